@@ -56,7 +56,7 @@ def install_versions(config: str | None, every: bool, wheels: Path | None, versi
 
 
 class AnsibleRow(msgspec.Struct, frozen=True):
-    """One version, and whether it is here."""
+    """Describe one version, and whether it is installed."""
 
     version: str
     core: str

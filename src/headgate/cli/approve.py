@@ -1,4 +1,4 @@
-"""What people do with a change that is proposed: approve it, have it tested again."""
+"""Let people act on a change that is proposed: approve it, or have it tested again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _url = click.option("--url", help="Where Headgate's pages are; by default as the
 _project = click.option("--project", default="", help="By default the one of --remote in the work tree you are in.")
 _remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
 _branch = click.option("--branch", default="", help="By default the repository's default branch.")
-_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
 class ProposalRepository(NamedTuple):
-    """Where a change is proposed."""
+    """Name where a change is proposed."""
 
     url: str
     project: str
@@ -68,7 +68,7 @@ def approve(
     if at.project:
         missed = _note_approval(config, url, at.project, f"{branch}/{topic}", commit, reason)
     if missed:
-        click.echo(f"This is not in the log of what was done by hand: {missed}", err=True)
+        click.echo(f"This action is not recorded: {missed}", err=True)
 
 
 def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
@@ -103,7 +103,7 @@ def recheck(config: str | None, project: str, remote: str, branch: str, topic: s
 
 
 def _repository(config: str | None, project: str, remote: str) -> ProposalRepository:
-    """The project that was said, as the settings have it; else the remote of the work tree.  Raise UserError."""
+    """Find the project that was named, as the settings have it; else the remote of the work tree. Raise UserError."""
     if project:
         return ProposalRepository(_having(config, project)[1], project)
     try:
@@ -124,7 +124,7 @@ async def _url_of(tree: WorkTree, remote: str) -> str:
 
 
 def _project_of(config: str | None, url: str) -> str:
-    """The project with this address, by the name the tenant file has for it; empty where no settings name one."""
+    """Return the tenant file's name for the project with this address; empty where no settings name one."""
     try:
         settings = read(find(config))
         at = connections(settings)
@@ -138,14 +138,14 @@ def _project_of(config: str | None, url: str) -> str:
 
 
 def _plain(url: str) -> str:
-    """An address as it may be compared with another one."""
+    """Return the address in a form that can be compared with another one."""
     path = Path(url.removeprefix("file://"))
     bare = str(path.resolve()) if path.is_absolute() else url.rstrip("/")
     return bare.removesuffix("/.git").removesuffix(".git")
 
 
 def _having(config: str | None, project: str) -> tuple[str, str]:
-    """The first tenant that has the project, and the URL of its repository.  Raise UserError."""
+    """Find the first tenant that has the project, and the URL of its repository. Raise UserError."""
     settings = read(find(config))
     at = connections(settings)
     for name, tenant in tenants(settings, at)[1].tenants.items():
@@ -155,7 +155,7 @@ def _having(config: str | None, project: str) -> tuple[str, str]:
 
 
 async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
-    """The proposed commit, and whether the ref of this kind named it already."""
+    """Push the ref of this kind; return the proposed commit, and whether the ref named it already."""
     proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)

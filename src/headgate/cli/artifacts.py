@@ -53,7 +53,7 @@ def build(config: str | None, url: str | None, tenant: str | None, form: str | N
     """Have the jobs run that build an image."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image/{quote(image, safe='')}/build", {})
-    click.echo(f"A build of {image} is asked for.")
+    click.echo(f"Requested a build of {image}.")
 
 
 @command.command()

@@ -10,16 +10,18 @@ import msgspec
 from rich.console import Console
 
 from headgate.cli.identity.pages import pages
+from headgate.cli.spellings import either
+from headgate.cli.tables import common, told
 from headgate.web.routes.autohold import HeldShape, HoldShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
 _tenant = click.option("--tenant", help="By default the only one.")
-_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
 class _Holds(click.Group):
-    """Adds one when given a project and no command."""
+    """Add an autohold when given a project and no command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
@@ -39,14 +41,14 @@ def command() -> None:
 @_url
 @_tenant
 @click.option("--change", help="Only builds for this change: a topic, or branch/topic.")
-@click.option("--ref", help="Only builds for refs that this regular expression matches as a whole.")
+@click.option("--ref", help="Only builds for refs that fully match this regular expression.")
 @click.option("--count", default=1, show_default=True, help="So many builds.")
 @click.option(
-    "--node-hold-expiration", type=int, metavar="SECONDS", help="How long each is kept; by default as the settings say."
+    "--node-hold-expiration", type=int, metavar="SECONDS", help="How long each is kept; the default is in the settings."
 )
-@click.option("--reason", default="", help="Why: those who look at what is held read it.")
-@click.argument("project")
-@click.argument("job")
+@click.option("--reason", default="", help="The reason, shown with the held builds.")
+@either("project")
+@either("job")
 def add(
     config: str | None,
     url: str | None,
@@ -69,34 +71,33 @@ def add(
 
 
 @command.command(name="list")
-@_config
-@_url
-@_tenant
+@common
 @click.option("--project", default="", help="Only those of this project.")
-@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
-def listing(config: str | None, url: str | None, tenant: str | None, project: str, as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="As --format json.")
+def listing(
+    config: str | None, url: str | None, tenant: str | None, form: str | None, project: str, as_json: bool
+) -> None:
     """List what is to be held, and what is."""
     at = pages(config, url)
     query = f"?project={quote(project, safe='')}" if project else ""
     answer = at.get(f"{at.of(tenant)}/autohold{query}")
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
-        return
-    found = msgspec.convert(answer, list[HoldShape])
-    _print(*found)
-    if not found:
-        click.echo("Nothing is to be held.")
+
+    def text() -> None:
+        _print(*msgspec.convert(answer, list[HoldShape]))
+        if not answer:
+            click.echo("Nothing is to be held.")
+
+    told(answer, "json" if as_json else form, text)
 
 
 @command.command()
-@_config
-@_url
-@_tenant
+@common
 @click.argument("id")
-def show(config: str | None, url: str | None, tenant: str | None, id: str) -> None:
+def show(config: str | None, url: str | None, tenant: str | None, form: str | None, id: str) -> None:
     """Show one autohold, and where what it holds is."""
     at = pages(config, url)
-    _print(msgspec.convert(at.get(f"{at.of(tenant)}/autohold/{quote(id, safe='')}"), HoldShape))
+    found = at.get(f"{at.of(tenant)}/autohold/{quote(id, safe='')}")
+    told(found, form, lambda: _print(msgspec.convert(found, HoldShape)))
 
 
 @command.command()

@@ -15,8 +15,8 @@ NAMED_MAX = 3
 
 
 def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
-    """One block a pipeline, one line an item, a mark a job.  When there are more than `rows_max` lines, each pipeline
-    shows its head and counts the rest."""
+    """Draw one block per pipeline, one line per item and one mark per job. If there are more than `rows_max` lines,
+    each pipeline shows its head and the number of the rest."""
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
     troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
@@ -25,9 +25,9 @@ def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
 
 
 def _standing(state: StateShape) -> list[Text]:
-    """What people let stand still."""
+    """Say what people let stand still, each in one line."""
     said = {
-        "what happens starts nothing and is not kept": state.trigger_queue_discarding,
+        "events start nothing and are discarded": state.trigger_queue_discarding,
         "what happens starts nothing for now": state.trigger_queue_paused,
         "results are not taken up for now": state.result_queue_paused,
     }
@@ -40,7 +40,7 @@ def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
 
 
 def _shares(counts: list[int], rows: int) -> list[int]:
-    """As many lines for each as it needs; of what is too little, alike, and at least one."""
+    """Give each as many lines as it needs; when they are too few, give all alike, and at least one."""
     shares = [0] * len(counts)
     wanting = [n for n, count in enumerate(counts) if count]
     rows = max(rows, len(wanting))
@@ -61,7 +61,7 @@ def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
     if pipeline.state == "error":
         title.append("  its records cannot be read; ask `headgate map check`", "red")
     if pipeline.state == "disabled":
-        title.append("  disabled after too many failures: nothing lands until it is read anew", "red")
+        title.append("  disabled after too many failures: nothing lands until its configuration is read again", "red")
     if pipeline.closed:
         title.append(f"  nothing lands: {pipeline.closed}", "yellow")
     table = Table.grid(padding=(0, 2))
@@ -94,7 +94,7 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
 
 
 def _job(job: JobShape, brief: bool) -> Text:
-    """`brief`: only what runs or failed has its name."""
+    """Show one job; when `brief`, name it only if it runs or failed."""
     if job.result:
         mark, style = _LOOK.get(job.result, ("✘", "red"))
     else:
@@ -108,5 +108,5 @@ def _job(job: JobShape, brief: bool) -> Text:
 
 
 def unreachable(last: RenderableType, why: str) -> RenderableType:
-    """What was seen last, and that it is not now."""
+    """Draw what was last seen, and that it cannot be read now."""
     return Group(Text(f"{why}; looking again", "red"), last)

@@ -20,13 +20,13 @@ PIPED_WIDTH = 1000
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_reason = click.option("--reason", default="", help="Why: it is kept with what you do.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 Where = tuple[str | None, str | None]
 """The settings file, and the address of the pages, as far as they were said."""
 
 
 def _where(work: Callable[..., None]) -> Callable[..., None]:
-    """Both may be said before the subcommand, or behind it."""
+    """Add the options for settings and URL; both may be given before the subcommand, or behind it."""
 
     @wraps(work)
     def at(before: Where, config: str | None, url: str | None, **asked: object) -> None:
@@ -63,7 +63,7 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
 
 
 def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:
-    """What builds do without, and where."""
+    """Return which components are missing for builds, and where."""
     return [f"{one.name}: {text}" for found in components.values() for one in found for text in one.lacks]
 
 
@@ -129,7 +129,7 @@ def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None
 
 
 def _meant(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:
-    """By its name, or all of a host by `<kind>@<host>`.  Raises UserError."""
+    """Find components by name, or all of a host by `<kind>@<host>`. Raise UserError."""
     every = [(kind, one) for kind, found in known.items() for one in found]
     meant = [one for kind, one in every if name in (one.name, f"{kind}@{one.hostname}")]
     if not meant:

@@ -10,6 +10,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import pages
+from headgate.cli.spellings import either
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -18,7 +19,7 @@ _pipeline = click.option("--pipeline", required=True)
 _project = click.option("--project", required=True)
 
 
-_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _unapproved = click.option(
     "--unapproved", is_flag=True, help="Although the requirements of the pipeline are not met: as this patchset alone."
 )
@@ -32,7 +33,7 @@ _unapproved = click.option(
 @_project
 @_reason
 @_unapproved
-@click.argument("change")
+@either("change")
 def enqueue(
     config: str | None,
     url: str | None,
@@ -59,15 +60,27 @@ def enqueue(
 @_pipeline
 @_project
 @_reason
-@click.argument("change")
+@click.option("--ref", metavar="REF", help="In place of a change; the same as `dequeue-ref`.")
+@click.option("--change", "named", metavar="CHANGE", help="The same as CHANGE.")
+@click.argument("change", required=False)
 def dequeue(
-    config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, reason: str, change: str
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    pipeline: str,
+    project: str,
+    reason: str,
+    ref: str | None,
+    named: str | None,
+    change: str | None,
 ) -> None:
     """Take CHANGE (a topic, branch/topic, or its number) out of a pipeline; its builds are cancelled."""
-    at = pages(config, url)
-    body = {"pipeline": pipeline, "change": change, "reason": reason}
-    at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
-    click.echo(f"{change} of {project} was taken out of {pipeline}.")
+    said = [(kind, one) for kind, one in (("change", change), ("change", named), ("ref", ref)) if one is not None]
+    if len(said) != 1:
+        raise click.UsageError("say one of CHANGE, --change and --ref")
+    at, (kind, one) = pages(config, url), said[0]
+    at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", {"pipeline": pipeline, kind: one, "reason": reason})
+    click.echo(f"{one} of {project} was taken out of {pipeline}.")
 
 
 @click.command("enqueue-ref")
@@ -83,7 +96,7 @@ def dequeue(
 )
 @_reason
 @_unapproved
-@click.argument("ref")
+@either("ref")
 def enqueue_ref(
     config: str | None,
     url: str | None,
@@ -99,7 +112,7 @@ def enqueue_ref(
 ) -> None:
     """Put REF (refs/tags/v1, refs/heads/master) into a pipeline, as if it had been pushed.
 
-    A VALUE is text, or JSON where the parameter is no text: true, or ["a", "b"]."""
+    A VALUE is text, or JSON where the parameter is not a text: true, or ["a", "b"]."""
     at = pages(config, url)
     said = {"oldrev": oldrev, "newrev": newrev, "parameters": dict(map(_parameter, parameters))}
     body = {
@@ -132,7 +145,7 @@ def _parameter(said: str) -> tuple[str, Any]:
 @_project
 @click.option("--newrev", default="", help="Only the update to this commit.")
 @_reason
-@click.argument("ref")
+@either("ref")
 def dequeue_ref(
     config: str | None,
     url: str | None,
@@ -185,7 +198,8 @@ def rerun(config: str | None, url: str | None, tenant: str | None, reason: str, 
 @_pipeline
 @_reason
 @_unapproved
-@click.argument("changes", nargs=-1, required=True)
+@click.option("--changes", "first", multiple=True, metavar="CHANGES", help="The same as CHANGES.")
+@click.argument("changes", nargs=-1)
 def promote(
     config: str | None,
     url: str | None,
@@ -193,13 +207,17 @@ def promote(
     pipeline: str,
     reason: str,
     unapproved: bool,
+    first: tuple[str, ...],
     changes: tuple[str, ...],
 ) -> None:
     """Move CHANGES (<project>/<branch>/<topic>, project with its host) to the head of their queue, in this order."""
+    wanted = [*first, *changes]
+    if not wanted:
+        raise click.UsageError("say which changes: CHANGES")
     at = pages(config, url)
     more = {"unapproved": True} if unapproved else {}
-    at.post(f"{at.of(tenant)}/promote", {"pipeline": pipeline, "changes": list(changes), "reason": reason, **more})
-    click.echo(f"At the head of {pipeline} now: {', '.join(changes)}.")
+    at.post(f"{at.of(tenant)}/promote", {"pipeline": pipeline, "changes": wanted, "reason": reason, **more})
+    click.echo(f"At the head of {pipeline} now: {', '.join(wanted)}.")
 
 
 @click.command()
@@ -222,7 +240,7 @@ def reconfigure(
         raise UserError("--full is of every tenant: leave out --tenant and PROJECTS")
     if tenant is None and not projects:
         said = at.post("/api/reconfigure", {"full": full, "reason": reason})["text"]
-        click.echo(f"The tenant file was read anew: {said}.")
+        click.echo(f"Read the tenant file again: {said}.")
         return
     chosen = at.tenant(tenant)
     at.post(f"{at.of(chosen)}/reconfigure", {"projects": list(projects), "reason": reason})
@@ -233,7 +251,7 @@ def reconfigure(
 @_config
 @_url
 @_tenant
-@click.option("--system", is_flag=True, help="What was done to the whole system: processes, zones.")
+@click.option("--system", is_flag=True, help="Actions on the whole system: processes, zones.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 def actions(config: str | None, url: str | None, tenant: str | None, system: bool, limit: int, as_json: bool) -> None:
@@ -251,4 +269,4 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
         said = f"{' '.join(filter(None, words))} {one['subject']}{why}"
         click.echo(f"{said}  -> {one['outcome'] or 'not known yet'}")
     if not found:
-        click.echo("Nothing was done by hand yet.")
+        click.echo("There are no recorded actions yet.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_forge(driver: str) -> bool:
-    """Is it one that has changes of its own, and is not plain git?"""
+    """Return whether the driver has changes of its own and is not plain git."""
     return driver in FORGES
 
 

@@ -8,23 +8,35 @@ from typing import ClassVar
 
 import click
 
+from headgate.base.extras import MissingPackage, needing
+
 
 class LazyGroup(click.Group):
     """Import the module of a command in `later` when the command is used."""
 
     later: ClassVar[Mapping[str, str]] = {}
     """Name of a command -> `module:attribute` where it is."""
+    extras: ClassVar[Mapping[str, str]] = {}
+    """Name of a command -> the extra of Headgate without which it cannot work."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, imported or not, in order of the alphabet."""
         return sorted([*super().list_commands(ctx), *self.later])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, importing its module first; None if there is none."""
+        """Return the command of that name, importing its module first; None if there is none.  Where its packages are
+        not installed, return a command of that name that says which extra brings them."""
         if cmd_name not in self.later:
             return super().get_command(ctx, cmd_name)
         module, name = self.later[cmd_name].split(":")
-        found = getattr(importlib.import_module(module), name)
+        if cmd_name not in self.extras:
+            found = getattr(importlib.import_module(module), name)
+        else:
+            try:
+                with needing(f"{ctx.command_path} {cmd_name}", self.extras[cmd_name]):
+                    found = getattr(importlib.import_module(module), name)
+            except MissingPackage as missing:
+                found = _missing(cmd_name, missing)
         assert isinstance(found, click.Command), "the table names commands"
         return found
 
@@ -37,3 +49,18 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
+
+
+def _missing(name: str, missing: MissingPackage) -> click.Command:
+    """Return a command that takes any words, and raises `missing`."""
+
+    def refuse(words: tuple[str, ...]) -> None:
+        raise missing
+
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
+        help=f"{missing}.",
+        context_settings={"ignore_unknown_options": True},
+    )

@@ -23,7 +23,7 @@ MARKS = {"update": "that Headgate cannot take", "post-receive": "who pushes to H
 
 
 class _Hooks(click.Group):
-    """Installs when given repositories and no command."""
+    """Install when given repositories and no command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
@@ -36,8 +36,8 @@ class _Hooks(click.Group):
 def hook(context: click.Context) -> None:
     """Print the update hook for git servers, or install the hooks.
 
-    The update hook refuses what is pushed to refs/for, refs/approved and refs/recheck that Headgate cannot take, such
-    as refs/for/master.
+    The update hook rejects pushes to refs/for, refs/approved and refs/recheck that Headgate cannot handle, such as
+    refs/for/master.
     """
     if context.invoked_subcommand is None:
         click.echo(_text("update"), nl=False)
@@ -66,20 +66,20 @@ def install(
     poking: Path | None,
     repositories: tuple[Path, ...],
 ) -> None:
-    """Install the hooks in REPOSITORIES, which are bare ones on this machine.
+    """Install the hooks in REPOSITORIES, which are bare repositories on this machine.
 
-    `update` refuses what Headgate cannot take. `post-receive` shows whoever proposes or approves the tenant's page;
-    `git push` prints it over ssh and from a local path.
+    `update` rejects what Headgate cannot handle. `post-receive` shows the tenant's page to people who propose or
+    approve; `git push` prints it over ssh and from a local path.
 
-    With --people `update` also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who
-    proposed what, which `post-receive` forgets once that is gone: requirements that ask for people by name need both,
-    and `approvals = bound` in the connection's settings. With --pages ACCOUNT may approve in the name of those
-    who are logged in to the pages, as `people` in the connection's settings says.
+    With --people, `update` also binds the names in refs/approvals and refs/vetoes to the person who pushes, and records
+    who proposed what; `post-receive` deletes these records with the proposal. Requirements for named people need both
+    hooks, and `approvals = bound` in the connection's settings. With --pages, ACCOUNT may approve for people who are
+    logged in to the pages, as `people` in the connection's settings says.
 
-    With --poke a push to a server that is polled is seen at once. It is tried once for each repository.
+    With --poke, Headgate sees a push to a polled server at once. The command tries it once for each repository.
     """
     if pages and not people:
-        raise UserError("--pages needs --people ACCOUNT: without it nobody knows who approves")
+        raise UserError("--pages needs --people ACCOUNT: without it, approvals have no names")
     known = _settings(config) if page is None else None
     telling = poke_of(poking) if poking is not None else ""
     for repository in repositories:
@@ -107,7 +107,7 @@ def install(
 
 
 class _Where(NamedTuple):
-    """A tenant's page and, where known, the project of the repository."""
+    """Name a tenant's page and, where known, the project of the repository."""
 
     page: str
     project: str
@@ -128,9 +128,7 @@ hook.add_command(poke)
 
 
 @hook.command("post-receive")
-@click.option(
-    "--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, which is shown to who pushes."
-)
+@click.option("--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, which pushes show.")
 def post_receive(page: str | None) -> None:
     """Print the post-receive hook for git servers where nothing can be installed from here, as gitolite."""
     click.echo(_telling(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)
@@ -163,10 +161,10 @@ def _telling(where: _Where) -> str:
 
 
 def _git_dir(repository: Path) -> Path:
-    """Raise UserError for what is no repository."""
+    """Raise UserError for what is not a repository."""
     at = repository / ".git" if (repository / ".git" / "HEAD").exists() else repository
     if not (at / "HEAD").exists():
-        raise UserError(f"{repository} is no git repository; name bare repositories, such as /srv/git/code.git")
+        raise UserError(f"{repository} is not a git repository; name bare repositories, such as /srv/git/code.git")
     return at
 
 

@@ -35,7 +35,7 @@ def hooks_of(at: Path) -> Iterator[int]:
 
 
 def text_of(hooks: int, name: str) -> str | None:
-    """Return what a hook says that is there; None: there is none.  Of what is no file it is empty.  Raise OSError."""
+    """Return the text of the hook, empty if it is not a file, or None if there is none.  Raise OSError."""
     try:
         kind = os.stat(name, dir_fd=hooks, follow_symlinks=False).st_mode
         if not stat.S_ISREG(kind):

@@ -19,7 +19,7 @@ VARIABLES = ("ZUUL_", "HEADGATE_")
 
 @dataclass(frozen=True, slots=True)
 class IniFile:
-    """Sections, their options, and where each is written."""
+    """Hold sections, their options, and where each is written."""
 
     path: Path
     sections: Mapping[str, Mapping[str, str]]
@@ -27,12 +27,12 @@ class IniFile:
     """(section, option) -> line, from 1; the option of a heading is empty."""
 
     def at(self, section: str, option: str = "") -> str:
-        """`file:line`"""
+        """Return `file:line` of an option."""
         return f"{self.path}:{self.lines.get((section, option)) or self.lines.get((section, ''), 1)}"
 
 
 def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
-    """Raises UserError."""
+    """Read the file. Raise UserError."""
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
@@ -44,7 +44,7 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
         parser.read_string(text, str(path))
     except configparser.MissingSectionHeaderError as error:
         raise UserError(
-            f"{path}:{error.lineno}: this is no settings file: before the first option there must be a heading, "
+            f"{path}:{error.lineno}: this is not a settings file: before the first option there must be a heading, "
             f"such as [web]; there is {error.line.strip()!r}"
         ) from error
     except configparser.DuplicateSectionError as error:
@@ -58,7 +58,7 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
     lines = _lines(text)
     found = IniFile(path, {}, lines)
     sections = {
-        section: {name: _filled(value, found.at(section, name), environment) for name, value in parser[section].items()}
+        section: {name: filled(value, found.at(section, name), environment) for name, value in parser[section].items()}
         for section in parser.sections()
     }
     return IniFile(path, sections, lines)
@@ -76,8 +76,8 @@ def _lines(text: str) -> dict[tuple[str, str], int]:
     return found
 
 
-def _filled(value: str, where: str, environment: Mapping[str, str]) -> str:
-    """With environment variables in place of their names.  Raises UserError."""
+def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
+    """Return the value with environment variables in place of their names.  Raise UserError that says where."""
 
     def one(match: re.Match[str]) -> str:
         name = match["name"]

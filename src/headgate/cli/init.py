@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import shlex
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.cli.connect import FORGES, connected
 from headgate.cli.hook import install_update
 from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import read
@@ -25,59 +27,122 @@ BRANCH = "master"
 
 @click.command()
 @click.option("--settings-only", is_flag=True, help="No repositories: you have some already.")
-@click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
-def command(settings_only: bool, directory: Path) -> None:
+@click.option("--connect", metavar="URL", help="Gate repositories that are at this URL: a git server, or a forge.")
+@click.option("--driver", type=click.Choice(list(FORGES)), help="What is at the URL; known hosts need not be told.")
+@click.option(
+    "--directory", "place", type=click.Path(file_okay=False, path_type=Path), help="Where to write, with --connect."
+)
+@click.argument("words", metavar="[DIRECTORY | REPOSITORY...]", nargs=-1)
+def command(
+    settings_only: bool, connect: str | None, driver: str | None, place: Path | None, words: tuple[str, ...]
+) -> None:
     """Write headgate.conf and tenants.yaml, with comments, and two small repositories into DIRECTORY (default: here).
+
+    With --connect, write them for the named repositories below that URL, and a repository with pipelines and a job:
+
+      headgate init --connect https://github.com acme/api acme/app
 
     Nothing that exists is touched.
     """
+    if connect is not None:
+        if settings_only:
+            raise click.UsageError("--connect writes a repository with pipelines; --settings-only writes none")
+        at = place or Path(".")
+        made = connected(_absolute(connect), words, driver or "")
+        texts = {SETTINGS[0]: made.settings, SETTINGS[1]: made.tenants}
+        _written(at, texts, {"config": made.config}, startable=not made.todo)
+        click.echo(_connected_now(at, words, made.todo))
+        return
+    if driver or place:
+        raise click.UsageError("--driver and --directory go with --connect")
+    if len(words) > 1:
+        raise click.UsageError("one directory is enough; repositories go with --connect URL")
+    directory = Path(words[0] if words else ".")
+    if directory.is_file():
+        raise click.UsageError(f"{directory} is a file")
     example = files("headgate.cli") / "example"
+    password = secrets.token_urlsafe(32)
+    texts = {name: (example / name).read_text().replace("PASSWORD", password) for name in SETTINGS}
+    _written(directory, texts, {} if settings_only else {name: _texts(example, name) for name in REPOSITORIES})
+    click.echo(_what_now(directory, settings_only))
+
+
+def _absolute(url: str) -> str:
+    """Return a path of this machine as it is seen from anywhere, and a URL as it is."""
+    return str(Path(url).absolute()) if "://" not in url and Path(url).is_dir() else url
+
+
+def _texts(example: Traversable, name: str) -> dict[str, str]:
+    return dict(_texts_below(example / "repositories" / name, ""))
+
+
+def _texts_below(at: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
+    for entry in at.iterdir():
+        if entry.is_dir():
+            yield from _texts_below(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry.read_text()
+
+
+def _written(
+    directory: Path,
+    texts: Mapping[str, str],
+    repositories: Mapping[str, Mapping[str, str]],
+    startable: bool = True,
+) -> None:
+    """Write the files and the repositories, and the operator's token where the settings can be read already.  Raise
+    UserError."""
     hub = directory / "repositories"
-    for path in (*(directory / name for name in SETTINGS), *(() if settings_only else (hub,))):
+    for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):
         if path.exists():
             raise UserError(f"{path} is there already; nothing was written")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name in SETTINGS:
-            text = (example / name).read_text().replace("PASSWORD", secrets.token_urlsafe(32))
+        for name, text in texts.items():
             (directory / name).touch(0o600 if name == SETTINGS[0] else 0o666)
             (directory / name).write_text(text)
-        if not settings_only:
-            asyncio.run(_repositories(example / "repositories", hub))
-        operator_token(read(directory / SETTINGS[0]))
+        if repositories:
+            asyncio.run(_repositories(repositories, hub))
+        if startable:
+            operator_token(read(directory / SETTINGS[0]))
     except OSError as error:
         raise UserError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
     except GitError as error:
         raise UserError(f"{hub}: git could not make the repositories: {error}") from error
-    click.echo(_what_now(directory, settings_only))
 
 
-async def _repositories(example: Traversable, hub: Path) -> None:
-    """Raises GitError, OSError."""
-    for name in REPOSITORIES:
+async def _repositories(repositories: Mapping[str, Mapping[str, str]], hub: Path) -> None:
+    """Raise GitError, OSError."""
+    for name, content in repositories.items():
         bare = hub / name
         bare.mkdir(parents=True)
         await git("init", "-q", "--bare", "-b", BRANCH, str(bare))
         install_update(bare)
         with tempfile.TemporaryDirectory() as work:
-            _copy(example / name, Path(work))
+            for path, text in content.items():
+                _write(Path(work) / path, text)
             await git("init", "-q", "-b", BRANCH, work)
             await git("add", "-A", at=Path(work))
             await git("commit", "-q", "-m", f"Begin {name}", at=Path(work))
             await git("push", "-q", str(bare.absolute()), BRANCH, at=Path(work))
 
 
-def _copy(source: Traversable, target: Path) -> None:
-    """What begins with `#!` becomes executable."""
-    target.mkdir(exist_ok=True)
-    for entry in source.iterdir():
-        if entry.is_dir():
-            _copy(entry, target / entry.name)
-            continue
-        text = entry.read_text()
-        (target / entry.name).write_text(text)
-        if text.startswith("#!"):
-            (target / entry.name).chmod(0o755)
+def _write(file: Path, text: str) -> None:
+    """Write a file; one that begins with `#!` becomes executable."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    if text.startswith("#!"):
+        file.chmod(0o755)
+
+
+def _connected_now(directory: Path, names: Sequence[str], todo: Sequence[str]) -> str:
+    here = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))}\n  "
+    steps = "\n  ".join([*todo, "headgate check     # reads the repositories, and says what is wrong", "headgate run"])
+    return f"""\
+Wrote headgate.conf, tenants.yaml, and repositories/config: it says what is tested and when, for {", ".join(names)}.
+Clone it, make jobs/test run your tests, and push. Then:
+
+  {here}{steps}"""
 
 
 def _what_now(directory: Path, settings_only: bool) -> str:

@@ -1,30 +1,31 @@
-"""How jobs are run, from the settings."""
+"""Determine from the settings how jobs are run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.blocklist import read_nets
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.nodes.machines import read_machines, read_variables
 from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.confinement.users import Numbers
-from headgate.adapters.process.network.blocklist import read_nets
+from headgate.adapters.process.containers.store import ImageSupply
 from headgate.adapters.process.network.doors import NetworkTarget
 from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.adapters.process.phases import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import UserError
-from headgate.cli.images import image_supply
 from headgate.cli.logstore import log_store
 from headgate.cli.settings import FLAGS, Settings
+from headgate.config.kinds.image import BadImageName, ImageName
 
 MB_BYTES = 1_000_000
 
 
 def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
-    """Reads the files that the settings name.  Raises UserError."""
+    """Read the files that the settings name. Raise UserError."""
     get, number = settings.get, settings.number
     nodes, variables = get("executor", "nodes"), get("executor", "variables")
     return RunnerSettings(
@@ -99,7 +100,7 @@ def _hidden(settings: Settings) -> tuple[Path, ...]:
 
 
 def _network(settings: Settings) -> NetworkChoice:
-    """Raises UserError."""
+    """Read what builds may reach on the network. Raise UserError."""
     at = f"{settings.path}: [executor]"
     every, trusted = (settings.get("executor", f"sandbox_network{which}") for which in ("", "_trusted"))
     try:
@@ -115,9 +116,27 @@ def _network(settings: Settings) -> NetworkChoice:
 
 
 def _users(settings: Settings) -> Numbers | None:
-    """Raises UserError."""
+    """Read the numbers of the users that builds run as; None if none are set. Raise UserError."""
     said = settings.get("executor", "build_users")
     try:
         return Numbers.read(said) if said else None
     except ValueError as error:
         raise UserError(f"{settings.path}: [executor] build_users must be FIRST-LAST, not {said!r}") from error
+
+
+def image_supply(settings: Settings) -> ImageSupply | None:
+    """Return what jobs in containers have; None: there are none.  Raises UserError."""
+    get = settings.get
+    if get("executor", "sandbox") != "container":
+        return None
+    if default := get("executor", "image"):
+        try:
+            ImageName.read(default)
+        except BadImageName as bad:
+            raise UserError(f"{settings.path}: [executor] image: {bad}") from bad
+    return ImageSupply(
+        settings.place("executor", "image_dir", "images"),
+        tuple(get("executor", "images").split()),
+        int(settings.number("executor", "images_size_max_mb") * MB_BYTES),
+        default,
+    )

@@ -26,7 +26,7 @@ LOGS: dict[str, Option] = {
     "upload_interval": Option(
         "integer:1,86400",
         "30",
-        "Seconds between two parts of what a build writes; who kills an executor loses what came after the last.",
+        "Seconds between two uploads of a running build's output; if the executor is killed, later output is lost.",
     ),
     "keep_days": Option("integer:0,100000", "0", "How long logs are kept; 0: for ever."),
     "artifacts_keep_days": Option(
@@ -34,5 +34,5 @@ LOGS: dict[str, Option] = {
         "0",
         "How long other files of builds are kept; 0: as long as their logs.",
     ),
-    "size_max_mb": Option("integer:0,1000000000000", "0", "Beyond this the oldest builds lose theirs; 0: never."),
+    "size_max_mb": Option("integer:0,1000000000000", "0", "Above this, the oldest builds lose their files; 0: never."),
 }

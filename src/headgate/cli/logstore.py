@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.retention import RetentionPolicy
-from headgate.base.errors import UserError
-from headgate.cli.launch.directories import LOG_MODES
+from headgate.base.errors import LackingError, UserError
+from headgate.cli.directories import LOG_MODES
 from headgate.cli.settings import Settings
 from headgate.ports.logstore import LogStore
 
@@ -31,7 +31,7 @@ def log_store(settings: Settings) -> LogStore | None:
     if separator and scheme != "file":
         raise UserError(f"{at} url: {scheme}:// is not known; it is a directory, or s3://BUCKET/PREFIX")
     if separator and (urlsplit(url).netloc or not urlsplit(url).path.strip("/")):
-        raise UserError(f"{at} url: {url} is no directory; file:///srv/logs is one, as /srv/logs is")
+        raise UserError(f"{at} url: {url} is not a directory; file:///srv/logs is one, as /srv/logs is")
     _needless(settings, at, ("endpoint", "access_key", "secret_key_file"), "url is a directory")
     place = settings.place("logs", "url", "") if not separator else Path(urlsplit(url).path)
     own = settings.place("executor", "log_dir", "logs")
@@ -61,7 +61,7 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
     try:
         from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # few have it
     except ImportError as error:
-        raise UserError(f"{settings.path}: {NO_LIBRARY}") from error
+        raise LackingError(f"{settings.path}: {NO_LIBRARY}") from error
     try:
         return LogBucket(
             BucketAddress(parts.netloc, prefix, endpoint, settings.get("logs", "region"), key, secret),

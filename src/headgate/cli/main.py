@@ -14,35 +14,35 @@ from headgate.cli.groups import LazyGroup
 
 SECTIONS = {
     "Start here": {
-        "demo": ("headgate.cli.scenario.command:command", "A gate at work on four small repositories."),
+        "demo": ("headgate.cli.scenario.command:command", "Play a gate at work on four small repositories."),
         "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
         "run": ("headgate.cli.launch.command:command", "Start everything in one process."),
     },
     "Check a configuration": {
-        "check": ("headgate.cli.check.command:command", "Check a configuration whole, without a server."),
-        "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
+        "check": ("headgate.cli.check.command:command", "Check a complete configuration, without a server."),
+        "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs that a change would run."),
         "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
-        "try": ("headgate.cli.tryjob.command:command", "Run one job on files as they are, before anything is pushed."),
-        "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
-        "lsp": ("headgate.cli.editor.command:command", "Serve an editor: errors while you type, what a job comes to."),
+        "try": ("headgate.cli.tryjob.command:command", "Run one job on your files, before you push."),
+        "schema": ("headgate.cli.offline.schema:command", "Print the JSON Schema of configuration files, for editors."),
+        "lsp": ("headgate.cli.editor.command:command", "Serve an editor: show errors while you type, explain jobs."),
         "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
     },
     "Propose and approve (plain git)": {
         "propose": ("headgate.cli.propose:propose", "Propose the commit that is checked out."),
         "withdraw": ("headgate.cli.propose:withdraw", "Withdraw a proposed change."),
         "approve": ("headgate.cli.approve:approve", "Approve a proposed change, by pushing its approval."),
-        "recheck": ("headgate.cli.approve:recheck", "Have a change tested again, by pushing a ref that asks for it."),
+        "recheck": ("headgate.cli.approve:recheck", "Test a change again, by pushing a ref that requests it."),
         "hook": ("headgate.cli.hook:hook", "Print or install the hook for git servers."),
     },
     "See what happens": {
         "status": ("headgate.cli.status:command", "Show the queues, live."),
-        "builds": ("headgate.cli.query:builds", "List builds, under way and ended."),
-        "build-info": ("headgate.cli.query:build_info", "Show one build, its log, what it left."),
-        "buildsets": ("headgate.cli.query:buildsets", "List buildsets, under way and ended."),
+        "builds": ("headgate.cli.query:builds", "List running and finished builds."),
+        "build-info": ("headgate.cli.query:build_info", "Show one build, its log and its artifacts."),
+        "buildsets": ("headgate.cli.query:buildsets", "List running and finished buildsets."),
         "job-graph": ("headgate.cli.query:job_graph", "Show the jobs of a branch in a pipeline."),
-        "freeze-job": ("headgate.cli.query:freeze_job", "Show what a job comes to on a branch in a pipeline."),
-        "components": ("headgate.cli.components:command", "The processes that take part; pause or stop them."),
-        "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
+        "freeze-job": ("headgate.cli.query:freeze_job", "Show a frozen job of a branch in a pipeline."),
+        "components": ("headgate.cli.components:command", "Show the running processes; pause or stop them."),
+        "actions": ("headgate.cli.control:actions", "Show the actions of people: who, what, why."),
     },
     "Intervene": {
         "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
@@ -51,33 +51,38 @@ SECTIONS = {
         "dequeue-ref": ("headgate.cli.control:dequeue_ref", "Take a ref out of a pipeline."),
         "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
         "cancel": ("headgate.cli.control:cancel", "Stop one build."),
-        "rerun": ("headgate.cli.control:rerun", "Run one failed build once more."),
+        "rerun": ("headgate.cli.control:rerun", "Run one failed build again."),
         "close": ("headgate.cli.orders:close", "Let nothing land from a pipeline until it is opened."),
         "open": ("headgate.cli.orders:open_again", "Let changes land from a pipeline again."),
-        "autohold": ("headgate.cli.autohold:command", "Keep what builds used that fail, to look at."),
+        "autohold": ("headgate.cli.autohold:command", "Keep what failed builds used, for inspection."),
         "autohold-list": ("headgate.cli.autohold:listing", "As `autohold list`."),
         "autohold-info": ("headgate.cli.autohold:show", "As `autohold show`."),
         "autohold-delete": ("headgate.cli.autohold:delete", "As `autohold delete`."),
-        "manage-events": ("headgate.cli.query:manage_events", "Let what happens in a tenant wait, or go on."),
-        "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
-        "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
+        "manage-events": ("headgate.cli.query:manage_events", "Pause or resume the event queues of a tenant."),
+        "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects again."),
+        "quarantine": (
+            "headgate.cli.quarantine.command:command",
+            "Show, retry or drop what was set aside after errors.",
+        ),
         "reports": (
             "headgate.cli.quarantine.reports:command",
-            "What is told by mail, webhook, chat: what waits, what failed.",
+            "Show, retry or drop reports by mail, webhook and chat.",
         ),
     },
     "Machines and images": {
-        "node": ("headgate.cli.nodes:command", "Machines: what there is, who waits and why; hold, take away."),
+        "node": ("headgate.cli.nodes:command", "Show machines and who waits for them; hold, delete."),
         "node-list": ("headgate.cli.query:node_list", "List machines that builds have."),
+        "node-set-state": ("headgate.cli.query:node_set_state", "Hold a machine, or take it away."),
         "nodeset-request-list": ("headgate.cli.query:nodeset_request_list", "List builds that wait for machines."),
-        "image": ("headgate.cli.artifacts:command", "Images that jobs build: what there is, and where; build, delete."),
+        "nodeset-request-delete": ("headgate.cli.query:nodeset_request_delete", "End a request for machines."),
+        "image": ("headgate.cli.artifacts:command", "Show images that jobs build; build, delete."),
     },
     "Queues and inventory": {
-        "queue": ("headgate.cli.queue.command:command", "Queues of messages: serve them, look at them, steer workers."),
+        "queue": ("headgate.cli.queue.command:command", "Serve and inspect message queues, control workers."),
         "worker": ("headgate.cli.queue.worker:command", "Run jobs on the messages of queues."),
         "inventory": (
             "headgate.cli.inventory.command:command",
-            "Machines and other objects: serve, list, change, watch.",
+            "Serve, list, change and watch machines and other objects.",
         ),
     },
     "Run as several processes": {
@@ -89,14 +94,14 @@ SECTIONS = {
         "fingergw": ("headgate.cli.launch.command:fingergw", "Serve live logs over finger."),
     },
     "Keep it running": {
-        "ansible": ("headgate.cli.ansible:command", "Versions of Ansible that jobs may ask for: install, list."),
+        "ansible": ("headgate.cli.ansible:command", "Install and list the Ansible versions that jobs ask for."),
         "keys": (
             "headgate.cli.keys.command:command",
-            "Keys of projects: show, export, import, rotate, retire, delete.",
+            "Show, export, import, rotate, retire and delete project keys.",
         ),
         "prune": ("headgate.cli.prune:command", "Remove old logs, artifacts and history, as the settings say."),
-        "store": ("headgate.cli.store.command:command", "The whole tree: to a file, from a file, or gone."),
-        "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
+        "store": ("headgate.cli.store.command:command", "Export, import or delete the whole state."),
+        "map": ("headgate.cli.map:command", "Show the places of the store: reference, live tree, check."),
     },
     "Install": {
         "completion": ("headgate.cli.completion:command", "Print the completion script of a shell."),
@@ -111,6 +116,7 @@ COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items(
 
 class HeadgateCommands(LazyGroup):
     later: ClassVar = {name: where for name, (where, _) in COMMANDS.items()}
+    extras: ClassVar = {"queue": "queues", "worker": "queues"}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which `--help` shows them."""
@@ -126,13 +132,27 @@ class HeadgateCommands(LazyGroup):
 
 @click.command(cls=HeadgateCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headgate")
-@click.option("--url", help="Where Headgate's pages are, for every command that asks them.")
-@click.option("--tenant", help="The tenant that is meant, where a command names none.")
-@click.option("--format", type=click.Choice(["text", "json"]), help="The form of what commands print that ask the API.")
+@click.option("--url", "--zuul-url", "url", help="Where Headgate's pages are, for every command that calls them.")
+@click.option("--tenant", help="The tenant for commands that name none.")
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json"], case_sensitive=False),
+    help="The form of what commands print that ask the API.",
+)
 @click.option(
     "--use-config", metavar="NAME", help="A profile: url, tenant and auth_token of ~/.config/headgate/client.conf."
 )
-def group(url: str | None, tenant: str | None, format: str | None, use_config: str | None) -> None:
+@click.option("-c", "client_config", metavar="FILE", help="The file of profiles, in place of the usual ones.")
+@click.option(
+    "--auth-token",
+    metavar="TOKEN",
+    help="Your token. Everybody on this machine can read it here; HEADGATE_TOKEN is safer.",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Do not check the server's certificate: anybody who answers gets your token."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show each call to the API on standard error.")
+def group(**said: str | bool | None) -> None:
     """Headgate keeps the heads of your branches green."""
 
 

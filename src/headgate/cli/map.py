@@ -9,7 +9,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
-from headgate.cli.store.urls import open_to_read
+from headgate.cli.store.urls import open_to_read, said
 from headgate.map.check import check
 from headgate.map.page import page
 from headgate.map.places import ROOT
@@ -30,7 +30,7 @@ _root = click.option("--root", default=ROOT, show_default=True, help="Where in t
 @click.group(name="map", invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Prints the reference page of everything kept in the store."""
+    """Print the reference page of everything in the store."""
     if context.invoked_subcommand is None:
         click.echo(page(), nl=False)
 
@@ -40,10 +40,10 @@ def command(context: click.Context) -> None:
 @_root
 @click.argument("prefix", default="")
 def tree(store: str, root: str, prefix: str) -> None:
-    """Shows the entries at and below PREFIX, with what they say."""
+    """Show the entries at and below PREFIX with their contents."""
     lines = list(show(_entries(store, trees(root)), trees(root), prefix))
     if not lines:
-        raise click.ClickException(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
+        raise UserError(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
     for line in lines:
         click.echo(line)
 
@@ -54,18 +54,18 @@ def tree(store: str, root: str, prefix: str) -> None:
 @click.option("--all", "every", is_flag=True, help="Also list the places of the contract without an entry now.")
 @click.pass_context
 def check_(context: click.Context, store: str, root: str, every: bool) -> None:
-    """Reports entries that are not on the map or cannot be read; the exit status is 1 if there are any."""
+    """Report entries that are not on the map or cannot be read. The exit status is 1 if there are any."""
     findings = check(_entries(store, trees(root)), trees(root))
     click.echo(findings.text(every=every))
     context.exit(0 if findings.good else 1)
 
 
 def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
-    """Of all trees, each as of one moment."""
+    """List the entries of all these trees, each as of one moment."""
     try:
         return asyncio.run(_listed(store or read(find(None)).store_url, among))
-    except (StoreError, UserError) as error:
-        raise click.ClickException(str(error)) from error
+    except StoreError as error:
+        raise said(error) from error
 
 
 async def _listed(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:

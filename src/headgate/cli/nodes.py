@@ -68,7 +68,7 @@ def _why(request: dict[str, Any]) -> str:
 
 @command.command()
 @common
-@click.option("--reason", default="", help="Why: it is shown beside the machine.")
+@click.option("--reason", default="", help="The reason, shown with the machine.")
 @click.option("--for", "seconds", type=click.IntRange(0), metavar="SECONDS",
               help="How long. By default as autoholds, and at most as long as they.")  # fmt: skip
 @click.argument("node")
@@ -90,7 +90,7 @@ def hold(
 
 @command.command()
 @common
-@click.option("--reason", default="", help="Why: it is in the list of what was done by hand.")
+@click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("node")
 def delete(config: str | None, url: str | None, tenant: str | None, form: str | None, reason: str, node: str) -> None:
     """Take a machine away that was made, once no build has it; also one that is held.  Of one of the inventory it is
@@ -125,7 +125,7 @@ def _wrong(account: dict[str, Any]) -> str:
 @command.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", metavar="URL", help="Where the pages are.")
-@click.option("--reason", default="", help="Why: it is in the list of what was done by hand.")
+@click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("account")
 def forget(config: str | None, url: str | None, reason: str, account: str) -> None:
     """Strike out the machines of an account that the launcher's settings do not have any more."""

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate.adapters.forges.registry import FORGES, ConnectionOption
+from headgate.adapters.forges.registry import FORGES
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
-from headgate.cli.identity.options import AUTH, PEOPLE
+from headgate.adapters.option import ConnectionOption
+from headgate.adapters.reporters.registry import REPORTERS
+from headgate.cli.authoptions import AUTH, PEOPLE
 from headgate.cli.images import IMAGES
 from headgate.cli.launcheroptions import LAUNCHER
 from headgate.cli.logoptions import LOGS
 from headgate.cli.option import Option
+from headgate.store.registry import shapes
 
-OTHERS = ("queue", "inventory", "smtp", "http", "chat", "elasticsearch", "mqtt")
-"""Drivers of connections that have no repositories."""
+OTHERS = ("queue", "inventory")
+"""Drivers of connections to what Headgate itself serves."""
 
 OPTIONS: dict[str, dict[str, Option]] = {
     "scheduler": {
         "tenant_config": Option("path", "tenants.yaml", "The tenant file."),
         "tenant_config_script": Option("path", "", "A program that prints the tenant file; it takes the file's place."),
-        "state_dir": Option("path", "state", "Where everything is kept that no other option puts elsewhere."),
+        "state_dir": Option("path", "state", "Where everything is stored that no other option places elsewhere."),
         "config_file_max_bytes": Option(
             "integer:1000,2000000",
             "2000000",
-            "Of one file of configuration. This and the bounds below must be the same for all processes.",
+            "Size of one configuration file. This and the limits below must be the same for all processes.",
         ),
         "config_values_max": Option(
             "integer:1000,10000000", "500000", "Values in one file of configuration, its aliases written out."
@@ -32,15 +35,15 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "integer:1,3600", "20", "Processor time to read, link and freeze what one change proposes."
         ),
         "config_reading_max_bytes": Option(
-            "integer:50000000,100000000000", "1000000000", "Memory for that, besides what the tenant's layout takes."
+            "integer:50000000,100000000000",
+            "1000000000",
+            "Memory for that, in addition to that of the tenant's layout.",
         ),
-        "default_hold_expiration": Option(
-            "seconds", "86400", "How long a failed build is held (autohold) when who asks for it says nothing."
-        ),
+        "default_hold_expiration": Option("seconds", "86400", "How long a failed build is held (autohold) by default."),
         "max_hold_expiration": Option("seconds", "172800", "How long a failed build is held at most."),
         "item_jobs_max": Option("integer:1,100000", "1000", "Jobs of one change in one pipeline."),
         "item_dependencies_max": Option("integer:1,1000000", "20000", "Dependencies between these jobs."),
-        "item_max_bytes": Option("integer:100000,1000000000", "40000000", "Of all these jobs, as they are kept."),
+        "item_max_bytes": Option("integer:100000,1000000000", "40000000", "All these jobs together, as stored."),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
@@ -48,11 +51,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "url": Option(
             "text",
             "",
-            "`sqlite:///FILE`, `zookeeper://HOST:PORT,…/CHROOT`, `etcd://HOST:PORT,…/PREFIX`, or `memory:` to forget "
-            "all. Default: in state_dir.",
+            f"{', '.join(f'`{shape}`' for shape in shapes()[:-1])}, or `{shapes()[-1]}` to forget all. Default: in "
+            "state_dir.",
         ),
         "session_timeout": Option(
-            "seconds", "15", "After how long without a sign of life a component's work is taken over."
+            "seconds", "15", "Time without a sign of life after which others take over a component's work."
         ),
     },
     "zookeeper": {
@@ -71,7 +74,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            f"choice:{','.join(('git', *FORGES, *CLOUDS, *OTHERS))}",
+            f"choice:{','.join(('git', *FORGES, *CLOUDS, *OTHERS, *REPORTERS))}",
             "git",
             "The kind of the connection. git has projects. Messages of a queue, and objects of the inventory, start "
             "pipelines. To all of them pipelines report; so they do as mail, to a webhook, to Elasticsearch, or to "
@@ -86,24 +89,21 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "(`headgate hook install --people`). Requirements that ask for people by name are refused without it.",
         ),
         "people": PEOPLE,
-        "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
-        "sshkey": Option(
-            "path", "", "git: the private key that ssh logs in with. Default: those of who runs Headgate."
-        ),
+        "poll_delay": Option("seconds", "30", "How often remote repositories are polled; local ones are watched."),
+        "sshkey": Option("path", "", "git: the private key for ssh. Default: the keys of the user that runs Headgate."),
         "known_hosts": Option(
-            "path", "", "git: the host keys that ssh trusts; none is learned. Default: `~/.ssh/known_hosts`."
+            "path", "", "git: the host keys that ssh trusts; it learns none. Default: `~/.ssh/known_hosts`."
         ),
         "webhook_token": Option(
             "text",
             "",
-            "git: the secret that its server signs pokes with (`headgate hook poke`). Default: none is taken.",
+            "git: the secret with which its server signs pokes (`headgate hook poke`). Default: pokes are rejected.",
         ),
         "url": Option(
             "text",
             "",
             "queue: where messages are posted and read, as `http://HOST:5000/v1/APP/`; with a section `[messages]` the "
-            "default is what is served here. http: what is called. chat: addresses as the library apprise has them, "
-            "blanks between, as `slack://TOKEN/#CHANNEL`.",
+            "default is what is served here.",
         ),
         "app_key": Option(
             "text",
@@ -113,40 +113,13 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "partitions": Option("integer:1,200", "8", "queue: of queues that are made; a project is always in one."),
         "partition": Option("text", "", "inventory: the name of the partition whose objects are watched."),
         "project": Option("text", "", "inventory: the project whose objects are watched, and in whose name."),
-        "secret": Option("text", "", "http: what calls are signed with. Default: they are not signed."),
-        "server": Option("text", "localhost", "smtp, mqtt: the host that takes mail, or messages."),
-        "port": Option(
-            "integer:1,65535", "", "smtp, mqtt: its port. Default: 25; 465 with `security = tls`; mqtt: 1883."
-        ),
-        "security": Option("choice:none,starttls,tls", "none", "smtp: how the connection to it is protected."),
-        "use_starttls": Option("flag", "false", "smtp: as `security = starttls`."),
-        "ca": Option("path", "", "smtp: authorities of its certificate, PEM. Default: the system's."),
-        "user": Option("text", "", "smtp, mqtt: who logs in. Default: nobody does."),
-        "password": Option("text", "", "smtp, mqtt: the password of that user."),
-        "default_from": Option("text", "headgate@localhost", "smtp: the sender."),
-        "default_to": Option("text", "", "smtp: the recipients, of reports whose pipeline names none."),
-        "uri": Option("text", "", "elasticsearch: its servers, as `https://HOST:9200`, commas between."),
-        "use_ssl": Option("flag", "true", "elasticsearch: whether servers without `http://` are spoken to with TLS."),
-        "verify_certs": Option("flag", "true", "elasticsearch: whether their certificates are checked."),
-        "ca_certs": Option(
-            "path", "", "elasticsearch, mqtt: authorities of their certificates. Default: the system's."
-        ),
-        "certfile": Option("path", "", "mqtt: the certificate to show; with it, or ca_certs, TLS is spoken."),
-        "keyfile": Option("path", "", "mqtt: its key."),
-        "ciphers": Option("text", "", "mqtt: the ciphers that are allowed, as OpenSSL names them."),
-        "keepalive": Option("seconds", "60", "mqtt: how often the broker has a sign of life."),
-        "client_cert": Option("path", "", "elasticsearch: the certificate to show them."),
-        "client_key": Option("path", "", "elasticsearch: its key."),
-        "recipients": Option(
-            "text",
-            "",
-            "smtp: addresses, and domains as `@example.org`, that pipelines may name, blanks between. Default: any.",
-        ),
     },
     "merger": {
         "git_dir": Option("path", "", "Bare copies of repositories. Default: in state_dir."),
-        "jobs": Option("integer:1,1000", "8", "Pieces of git work at a time."),
-        "git_user_name": Option("text", "Headgate", "Author and committer of merge commits; everywhere the same."),
+        "jobs": Option("integer:1,1000", "8", "How much git work runs at a time."),
+        "git_user_name": Option(
+            "text", "Headgate", "Author and committer of merge commits; must be the same everywhere."
+        ),
         "git_user_email": Option("text", "headgate@localhost", "Their address."),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
@@ -158,12 +131,16 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "log_access": Option(
             "choice:owner,group,all",
             "owner",
-            "Who on this machine may look into log_dir, as a web server that shows it; state_dir is its owner's alone.",
+            "Who on this machine may read log_dir, such as a web server; state_dir is for its owner only.",
         ),
-        "builds": Option("integer:1,10000", "", "Builds at a time. Default: twice the number of processors."),
-        "hostname": Option("text", "", "Name under which other processes reach this one. Default: of the machine."),
+        "builds": Option(
+            "integer:1,10000", "", "How many builds run at a time. Default: twice the number of processors."
+        ),
+        "hostname": Option(
+            "text", "", "Name under which other processes reach this one. Default: that of the machine."
+        ),
         "zone": Option("text", "", "Zone of this executor: it runs builds that need the labels of its machines."),
-        "allow_unzoned": Option("flag", "false", "Whether an executor of a zone runs builds of no zone, too."),
+        "allow_unzoned": Option("flag", "false", "Whether an executor of a zone also runs builds without a zone."),
         "load_multiplier": Option(
             "number",
             "",
@@ -173,7 +150,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "min_avail_mem": Option("number", "5.0", "Per cent of memory that must be free for another build."),
         "min_avail_hdd": Option("number", "5.0", "Per cent of the disk of builds that must be free for another."),
         "sigterm_method": Option(
-            "choice:stop,graceful", "stop", "On SIGTERM builds are handed back to be run elsewhere (stop), or finished."
+            "choice:stop,graceful", "stop", "On SIGTERM, builds go back to run elsewhere (stop), or are finished."
         ),
         "prometheus_port": Option("integer:0,65535", "", "Port of health, figures and logs. Default: a free one."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
@@ -199,11 +176,13 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "sandbox_network_trusted": Option(
             "choice:none,outside,host", "", "The same for playbooks of config-projects. Default: as sandbox_network."
         ),
-        "sandbox_network_deny": Option("text", "", "Addresses and networks that jobs never reach, with space between."),
+        "sandbox_network_deny": Option(
+            "text", "", "Addresses and networks that jobs never reach, separated by spaces."
+        ),
         "sandbox_network_allow": Option(
             "text",
             "",
-            "HOST:PORT, with space between, that jobs reach whatever else is denied: a mirror of packages, say.",
+            "HOST:PORT, separated by spaces, that jobs reach despite other rules, such as a mirror of packages.",
         ),
         "trusted_ro_paths": Option("text", "", "Paths, with `:` between, that jobs of config-projects may read, too."),
         "trusted_rw_paths": Option("text", "", "Paths that jobs of config-projects may write, too."),
@@ -215,7 +194,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "Whether jobs of config-projects may make user namespaces, as programs that run containers do.",
         ),
         "untrusted_user_namespaces": Option("flag", "no", "The same for jobs of other projects."),
-        "variables": Option("path", "", "YAML file of variables for all jobs; they win over those of jobs."),
+        "variables": Option(
+            "path", "", "YAML file of variables for all jobs; they take precedence over those of jobs."
+        ),
         "nodes": Option(
             "path", "", "YAML file of machines: name, labels, variables of Ansible. Default: this machine."
         ),
@@ -237,7 +218,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
         "open_files_max": Option("integer:32,1000000", "16384", "Open files of each process of a job."),
         "file_size_max_mb": Option("integer:1,1000000000", "", "Size of each file on disk. Default: disk_max_mb."),
-        "output_max_mb": Option("integer:1,1000000000", "1000", "A job that says more fails."),
+        "output_max_mb": Option("integer:1,1000000000", "1000", "A job that prints more fails."),
         "disk_reserve_mb": Option(
             "integer:0,1000000000",
             "2000",
@@ -246,9 +227,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
         "log_size_max_mb": Option("number", "100", "What a job writes beyond this is discarded, and the log says so."),
         "files_size_max_mb": Option(
-            "number", "1000", "What a job leaves in its log directory beyond this is not kept."
+            "number", "1000", "Files that a job leaves in its log directory beyond this size are not stored."
         ),
-        "default_timeout": Option("seconds", "10800", "For jobs that set no timeout."),
+        "default_timeout": Option("seconds", "10800", "Timeout of jobs that set none."),
         "held_builds_max": Option(
             "integer:0,1000", "5", "Builds whose work directories and machines are held here at a time (autohold)."
         ),
@@ -258,26 +239,34 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),
         "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
+        "dashboards": Option(
+            "text",
+            "",
+            "Origins of dashboards on other servers, such as `https://zuul.example`, separated by blanks. Their pages "
+            "may write with a bearer token. Default: none; pages of other servers may only read.",
+        ),
         "tenant": Option("text", "", "A tenant that is also served without its name: `/api/builds`, `/builds`."),
-        "token": Option("text", "", "The operator's token: whoever brings it may do everything. Better in a file."),
-        "login_max": Option("seconds", "28800", "How long who logs in to the pages is logged in."),
+        "token": Option("text", "", "The operator's token, which permits everything. A file is safer."),
+        "login_max": Option("seconds", "28800", "How long a login to the pages lasts."),
         "metrics": Option(
             "choice:token,everybody",
             "token",
-            "Who may read `/metrics` of every server: whoever brings the operator's token, or everybody.",
+            "Who may read `/metrics` of every server: holders of the operator's token, or everybody.",
         ),
         "token_file": Option(
             "path",
             "",
-            "The file it is in, which nobody else may read. Default: `token` in state_dir, made when there is none.",
+            "The file with the token, which nobody else may read. Default: `token` in state_dir, created if missing.",
         ),
-        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, beside the one of the pages."),
+        "prometheus_port": Option(
+            "integer:0,65535", "", "Port for health and metrics, in addition to that of the pages."
+        ),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
     "fingergw": {
         "port": Option("integer:0,65535", "79", "Where logs are served to `finger BUILD@HOST`; 0: a free port."),
         "listen_address": Option("text", "::", "Address of that port; `::` is every address, also of IPv4."),
-        "public_port": Option("integer:1,65535", "", "Under which others reach it. Default: the same."),
+        "public_port": Option("integer:1,65535", "", "Port under which others reach it. Default: the same."),
         "tls_cert": Option("path", "", "Certificate that it shows, PEM. With TLS, all three are needed."),
         "tls_key": Option("path", "", "Its key."),
         "tls_ca": Option("path", "", "Authority of the certificates that clients must show."),
@@ -309,21 +298,25 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "choice:verify,trust",
             "verify",
             "verify: the operator's token, tokens of an `[auth NAME]`, client certificates. trust, on loopback only: "
-            "whoever callers say they are, for clients that know no tokens.",
+            "callers are who they say they are, for clients without tokens.",
         ),
         "open_partitions": Option(
-            "text", "", "Partitions for credentials that name none, blanks between; `*`: every one."
+            "text", "", "Partitions for credentials that name none, separated by blanks; `*`: all."
         ),
         "cert_path": Option("path", "", "Certificate of the service, gRPC and HTTP, PEM. Default: of `[tls]`."),
         "key_path": Option("path", "", "Its key."),
         "client_ca_path": Option("path", "", "Callers need a certificate of this authority. Default: they need none."),
-        "service_name": Option("text", "runmachine-metadata", "Under which it is found in etcd."),
+        "service_name": Option("text", "runmachine-metadata", "Name under which clients find the service in etcd."),
     },
     "auth *": AUTH,
     "notices": {
-        "url": Option("text", "", "Where what happens is posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
+        "url": Option("text", "", "Where events are posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
         "app_key": Option("text", "", "A key of that application."),
-        "partitions": Option("integer:1,200", "8", "Of the queues, one of each tenant; a project is always in one."),
+        "partitions": Option(
+            "integer:1,200",
+            "8",
+            "Partitions of the queues, one queue per tenant; a project is always in one partition.",
+        ),
         "inventory": Option(
             "flag",
             "false",
@@ -341,7 +334,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "listen_address": Option("text", "127.0.0.1", "Address `headgate queue serve` listens on."),
         "port": Option("integer:0,65535", "5000", "Its port; 0 takes a free one."),
         "application_bytes_max": Option(
-            "integer:0,9999999999999", "10000000000", "Of the messages of an application; 0: any. More is answered 429."
+            "integer:0,9999999999999",
+            "10000000000",
+            "Size of the messages of an application; 0: no limit. Further posts get 429.",
         ),
         "application_messages_max": Option("integer:0,9999999999", "0", "Messages of an application; 0: any number."),
         "application_rate_max": Option(
@@ -358,17 +353,17 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
     },
     "log": {
-        "format": Option("choice:text,json", "text", "Of the log on standard error; json: an object a line."),
-        "level": Option("choice:debug,info,warning,error", "info", "What is less important is not logged."),
+        "format": Option("choice:text,json", "text", "Format of the log on standard error; json: one object per line."),
+        "level": Option("choice:debug,info,warning,error", "info", "Less important messages are not logged."),
     },
     "tracing": {
         "enabled": Option("flag", "false", "Whether traces are sent. Needs `pip install 'headgate[tracing]'`."),
-        "endpoint": Option("text", "http://127.0.0.1:4318/v1/traces", "Where OTLP over HTTP is taken."),
+        "endpoint": Option("text", "http://127.0.0.1:4318/v1/traces", "Where OTLP over HTTP is accepted."),
     },
     "database": {
         "dburi": Option("text", "", "SQLAlchemy URL of the history. Default: an SQLite file in state_dir."),
         "keep_days": Option(
-            "integer:0,100000", "0", "How long ended buildsets, and what was done by hand, are kept; 0: for ever."
+            "integer:0,100000", "0", "How long ended buildsets and actions of people are kept; 0: for ever."
         ),
     },
 }
@@ -381,6 +376,8 @@ def add(known: dict[str, Option], driver: str, settings: Mapping[str, Connection
         known[name] = Option(kind, default, text) if was is None else was._replace(doc=f"{was.doc} {text}")
 
 
+for _name, _reporter in REPORTERS.items():
+    add(OPTIONS["connection *"], _name, _reporter.settings)
 for _driver, _row in FORGES.items():
     add(OPTIONS["connection *"], _driver, _row.settings)
 for _driver in CLOUDS:

@@ -1,4 +1,4 @@
-"""What people order for a while: close a pipeline, open it again."""
+"""Let people order for a while: close a pipeline, open it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _queue = click.option("--queue", default="", help="One queue of the pipeline, as
 @_url
 @_tenant
 @_queue
-@click.option("--reason", required=True, help="Why: everybody who looks at the queues reads it.")
+@click.option("--reason", required=True, help="The reason, shown with the queues.")
 @click.argument("pipeline")
 def close(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
     """Let nothing land from PIPELINE until you open it again.
@@ -36,7 +36,7 @@ def close(config: str | None, url: str | None, tenant: str | None, queue: str, r
 @_url
 @_tenant
 @_queue
-@click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+@click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("pipeline")
 def open_again(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
     """Let changes land from PIPELINE again; what passed meanwhile lands at once."""

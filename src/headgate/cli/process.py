@@ -1,4 +1,4 @@
-"""What the settings name: connections, tenants, the store."""
+"""Open what the settings name: connections, tenants, the store."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
 import click
 
+from headgate.adapters.forges.gerrit.server import PORT
 from headgate.adapters.forges.registry import FORGES
 from headgate.adapters.git.connection import Access, GitConnection
 from headgate.adapters.git.poke import Poked
+from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.settings import Settings
@@ -30,6 +32,7 @@ from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape
 
 SCRIPT_TIMEOUT_S = 60
+_CREDENTIALS = r"(://)[^/@]*@"
 SSH = ("sshkey", "known_hosts")
 """Options of plain git that are files of ssh."""
 
@@ -106,9 +109,32 @@ def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
             baseurl=_shown(found),
             canonical_hostname=sources[name].canonical_hostname if name in sources else "",
             source=name in sources,
+            **_server_of(found),
         )
         for name, found in settings.connections.items()
     )
+
+
+def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # of ConnectionShape
+    """Return what else is told of a forge."""
+    driver = driver_of(found)
+    if driver not in FORGES:
+        return {}
+    server = re.sub(_CREDENTIALS, r"\1", _host_of(found))
+    match driver:
+        case "github":
+            return {"server": server, "repo_cache": found.get("repo_cache") or None}
+        case "gerrit":
+            port = int(found.get("port") or PORT)
+            return {"server": server, "ssh_server": found.get("ssh_server") or server, "port": port}
+        case _:
+            return {"server": server} if server else {}
+
+
+def _host_of(found: Mapping[str, str]) -> str:
+    """Return the server of a forge: of its section, or that of its driver."""
+    usual = FORGES[driver_of(found)].settings.get("server")
+    return found.get("server") or (usual.default if usual is not None else "")
 
 
 def _shown(found: Mapping[str, str]) -> str:
@@ -116,33 +142,15 @@ def _shown(found: Mapping[str, str]) -> str:
     the host, or what kind they are of."""
     match driver_of(found):
         case driver if driver in FORGES:
-            usual = FORGES[driver].settings.get("server")
-            server = found.get("server") or (usual.default if usual is not None else "")
+            server = _host_of(found)
             said = found.get("baseurl") or (server if "://" in server else f"https://{server}")
-            return re.sub(r"(://)[^/@]*@", r"\1", said)
-        case "smtp":
-            return f"smtp://{found.get('server') or 'localhost'}"
-        case "mqtt":
-            return f"mqtt://{found.get('server') or 'localhost'}"
-        case "elasticsearch":
-            return " ".join(map(_server, found["uri"].split(",")))
-        case "http":
-            return "/".join(re.sub(r"(://)[^/@]*@", r"\1", found["url"]).split("/")[:3])
+            return re.sub(_CREDENTIALS, r"\1", said)
+        case driver if driver in REPORTERS:
+            return REPORTERS[driver].shown(found)
         case "inventory":
             return f"{found.get('project')}@{found.get('partition')}"
-        case "chat":
-            return " ".join(f"{url.partition('://')[0]}://…" for url in found["url"].split())
         case _:
-            return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found.get("url") or "")
-
-
-def _server(url: str) -> str:
-    """Return its host and port alone."""
-    try:
-        parts = urlsplit(url.strip() if "://" in url else f"//{url.strip()}")
-        return f"{parts.hostname or ''}:{parts.port or 9200}"
-    except ValueError:
-        return "…"
+            return re.sub(_CREDENTIALS, r"\1", found.get("baseurl") or found.get("url") or "")
 
 
 def _baseurl(settings: Settings, url: str) -> str:
@@ -217,7 +225,7 @@ def speakers_of(settings: Settings) -> dict[str, Speaker]:
 
 
 async def open_store(settings: Settings) -> Backend:
-    """Raises UserError, also when a newer Headgate writes there; StoreAway when no server answers."""
+    """Open the store. Raise UserError, also if a newer Headgate has written it, and StoreAway if no server answers."""
     return await _of_our_format(await open_url(settings.store_url))
 
 

@@ -1,4 +1,4 @@
-"""What people do from a work tree: propose a change, and withdraw it."""
+"""Propose a change from a work tree, and withdraw it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _topic = click.argument("topic", default="")
 
 
 class There(NamedTuple):
-    """What is proposed already."""
+    """Describe what is already proposed."""
 
     commit: str
     owner: str
@@ -31,25 +31,25 @@ class There(NamedTuple):
 
 
 class WorkTree:
-    """The repository around the current directory, and a remote of it.  Its methods raise UserError."""
+    """Work in the repository around the current directory, with one of its remotes. The methods raise UserError."""
 
     def __init__(self, remote: str) -> None:
         self._remote, self._at = remote, Path.cwd()
 
     async def says(self, *args: str, remote: bool = False) -> str:
-        """What git prints."""
+        """Run git and return its output."""
         try:
             return (await git(*args, at=self._at, remote=remote))[1].strip()
         except GitError as error:
             raise UserError(f"git {args[0]}: {error}") from error
 
     async def refs(self, *names: str) -> dict[str, str]:
-        """ref -> commit, at the remote."""
+        """Map refs to commits at the remote."""
         out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
         return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
     async def branch(self, said: str) -> str:
-        """The one that was said, else the default of the remote."""
+        """Return the given branch, or otherwise the default branch of the remote."""
         head = await self.says("ls-remote", "--symref", "--", self._remote, "HEAD", remote=True)
         named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
         branch = said or (named[1] if named else "")
@@ -60,7 +60,7 @@ class WorkTree:
         return branch
 
     async def topic(self, said: str, branch: str) -> str:
-        """The one that was said, else the name of the branch that is checked out, else words of the subject."""
+        """Return the given topic, or otherwise the name of the current branch, or words of the subject."""
         here = "" if said else await self.says("rev-parse", "--abbrev-ref", "HEAD")
         if said or here not in ("HEAD", branch):
             return said or here
@@ -71,7 +71,7 @@ class WorkTree:
         return topic
 
     async def there(self, ref: str) -> There | None:
-        """What the ref proposes now."""
+        """Return what the ref currently proposes."""
         commit = (await self.refs(ref)).get(ref)
         if commit is None:
             return None
@@ -79,7 +79,7 @@ class WorkTree:
         return There(commit, await self.says("log", "-1", "--format=%an <%ae>", commit))
 
     async def is_mine(self, there: There) -> bool:
-        """Did whoever commits here write it?"""
+        """Return whether the local committer wrote the proposal."""
         known = await self.says(
             "config", "--get", "--default", "", "user.email", remote=True
         )  # the user's own settings
@@ -87,7 +87,7 @@ class WorkTree:
         return bool(mine) and there.owner.casefold().endswith(f"<{mine.casefold()}>")
 
     async def push(self, *steps: tuple[str, str, str]) -> None:
-        """(ref, where it must still be, where it goes): all or none."""
+        """Push steps (ref, expected commit, new commit): all or none."""
         leases = [f"--force-with-lease={ref}:{seen}" for ref, seen, _ in steps]
         specs = [f"{to}:{ref}" for ref, _, to in steps]
         await self.says(
@@ -152,7 +152,7 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
     there = await tree.there(ref)
     if there is None:
-        raise UserError(f"nobody proposes {topic} for {branch}; it may have landed")
+        raise UserError(f"there is no proposal {topic} for {branch}; it may have landed")
     if not force and not await tree.is_mine(there):
         raise UserError(
             f"{topic} is proposed by {there.owner} ({there.commit[:8]}); to withdraw it all the same: --force"

@@ -12,6 +12,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import line, visible
 from headgate.cli.identity.pages import PageClient, pages
+from headgate.cli.spellings import truth
 from headgate.cli.tables import CELL_MAX_CHARS, common, table, told
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,9 +73,9 @@ def _change(ref: Mapping[str, Any]) -> str:
 @click.command()
 @common
 @_filters("project", "pipeline", "job_name", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
-@click.option("--voting/--non-voting", default=None, help="Only those that vote, or that do not.")
-@click.option("--final/--not-final", default=None, help="Only those that count, or that gave way to others.")
-@click.option("--held/--not-held", default=None, help="Only those that are held, or that are not.")
+@truth("voting", "non_voting", "Only those that vote, or that do not.")
+@truth("final", "not_final", "Only those that count, or that gave way to others.")
+@truth("held", "not_held", "Only those that are held, or that are not.")
 @_paged
 def builds(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
     """List builds, those under way first, then the latest."""
@@ -236,6 +237,26 @@ def node_list(config: str | None, url: str | None, tenant: str | None, form: str
     told(found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines."))
 
 
+@click.command("node-set-state")
+@common
+@click.option("--reason", default="", help="The reason, shown with the machine.")
+@click.argument("node")
+@click.argument("state", type=click.Choice(["hold", "used"]))
+def node_set_state(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    form: str | None,
+    reason: str,
+    node: str,
+    state: str,
+) -> None:
+    """Hold a machine (hold), or take it away (used), once no build has it."""
+    at = pages(config, url)
+    at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", {"state": state, "comment": reason})
+    told({"uuid": node, "state": state}, form, lambda: click.echo(f"{node}: {state}, once no build has it."))
+
+
 @click.command("nodeset-request-list")
 @common
 def nodeset_request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
@@ -248,6 +269,18 @@ def nodeset_request_list(config: str | None, url: str | None, tenant: str | None
     ]
     heads = ("REQUEST", "STATE", "LABELS", "PIPELINE", "JOB", "SINCE")
     told(found, form, lambda: table(heads, rows, "Nobody waits for machines."))
+
+
+@click.command("nodeset-request-delete")
+@common
+@click.argument("request")
+def nodeset_request_delete(
+    config: str | None, url: str | None, tenant: str | None, form: str | None, request: str
+) -> None:
+    """End a request for machines: the build that waits for them is canceled."""
+    at = pages(config, url)
+    at.delete(f"{at.of(tenant)}/nodeset-requests/{quote(request, safe='')}")
+    told({"uuid": request}, form, lambda: click.echo(f"{request}: ended."))
 
 
 @click.command("manage-events")

@@ -16,15 +16,19 @@ from urllib.parse import urlencode
 
 from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
+from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
-from headgate.cli.migration.reference import LACKING, NOTES, OptionNote, note
 from headgate.cli.option import Option
 from headgate.cli.options import OPTIONS
+from headgate.cli.reference import LACKING, NOTES, OptionNote, note
 from headgate.config.budgets import Budgets
+from headgate.store.registry import SQLITE, scheme_of, shapes
 
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 NAME = "headgate.conf"
+APP_DEFAULT = "queuey"
+"""The application whose queues are served where the settings name none."""
 SEARCHED = ("~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
 
 
@@ -33,7 +37,7 @@ OWN_NODE = "/headgate"
 
 
 class Idle(NamedTuple):
-    """An option of the reference that nothing here listens to."""
+    """Name an option of `zuul.conf` that has no effect here."""
 
     section: str
     option: str
@@ -44,7 +48,7 @@ class Idle(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Checked values; `get` fills in defaults."""
+    """Hold checked values; `get` supplies defaults."""
 
     path: Path
     values: Mapping[str, Mapping[str, str]]
@@ -99,16 +103,15 @@ class Settings:
 
     @property
     def store_url(self) -> str:
-        """Return the URL of the store: `memory:`, `sqlite:///<absolute path>`, `zookeeper://…` or `etcd://…`.  Raise
-        UserError for any other."""
+        """Return the URL of the store; the path of an SQLite file is absolute.  Raise UserError if no kind of store has
+        such a URL."""
         url = self.get("store", "url") or self._zookeeper() or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
-        if url == "memory:" or url.startswith(("zookeeper://", "etcd://")):
-            return url
-        if not url.startswith("sqlite:///"):
+        if (scheme := scheme_of(url)) is None:
             shown = url.partition("://")[0] + "://…" if "@" in url else url
-            known = "sqlite:///FILE, zookeeper://HOST:PORT,…/CHROOT, etcd://HOST:PORT,…/PREFIX or memory:"
+            *others, last = shapes()
+            known = f"{', '.join(others)} or {last}"
             raise UserError(f"{self.path}: [store] url: {shown!r} is not known; it is {known}")
-        return f"sqlite:///{self._absolute(url.removeprefix('sqlite:///'))}"
+        return f"{SQLITE}{self._absolute(url.removeprefix(SQLITE))}" if scheme == SQLITE else url
 
     def _zookeeper(self) -> str:
         """Return the URL of the servers that the section of the reference names: below a node of our own."""
@@ -238,6 +241,8 @@ def _options(kind: str, driver: str) -> Collection[str]:
         return {"driver"}
     if kind == "connection *" and driver in FORGES:
         return {*SHARED, *FORGES[driver].settings} - without_effect(driver).keys()
+    if kind == "connection *" and driver in REPORTERS:
+        return {"driver", *REPORTERS[driver].settings}
     return OPTIONS[kind]
 
 
@@ -267,9 +272,6 @@ _NEEDED = {
     "git": ("baseurl", "the directory or URL its repositories are in"),
     "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
     "inventory": ("project", "whose objects it watches; and a partition"),
-    "http": ("url", "what is called, as https://HOST/PATH"),
-    "elasticsearch": ("uri", "its servers, as https://HOST:9200, with commas between"),
-    "chat": ("url", "an address as the library apprise has it, as slack://TOKEN/#CHANNEL"),
 }
 """Driver of a connection -> what has no default, and what it is."""
 
@@ -282,8 +284,12 @@ def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> 
     if kind not in OPTIONS:
         yield f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}"
         return
-    of_cloud = kind == "connection *" and found.get("driver") in CLOUDS
-    known = {"driver": None, **settings_of(found["driver"])} if of_cloud else OPTIONS[kind]
+    driver = found.get("driver", "") if kind == "connection *" else ""
+    known: Mapping[str, object] = OPTIONS[kind]
+    if driver in CLOUDS:
+        known = {"driver": None, **settings_of(driver)}
+    elif driver in REPORTERS:
+        known = {"driver": None, **REPORTERS[driver].settings}
     for name, value in found.items():
         if name not in known and "*" not in known:
             yield f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, known)}"
@@ -302,7 +308,7 @@ def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str
     driver = found.get("driver") or "git"
     if _lacking(driver):
         return
-    row = FORGES.get(driver) or CLOUDS.get(driver)
+    row = FORGES.get(driver) or CLOUDS.get(driver) or REPORTERS.get(driver)
     needed, what = row.needed if row is not None else _NEEDED.get(driver, ("", ""))
     own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
     if driver == "inventory" and found.get("project") and not found.get("partition"):

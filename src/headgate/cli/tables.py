@@ -18,7 +18,9 @@ CELL_MAX_CHARS = 60
 def common(command: F) -> F:
     """Add the options that say whom to ask, of which tenant, and how to print the answer."""
     for option in (
-        click.option("--format", "form", type=click.Choice(["text", "json"]), help="By default text."),
+        click.option(
+            "--format", "form", type=click.Choice(["text", "json"], case_sensitive=False), help="By default text."
+        ),
         click.option("--tenant", help="By default the only one."),
         click.option("--url", help="Where Headgate's pages are; by default as the settings say."),
         click.option("--config", metavar="FILE", help="The settings file."),

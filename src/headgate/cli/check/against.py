@@ -37,7 +37,7 @@ _NOT_FROZEN = (400, 409, 500)
 
 
 class Only(NamedTuple):
-    """What of everything is compared; empty: all."""
+    """Restrict what is compared; empty means everything."""
 
     projects: Sequence[str] = ()
     branches: Collection[str] = ()
@@ -46,7 +46,7 @@ class Only(NamedTuple):
         return not self.branches or branch in self.branches
 
     def of(self, loaded: LoadedTenant) -> Sequence[TenantProject]:
-        """Raises UserError."""
+        """Return the projects to compare. Raise UserError."""
         if not self.projects:
             return loaded.tenant.projects
         return [source for name in self.projects if (source := _known(loaded, name))]
@@ -59,7 +59,7 @@ class _Answer(NamedTuple):
 
 
 class ReferenceServer:
-    """A server that speaks Zuul's API."""
+    """Call a server that implements Zuul's API."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ReferenceServer:
         await self._client.aclose()
 
     async def get(self, path: str) -> _Answer:
-        """Raises UserError when there is no answer, or none that is one."""
+        """Return an answer. Raise UserError if there is none, or not a valid one."""
         url = f"{self._base}/api/{path}"
         async with self._free:
             for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -95,7 +95,7 @@ class ReferenceServer:
 
 
 async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes:
-    """Raises UserError, httpx.HTTPError."""
+    """Read the body of the response, up to `most_bytes`. Raise UserError for a longer one, httpx.HTTPError."""
     body = b""
     async for chunk in response.aiter_bytes():
         body += chunk
@@ -105,7 +105,7 @@ async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes
 
 
 def _answer(url: str, status: int, body: bytes) -> _Answer:
-    """Raises UserError."""
+    """Parse an answer with the status OK; keep what another one says. Raise UserError."""
     if status in (401, 403):
         raise UserError(f"{url}: the server wants a token that may read this ({status}); give one with --token FILE")
     if status != httpx.codes.OK:
@@ -113,11 +113,11 @@ def _answer(url: str, status: int, body: bytes) -> _Answer:
     try:
         return _Answer(status, json.loads(body), "")
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{url}: the answer is no JSON; is this the root of the pages, before /api?") from error
+        raise UserError(f"{url}: the answer is not JSON; is this the root of the pages, before /api?") from error
 
 
 def _plain(page: str) -> str:
-    """What an error page says: its paragraph, if there is one, without anything that a terminal obeys."""
+    """Return what an error page says: its paragraph, if there is one, without anything that a terminal obeys."""
     found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
@@ -169,7 +169,7 @@ async def compared(
 
 
 def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> list[Apart]:
-    """Branches, but for the default ones, of which the server knows no graph."""
+    """Return the branches, but for the default ones, of which the server knows no graph."""
     why: dict[tuple[str, str, str], str] = {}
     answered = {one.where for one in found if not one.unknown}
     for one in found:
@@ -180,7 +180,7 @@ def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> 
 
 
 def _known(loaded: LoadedTenant, name: str) -> TenantProject:
-    """Raises UserError."""
+    """Find a project of the tenant by its name. Raise UserError."""
     source = loaded.tenant.find(name)
     if source is None:
         raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
@@ -188,7 +188,7 @@ def _known(loaded: LoadedTenant, name: str) -> TenantProject:
 
 
 def _branches(loaded: LoadedTenant, source: TenantProject) -> list[str]:
-    """Those that are read, the default branch first; of a project of which nothing is read, that one alone."""
+    """List the branches that are read, the default one first; of a project that is not to be loaded, that one alone."""
     read = loaded.branches.get(source.project, {})
     if source.loads and not read:
         return []
@@ -196,7 +196,7 @@ def _branches(loaded: LoadedTenant, source: TenantProject) -> list[str]:
 
 
 def _places(loaded: LoadedTenant, only: Only) -> list[GraphPlace]:
-    """Raises UserError."""
+    """List the graphs to compare. Raise UserError."""
     return [
         GraphPlace(pipeline, source, branch)
         for source in only.of(loaded)
@@ -207,7 +207,7 @@ def _places(loaded: LoadedTenant, only: Only) -> list[GraphPlace]:
 
 
 async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant, only: Only) -> list[Apart]:
-    """What has a configuration there alone; what cannot be read here; what the tenant file excludes."""
+    """Find what has a configuration there alone, what cannot be read here, and what the tenant file excludes."""
     sources = only.of(loaded)
     unread = {error.project: error.text for error in loaded.unread}
     at = f"tenant/{quote(tenant)}/project"
@@ -230,7 +230,7 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
 
 
 def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
-    """Branches whose own stanzas for the project the server shows; in what form the answer is does not matter."""
+    """Yield branches whose own stanzas for the project the server shows; in what form the answer is does not matter."""
     said = answer.body.get("configs") if isinstance(answer.body, dict) else None
     for one in said if isinstance(said, list) else ():
         place = one.get("source_context") if isinstance(one, dict) else None
@@ -242,7 +242,7 @@ def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> It
 
 
 def _asked(loaded: LoadedTenant, source: TenantProject) -> str:
-    """The name to ask the server by: host names may only be assumed here."""
+    """Return the name to ask the server by: host names may only be assumed here."""
     return source.name if loaded.tenant.find(source.name) else source.project
 
 
@@ -273,13 +273,13 @@ async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, 
 
 
 def _named(loaded: LoadedTenant, project: str) -> str:
-    """Canonical, as it is here: where host names are only assumed, the server's are others."""
+    """Return the canonical name used here: where host names are only assumed, the server's are others."""
     source = loaded.tenant.find(project) or loaded.tenant.find(project.partition("/")[2])
     return source.project if source is not None else project
 
 
 def _ends(ours: FrozenGraph, theirs: _Answer) -> Iterator[AttributeDifference]:
-    """A graph that one of both cannot freeze, or does not know."""
+    """Yield the difference when one side cannot freeze the graph, or does not know it."""
     if ours.errors and theirs.status in _NOT_FROZEN:
         return  # for the same reason or another: no job runs at either
     mine = ours.errors[0].text if ours.errors else f"{len(ours.jobs)} jobs"

@@ -35,7 +35,7 @@ def _versions(stanzas: Iterable[Any]) -> Iterator[str]:
 
 
 def _within(value: Any) -> Iterator[str]:
-    """Of a stanza, and of the variants in it."""
+    """Yield each `ansible-version` of a stanza, and of the variants in it."""
     if isinstance(value, dict):
         if "ansible-version" in value:
             yield str(value["ansible-version"])

@@ -52,22 +52,22 @@ class _Shown(NamedTuple):
     metavar="PROJECT=DIRECTORY",
     help="Use the files of this work tree in place of the project's default branch.",
 )
-@click.option("--project", "projects", multiple=True, help="Only what is in, or ends a job graph of, this project.")
+@click.option("--project", "projects", multiple=True, help="Only errors in this project or in its job graphs.")
 @click.option(
     "--only", multiple=True, metavar="WHAT", help="errors, warnings, or the name of an error such as nodeset-not-found."
 )
-@click.option("--limit", default=CAUSES_MAX, show_default=True, help="Causes told to read; 0 is all.")
+@click.option("--limit", default=CAUSES_MAX, show_default=True, help="How many causes to show; 0 shows all.")
 @click.option(
     "--new-since",
     metavar="DIR|REV",
-    help="Only what was not wrong before: at this revision of each repository, or in this directory of repositories.",
+    help="Only new errors, compared with this revision of each repository or with this directory of repositories.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(("error", "warning", "never")),
     default="error",
     show_default=True,
-    help="From which severity on the exit status is 1.",
+    help="The severity from which the exit status is 1.",
 )
 @click.option(
     "--against",
@@ -75,7 +75,7 @@ class _Shown(NamedTuple):
     help="Compare the job graphs with those that this running server, Zuul or Headgate, answers with.",
 )
 @click.option("--branch", "branches", multiple=True, help="With --against: compare this branch alone, not all.")
-@click.option("--token", type=click.File(), help="A file with a bearer token, for a server that wants one.")
+@click.option("--token", type=click.File(), help="A file with a bearer token, if the server requires one.")
 @click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
 @click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")
 def command(
@@ -94,13 +94,14 @@ def command(
 ) -> None:
     """Check the tenant file and the configuration of every repository in it, and freeze every job graph.
 
-    One mistake is one block, with what is wrong because of it beneath.  Exit status 0: nothing to fail on, 1: errors
-    (see --fail-on), 2: nothing could be checked.  With --against, what is told are the differences, and 1 means some.
+    Each mistake is shown as one block, with its consequences beneath it. The exit status is 0 if there is no error, 1
+    if there is one (see --fail-on), and 2 if nothing could be checked. With --against, the differences are shown, and
+    the status is 1 if there are any.
     """
     if limit < 0 or (json_ and sarif_):
-        raise click.UsageError("--limit is a whole number from 0 on, and it is --json or --sarif")
+        raise click.UsageError("--limit is a whole number from 0, and --json and --sarif exclude each other")
     if branches and against is None:
-        raise click.UsageError("--branch is for --against; what is wrong is told of every branch")
+        raise click.UsageError("--branch needs --against; without it, errors of all branches are shown")
     try:
         if not json_ and not sarif_:
             _tell_of_settings(given)
@@ -147,7 +148,7 @@ def _tell_of_settings(given: ReadingOptions) -> None:
 
 
 def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceServer, limit: int, json_: bool) -> int:
-    """The exit status.  Raises ConfigErrors for the tenant file, UserError."""
+    """Compare with the server, and return the exit status. Raise ConfigErrors for the tenant file, UserError."""
     tenants = given.load().tenants
     having = {n: one for n, one in tenants.items() if all(one.tenant.find(name) for name in only.projects)} or tenants
     counted = sys.stderr.isatty()
@@ -170,7 +171,8 @@ def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceS
 def _looked(
     given: ReadingOptions, work_trees: Sequence[str], wanted: CheckScope, new_since: str | None
 ) -> dict[str, TenantProblem]:
-    """Every tenant, the refused ones first.  Raises ConfigErrors for the tenant file, UserError."""
+    """Check the tenants; return the findings, the refused tenants first. Raise ConfigErrors for the tenant file,
+    UserError."""
     landed = given.load()
     trees = _trees(landed.tenants, work_trees)
     tenants = _opened(given, {name: _overlaid(loaded, trees) for name, loaded in landed.tenants.items()})
@@ -203,7 +205,7 @@ def _texts(given: ReadingOptions) -> dict[str, str]:
 def _before(
     given: ReadingOptions, landed: LoadedTenant, loaded: LoadedTenant, trees: Mapping[str, Path], since_what: str
 ) -> LoadedTenant:
-    """Raises UserError."""
+    """Return the tenant as it was at the revision, or is in the directory, `since_what`. Raise UserError."""
     at = {source.project: place for name, place in trees.items() if (source := loaded.tenant.find(name)) is not None}
     if given.repos is not None:
         at = {**since.trees(loaded, given.repos), **at}
@@ -225,7 +227,7 @@ def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
 
 
 def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str, LoadedTenant]:
-    """What cannot be opened is an error, too, where the repositories of this installation are read.
+    """Add an error for what cannot be opened, where the repositories of this installation are read.
 
     Raises UserError."""
     if given.repos is not None:
@@ -237,7 +239,7 @@ def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str
 
 
 def _trees(tenants: Mapping[str, LoadedTenant], work_trees: Sequence[str]) -> dict[str, Path]:
-    """Project, as written, and its work tree.  Raises UserError."""
+    """Map each project, as written, to its work tree. Raise UserError."""
     found: dict[str, Path] = {}
     for work_tree in work_trees:
         name, equals, directory = work_tree.partition("=")

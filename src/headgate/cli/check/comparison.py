@@ -1,4 +1,4 @@
-"""What `headgate check --against` finds: as JSON, and to read."""
+"""Hold what `headgate check --against` finds, and format it: as JSON, and to read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_MAX_CHARS = 160
 
 
 class Compared(NamedTuple):
-    """One graph; no differences: it is the same."""
+    """Compare one graph; without differences, it is the same."""
 
     tenant: str
     place: GraphPlace
@@ -31,7 +31,7 @@ class Compared(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """A branch of which nothing is compared."""
+    """Name a branch that is not compared, and why."""
 
     tenant: str
     project: str
@@ -40,7 +40,7 @@ class Apart(NamedTuple):
 
 
 class HeldComparison(NamedTuple):
-    """What holding both beside each other comes to."""
+    """Hold the result of a comparison."""
 
     graphs: list[Compared]
     apart: list[Apart]
@@ -90,7 +90,7 @@ def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
 
 
 def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
-    """Each reason once."""
+    """Yield each reason once, with the branches that were not compared for it."""
     why: dict[str, list[str]] = {}
     for one in apart:
         why.setdefault(one.why, []).append(f"{one.tenant}: {one.project}{f'@{one.branch}' if one.branch else ''}")

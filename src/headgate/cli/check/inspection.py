@@ -1,4 +1,4 @@
-"""What there is to be told of each tenant: loaded, frozen whole, and grouped by cause."""
+"""Collect what there is to be told of each tenant: loaded, frozen whole, and grouped by cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.config.model import ConfigError
 
 
 class CheckScope(NamedTuple):
-    """What of everything is told."""
+    """Restrict what is reported."""
 
     projects: tuple[str, ...] = ()
     """As written; none: all."""
@@ -29,7 +29,7 @@ class CheckScope(NamedTuple):
 
 
 class TenantProblem(NamedTuple):
-    """A tenant, and what is wrong with it."""
+    """Describe a tenant and what is wrong with it."""
 
     loaded: LoadedTenant | RefusedTenant
     causes: list[Cause]
@@ -44,14 +44,15 @@ class TenantProblem(NamedTuple):
         return extent(error, self.text(error))
 
     def text(self, error: ConfigError) -> str:
-        """Of the file that the error is in; empty when it is in none."""
+        """Return the text of the file that the error is in, or an empty string if it is in none."""
         if not error.project or isinstance(self.loaded, RefusedTenant):
             return self.texts.get(error.path, "")
         return self.loaded.files.get(error.project, {}).get(error.branch, {}).get(error.path, "")
 
 
 def pipelines_of(found: LoadedTenants, *, whole: bool) -> frozenset[str] | None:
-    """Of all tenants together; None unless it is the `whole` tenant file and all of it can be loaded."""
+    """Return the pipelines of all tenants together, or None unless this is the `whole` tenant file and all of it
+    could be loaded."""
     if not whole or found.refused:
         return None
     return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
@@ -60,7 +61,7 @@ def pipelines_of(found: LoadedTenants, *, whole: bool) -> frozenset[str] | None:
 def findings(
     loaded: LoadedTenant, pipelines: Collection[str] | None, projects: Collection[str] | None
 ) -> list[GraphFinding]:
-    """Everything; graphs of those projects alone, if some are named (by canonical name)."""
+    """Return all findings. If projects are named (canonical names), freeze only their graphs."""
     layout = loaded.layout
     places = list(graphs(layout, projects))
     ended = spread(lambda place: frozen(layout, place), places)
@@ -78,7 +79,8 @@ def told(
     wanted: CheckScope,
     texts: Mapping[str, str],
 ) -> TenantProblem:
-    """`before`, if there is one, is what holds already: only what is new is told.  Raises UserError."""
+    """Return what is wrong. `before`, if given, is the state in force: only new findings are reported. Raise
+    UserError."""
     projects = _named(loaded, wanted.projects)
     found: Sequence[GraphFinding]
     if before is None:
@@ -103,12 +105,12 @@ def _identity(one: GraphFinding) -> tuple[str, str, str, str, str, tuple[Checked
 
 
 def _concerns(one: GraphFinding, projects: Collection[str] | None) -> bool:
-    """Is it in one of the projects, or does it end a graph of one?"""
+    """Tell whether it is in one of the projects (None: any), or ends a graph of one."""
     return projects is None or one.error.project in projects or any(graph.project in projects for graph in one.graphs)
 
 
 def _named(loaded: LoadedTenant, names: Sequence[str]) -> frozenset[str] | None:
-    """Raises UserError."""
+    """Return the canonical names of the projects; None when no names are given. Raise UserError."""
     found: set[str] = set()
     for name in names:
         source = loaded.tenant.find(name)

@@ -48,7 +48,7 @@ def _result(tenant: str, told: TenantProblem, cause: Cause) -> dict[str, Any]:
 
 
 def _fingerprint(error: ConfigError) -> str:
-    """The same wherever the lines above it move it to."""
+    """Return a hash of the error that stays the same wherever the lines above move it to."""
     parts = (error.name, error.text, error.project, error.branch, error.path)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

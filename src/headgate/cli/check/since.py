@@ -1,4 +1,4 @@
-"""What held before: an earlier revision of the repositories, or another directory of them."""
+"""Read what held before: an earlier revision of the repositories, or another directory of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Trees = Mapping[str, Path]
 
 
 def trees(loaded: LoadedTenant, root: Path) -> dict[str, Path]:
-    """Projects that are found below `root`."""
+    """Find projects below `root`."""
     found: dict[str, Path] = {}
     for source in loaded.tenant.projects:
         try:
@@ -39,7 +39,7 @@ def earlier(loaded: LoadedTenant, since: str, at: Trees) -> LoadedTenant:
 
 
 def _directory(loaded: LoadedTenant, root: Path) -> Iterator[tuple[str, Files]]:
-    """Raises UserError."""
+    """Yield each project, and its files by branch, as they are in the directory. Raise UserError."""
     for project, place in trees(loaded, root).items():
         source = loaded.tenant.by_canonical[project]
         only = source.load_branch if source.trusted else ""
@@ -56,7 +56,7 @@ def _directory(loaded: LoadedTenant, root: Path) -> Iterator[tuple[str, Files]]:
 
 
 def _revision(loaded: LoadedTenant, revision: str, at: Trees) -> Iterator[tuple[str, Files]]:
-    """Raises UserError."""
+    """Yield each project whose repository has the revision, and its files there. Raise UserError."""
     for project, place in at.items():
         source = loaded.tenant.by_canonical[project]
         try:
@@ -68,5 +68,5 @@ def _revision(loaded: LoadedTenant, revision: str, at: Trees) -> Iterator[tuple[
 
 
 def _branch(loaded: LoadedTenant, source: TenantProject, current: str) -> str:
-    """The one checked out, if it is read; else the one that stands for the project."""
+    """Return the branch that is checked out, if it is read; else the one that stands for the project."""
     return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)

@@ -9,10 +9,11 @@ import click
 
 from headgate.adapters.git.command import GitError
 from headgate.base.errors import UserError
+from headgate.base.extras import needing
 from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.check.since import trees as below
 from headgate.cli.editor.desk import EditorSession
-from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, ReadingError, ReadingOptions, given
+from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, ReadingOptions, given
 from headgate.cli.process import connections
 from headgate.cli.settings import find, read
 from headgate.cli.tryjob.trees import trees
@@ -38,16 +39,14 @@ def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
     It knows work trees below DIR (or --tree) as they are being edited, and everything else as `headgate check` does.
     Where no tenant file is to be found, it checks the form of configuration files alone.
     """
-    try:
+    with needing("headgate lsp", "editor"):
         from headgate.cli.editor.server import Editor
-    except ImportError as error:
-        raise ReadingError(f"{error}; install it with: pip install 'headgate[editor]'") from error
     desk, trouble = _desk(given, work_trees)
     Editor(desk, trouble).server.start_io()
 
 
 def _desk(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:
-    """And why it is bare, if it is."""
+    """Open the session of the editor, and say why it is bare, if it is."""
     try:
         found = given.load()
         pipelines = pipelines_of(found, whole=given.tenant is None)
@@ -59,7 +58,7 @@ def _desk(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSes
 
 
 def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, ...]) -> dict[str, Path]:
-    """Raises UserError."""
+    """Map the projects of all tenants to their work trees. Raise UserError, GitError."""
     at: dict[str, Path] = {}
     for loaded in found.tenants.values():
         at |= below(loaded, given.repos) if given.repos is not None else _edited(given, loaded, work_trees)
@@ -67,7 +66,7 @@ def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, .
 
 
 def _edited(given: ReadingOptions, loaded: LoadedTenant, work_trees: tuple[str, ...]) -> dict[str, Path]:
-    """Raises UserError, GitError."""
+    """Map projects to the given work trees, or to the one here. Raise UserError, GitError."""
     known = connections(read(find(given.config)))
     edited = asyncio.run(trees(work_trees or (".",), loaded, known, None))
     return {tree.source.project: tree.path for tree in edited}

@@ -45,7 +45,7 @@ class Location(NamedTuple):
 
 
 class ProjectFile(NamedTuple):
-    """A file of a project, on the branch that is checked out."""
+    """Name a file of a project, on the branch that is checked out."""
 
     project: str
     branch: str
@@ -64,7 +64,7 @@ class _Tenant:
 
 
 class EditorSession:
-    """`trees` are where the repositories of projects lie, by canonical name."""
+    """Hold the tenants with the texts in the editor. `trees` maps canonical names to work trees."""
 
     def __init__(
         self, tenants: Mapping[str, LoadedTenant], trees: Mapping[str, Path], pipelines: frozenset[str] | None
@@ -81,7 +81,7 @@ class EditorSession:
     # --- files
 
     def file(self, path: Path) -> ProjectFile | None:
-        """None for what is no configuration of a known project."""
+        """Return the project's file, or None if it is not configuration of a known project."""
         path = path.resolve()
         root = next((above for above in path.parents if above in self._roots), None)
         project, name = self._roots.get(root or path, ""), str(path.relative_to(root)) if root is not None else ""
@@ -96,7 +96,7 @@ class EditorSession:
         return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)
 
     def write(self, path: Path, text: str | None) -> None:
-        """The file holds this text from now on; None: what the disk has."""
+        """Replace the text of a file; None restores that on disk."""
         file = self.file(path)
         if text is None:
             text = path.read_text(errors="replace") if path.is_file() else ""
@@ -123,7 +123,7 @@ class EditorSession:
     # --- what is wrong
 
     def problems(self, path: Path) -> dict[Path, list[Problem]]:
-        """Of every file of the project that this file is of; the file itself is always among them."""
+        """Return the problems of every file of this file's project, which always includes the file itself."""
         file = self.file(path)
         if file is None:
             return {path: list(self._form(path))}
@@ -152,7 +152,7 @@ class EditorSession:
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 
     def _form(self, path: Path) -> Iterator[Problem]:
-        """Of a file that stands alone: its form is all that can be told."""
+        """Check the form of a file that stands alone, which is all that can be told of it."""
         source = TenantProject("", "", "", trusted=True)
         text = self._alone.get(path, "")
         if path.suffix != ".yaml" or not any(part in str(path) for part in ("zuul.yaml", "zuul.d/")):
@@ -193,7 +193,7 @@ class EditorSession:
         return meant(word) if word is not None else None
 
     def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:
-        """As it is run for the file's own project, if it is."""
+        """Show the job as it is run for the file's own project, if it is."""
         try:
             question = chosen({"": loaded}, name, file.project, None, file.branch)
         except UserError:
@@ -205,7 +205,7 @@ class EditorSession:
 
 
 def _counts(name: str, paths: Iterable[str]) -> bool:
-    """Is the file, by its path in the repository, configuration?"""
+    """Tell whether the file, by its path in the repository, is configuration."""
     return any(name == path or (path.endswith("/") and name.startswith(path)) for path in (*paths, *STANDARD_PATHS))
 
 

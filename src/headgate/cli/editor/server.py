@@ -22,7 +22,7 @@ _SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.Diagnos
 
 
 class Editor:
-    """One client and its desk."""
+    """Serve one client."""
 
     def __init__(self, desk: EditorSession, trouble: str) -> None:
         self._desk, self._trouble = desk, trouble
@@ -64,7 +64,7 @@ class Editor:
         await self._look(params.text_document.uri, everything=True)
 
     async def _closed(self, params: types.DidCloseTextDocumentParams) -> None:
-        """What was not saved is forgotten."""
+        """Forget what was not saved."""
         self._typed.pop(params.text_document.uri, None)
         await self._look(params.text_document.uri, everything=False)
 
@@ -114,7 +114,8 @@ class Editor:
         return [_location(one) for one in found]
 
     def _place(self, params: types.HoverParams | types.DefinitionParams) -> tuple[Path | None, int, int]:
-        """Line and column from 1, in characters, of what is on the screen, whether or not it has been judged."""
+        """Return file, line and column (from 1, in characters) in what is on the screen, whether or not it has been
+        judged."""
         path = _path(params.text_document.uri)
         lines = self._lines(path) if path is not None else []
         if path is not None and params.text_document.uri in self.server.workspace.text_documents:
@@ -127,7 +128,7 @@ class Editor:
         return self.server.workspace.position_codec
 
     def _lines(self, path: Path) -> list[str]:
-        """As the editor has them, or the disk."""
+        """Return the lines of a file as the editor has them, or the disk."""
         document = self.server.workspace.text_documents.get(from_fs_path(str(path)) or "")
         if document is not None:
             return list(document.lines)
@@ -135,7 +136,7 @@ class Editor:
 
 
 def _path(uri: str) -> Path | None:
-    """None for what is no file."""
+    """Return the path of the file; None for what is not a file."""
     found = to_fs_path(uri) if uri.startswith("file:") else None
     return Path(found) if found else None
 

@@ -1,4 +1,4 @@
-"""What commands do by hand themselves, kept like what a running Headgate is asked for: who, what, why."""
+"""Keep what commands do by hand themselves, like what a running Headgate is asked for: who, what, why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXT_MAX_CHARS = 1_024
 
 
 class ManualAction(NamedTuple):
-    """What is done, to what and why."""
+    """Describe an action, its subject and its reason."""
 
     verb: str
     subject: str
@@ -68,7 +68,7 @@ async def noted(settings: Settings, deed: ManualAction) -> None:
 
 
 def _action(deed: ManualAction, tenant: str) -> HandAction:
-    """Whoever may open the store is known to the machine alone."""
+    """Record an action; whoever may open the store is known to the machine alone."""
     return HandAction(
         id=fresh(),
         verb=deed.verb,
@@ -82,7 +82,7 @@ def _action(deed: ManualAction, tenant: str) -> HandAction:
 
 
 def _tenant(settings: Settings, project: str) -> str:
-    """The first that has the project; empty when none has, or the tenant file cannot be read."""
+    """Return the first tenant that has the project; empty when none has, or the tenant file cannot be read."""
     if not project:
         return ""
     try:
@@ -94,7 +94,7 @@ def _tenant(settings: Settings, project: str) -> str:
 
 
 def _user() -> str:
-    """Who runs this; with sudo, who asked for it."""
+    """Return who runs this; with sudo, who asked for it."""
     try:
         return os.environ.get("SUDO_USER", "") or getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Whose program listens on a port of this machine: a token is not shown to a stranger who sits on the port."""
+"""Find whose program listens on a port of this machine: a token is not shown to a stranger who sits on the port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYWHERE_OR_LOOPBACK = {
 
 
 def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
-    """Users with a program that listens there, by id; none where the kernel does not tell."""
+    """Return the ids of the users whose programs listen on the port; the set is empty if the kernel does not tell."""
     found = set()
     for table in tables:
         try:

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
+import click
+
 from headgate.adapters.identity.trust import trusting
-from headgate.base.errors import UserError
+from headgate.base.errors import AwayError, UserError
 from headgate.cli.identity.listener import owners
-from headgate.cli.identity.profile import chosen
+from headgate.cli.identity.profile import chosen, everywhere
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import VARIABLE, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
@@ -44,7 +46,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class PageClient:
-    """`base`: the address, without a trailing slash."""
+    """Call a running Headgate. `base` is its address without a trailing slash."""
 
     base: str
     token: str = ""
@@ -91,7 +93,7 @@ class PageClient:
         try:
             return json.loads(self._answer(path, body))
         except ValueError as error:
-            raise UserError(f"{self.base}{path}: the answer is no JSON; is that Headgate's address?") from error
+            raise UserError(f"{self.base}{path}: the answer is not JSON; is that Headgate's address?") from error
 
     def _answer(self, path: str, body: dict[str, Any] | None, method: str | None = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
@@ -100,6 +102,8 @@ class PageClient:
             headers["Authorization"] = f"Bearer {self.token}"
         url, end = self.base + path, time.monotonic() + AGAIN_MAX_S
         while True:
+            if everywhere("verbose"):
+                click.echo(f"{method or ('GET' if body is None else 'POST')} {url}", err=True)
             try:
                 request = urllib.request.Request(url, data, headers, method=method)
                 with _opened(request, TIMEOUT_S, self.tls) as answer:
@@ -110,8 +114,15 @@ class PageClient:
                 if pause_s is None or time.monotonic() + pause_s > end:
                     raise UserError(f"{url}: {_said(error)}") from error
             except (OSError, HTTPException, ValueError) as error:
-                raise UserError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?") from error
+                raise _unreached(url, error) from error
             time.sleep(pause_s)
+
+
+def _unreached(url: str, error: Exception) -> UserError:
+    """Return what to raise where a server gives no answer: waiting does not help where its certificate is refused."""
+    if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+        return UserError(f"{url}: its certificate is refused ({error}); name its authority as [tls] ca")
+    return AwayError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?")
 
 
 def _again_s(error: urllib.error.HTTPError) -> float | None:
@@ -143,11 +154,21 @@ def pages(config: str | None, url: str | None) -> PageClient:
     url = url or said.url or None
     settings = _settings(config, url)
     base = url.rstrip("/") if url else _address(_needed(settings))
-    token = os.environ.get(VARIABLE, "") or (said.token if base == said.url else "")
+    named = base == said.url
+    token = everywhere("auth_token") or os.environ.get(VARIABLE, "") or (said.token if named else "")
     if not token and settings is not None and _ours(base, settings):
         token = known_token(settings)
         _not_a_stranger(base, settings)
+    if everywhere("insecure") or (named and not said.verify):
+        return PageClient(base, token, _unchecked(), said.tenant)
     return PageClient(base, token, _trusting(base, settings) if settings else None, said.tenant)
+
+
+def _unchecked() -> ssl.SSLContext:
+    """Return what trusts whoever answers, as somebody asked for."""
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+    return found
 
 
 def token_for(host: str, port: int, config: str | None = None) -> str:

@@ -1,25 +1,31 @@
-"""What holds for every command of one call: an address, a tenant, a form of answers, and profiles that name them."""
+"""Hold what counts for every command of a call: address, tenant, form of answers, and profiles that name them."""
 
 from __future__ import annotations
 
 import configparser
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from headgate.base.errors import UserError
+from headgate.cli.inifile import filled
 
 TOKEN_KEY = "auth_token"
+_REFERENCE = re.compile(r"%\([A-Za-z0-9_]+\)s")
+"""A value that is an environment variable and nothing else: the file itself holds no secret."""
 
 
 class Profile(NamedTuple):
-    """A section of a file of profiles."""
+    """Hold a section of a file of profiles."""
 
     url: str = ""
     tenant: str = ""
     token: str = ""
+    verify: bool = True
+    """Whether the server's certificate is checked."""
 
 
 def places() -> list[Path]:
@@ -28,9 +34,10 @@ def places() -> list[Path]:
     return [home / "headgate/client.conf", home / "zuul" / "client.conf", Path("~/.zuul.conf").expanduser()]
 
 
-def profile(name: str) -> Profile:
-    """Return the profile of this name, of the first file that there is.  Raise UserError."""
-    file = next((path for path in places() if path.is_file()), None)
+def profile(name: str, named: Path | None = None) -> Profile:
+    """Return the profile of this name, of the file that is named, else of the first that there is; without a name the
+    only one.  Raise UserError."""
+    file = named or next((path for path in places() if path.is_file()), None)
     if file is None:
         raise UserError(f"--use-config {name}: there is no file of profiles; it is {places()[0]}")
     parser = configparser.ConfigParser(interpolation=None)
@@ -38,26 +45,42 @@ def profile(name: str) -> Profile:
         parser.read_string(file.read_text())
     except (OSError, configparser.Error, UnicodeDecodeError) as error:
         raise UserError(f"{file}: it cannot be read: {error}") from error
+    there = parser.sections()
+    if not name and len(there) != 1:
+        raise UserError(f"{file}: say which profile with --use-config: {', '.join(there) or 'there are none'}")
+    name = name or there[0]
     if not parser.has_section(name):
-        raise UserError(f"{file}: there is no profile [{name}]; there are {', '.join(parser.sections()) or 'none'}")
-    said = parser[name]
-    if not said.get("url"):
-        raise UserError(f"{file}: [{name}] needs a url")
-    if said.get(TOKEN_KEY) and file.stat().st_mode & 0o077:
+        raise UserError(f"{file}: there is no profile [{name}]; there are {', '.join(there) or 'none'}")
+    written = parser[name].get(TOKEN_KEY, "")
+    if written and not _REFERENCE.fullmatch(written) and file.stat().st_mode & 0o077:
         raise UserError(f"{file}: it holds a token and others may read it: chmod 600 {file}")
-    return Profile(said["url"].rstrip("/"), said.get("tenant", ""), said.get(TOKEN_KEY, ""))
+    return _read(f"{file}: [{name}]", parser[name])
+
+
+def _read(where: str, section: configparser.SectionProxy) -> Profile:
+    """Return what a section says.  Raise UserError."""
+    said = {key: filled(value, f"{where} {key}", os.environ) for key, value in section.items()}
+    if not said.get("url"):
+        raise UserError(f"{where} needs a url")
+    if said.get("username") and not said.get(TOKEN_KEY):
+        raise UserError(f"{where} has a username: Headgate takes no passwords; put a token there, as {TOKEN_KEY}")
+    verify = configparser.ConfigParser.BOOLEAN_STATES.get(said.get("verify_ssl", "true").lower())
+    if verify is None:
+        raise UserError(f"{where} verify_ssl is true or false, not {said['verify_ssl']}")
+    return Profile(said["url"].rstrip("/"), said.get("tenant", ""), said.get(TOKEN_KEY, ""), verify)
 
 
 def everywhere(name: str) -> str:
-    """Return what was said before the command: url, tenant, format or use_config; empty: nothing."""
+    """Return what was said before the command, as `use_config` or `auth_token`; empty: nothing."""
     context = click.get_current_context(silent=True)
     return str(context.find_root().params.get(name) or "") if context is not None else ""
 
 
 def chosen() -> Profile:
     """Return the profile that was named, with what was said beside it.  Raise UserError."""
-    named = everywhere("use_config")
-    found = profile(named) if named else Profile()
+    named, file = everywhere("use_config"), everywhere("client_config")
+    found = profile(named, Path(file) if file else None) if named or file else Profile()
     url = everywhere("url").rstrip("/")
-    token = found.token if url in ("", found.url) else ""  # a token goes where its profile says, and nowhere else
-    return Profile(url or found.url, everywhere("tenant") or found.tenant, token)
+    if url not in ("", found.url):  # a token, and trust, go where their profile says, and nowhere else
+        found = found._replace(url=url, token="", verify=True)
+    return found._replace(tenant=everywhere("tenant") or found.tenant)

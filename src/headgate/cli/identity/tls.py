@@ -13,7 +13,8 @@ NAMES = ("certificate", "key", "client_ca")
 
 
 def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str] = NAMES) -> Tls | None:
-    """None: the servers speak without.  A section that says nothing of it is as `[tls]`.  Raises UserError."""
+    """Return the TLS files, or None to serve without TLS. A section without settings uses those of `[tls]`. Raise
+    UserError."""
     said = [settings.get(section, name) for name in names]
     if not any(said):
         return None if section == "tls" else tls_of(settings)

@@ -53,7 +53,7 @@ class TokenFile:
         return True
 
     def _make(self) -> None:
-        """Of several that begin at once, one wins: the file appears with its content, or not at all."""
+        """Create the file: of several that begin at once, one wins, and it appears with its content, or not at all."""
         own = self.path.with_name(f".{self.path.name}-{secrets.token_hex(8)}")
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,12 +64,12 @@ class TokenFile:
             with suppress(FileExistsError):
                 os.link(own, self.path)
         except OSError as error:
-            raise self._wrong(f"the operator's token cannot be kept there: {error.strerror}") from error
+            raise self._wrong(f"the operator's token cannot be stored there: {error.strerror}") from error
         finally:
             own.unlink(missing_ok=True)
 
     def _read(self, *, strictly: bool) -> str:
-        """Raises UserError, and PermissionError unless `strictly`."""
+        """Read the token. Raise UserError, and PermissionError unless `strictly`."""
         follow = os.O_NOFOLLOW if self.ours else 0
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
@@ -91,7 +91,7 @@ class TokenFile:
         return text
 
     def _guarded(self, file: int) -> None:
-        """Nobody else reads it from now on.  Raises UserError."""
+        """Let nobody else read it from now on. Raise UserError."""
         found = os.fstat(file)
         if found.st_uid not in (os.geteuid(), 0):
             raise self._wrong(f"it belongs to the user with id {found.st_uid}, who could name any token: remove it")
@@ -116,10 +116,11 @@ def token_file(settings: Settings) -> TokenFile:
 
 
 def operator_token(settings: Settings) -> str:
-    """For a server.  Raises UserError."""
+    """Return the operator's token for a server. Raise UserError."""
     return settings.get("web", "token") or token_file(settings).made()
 
 
 def known_token(settings: Settings) -> str:
-    """For a command of the same user: empty when there is none it may read.  Raises UserError."""
+    """Return the operator's token for a command of the same user, or an empty string if the command may not read it.
+    Raise UserError."""
     return settings.get("web", "token") or token_file(settings).read()

@@ -99,7 +99,7 @@ def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 class _Import:
-    """One file; what became of its rows."""
+    """Import one file, and count what becomes of its rows."""
 
     def __init__(self, client: InventoryClient, *, update: bool) -> None:
         self._client, self._update = client, update
@@ -126,7 +126,7 @@ class _Import:
         return taken
 
     def _compare(self, part: Sequence[Row], why: dict[int, str]) -> None:
-        """Objects that are there already: as the row says, to be changed, or refused."""
+        """Compare rows with objects that are there already: leave those that agree, and update or refuse the others."""
         there: dict[tuple[str, str], list[pb.Object]] = {}
         for old in self._there([one for _, one in part]):
             there.setdefault((old.type, old.name), []).append(old)

@@ -6,19 +6,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import grpc
 
 from headgate.base.errors import UserError
+from headgate.base.extras import needing
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.stock import Stock, StockRefused
+
+if TYPE_CHECKING:
+    import grpc
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """Where the service is and who asks, as options and environment say."""
+    """Say where the service is and who calls, from options and environment."""
 
     host: str = "localhost"
     port: int = 10002
@@ -35,7 +38,9 @@ class ServiceAddress:
     verbose: bool = False
 
     def open(self) -> InventoryClient:
-        """Raises UserError."""
+        """Open a client. Raise UserError."""
+        with needing("headgate inventory", "inventory"):
+            import grpc  # 19 MB
         target = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         if self.ca is None:
             return InventoryClient(self, grpc.insecure_channel(target))
@@ -48,7 +53,7 @@ class ServiceAddress:
 
 
 class InventoryClient:
-    """`client.call("Search", any=[...])`; a refusal is said, and its number is the exit status of the program."""
+    """Call the service: `client.call("Search", any=[...])`. A refusal is printed, and its number is the exit status."""
 
     def __init__(self, said: ServiceAddress, channel: grpc.Channel) -> None:
         told = {"authorization": said.token and f"Bearer {said.token}", "roles": said.roles}
@@ -70,7 +75,7 @@ class InventoryClient:
 
 
 def refused(error: StockRefused) -> NoReturn:
-    """Says why, and ends the program with the number of the status."""
+    """Print the refusal, and exit with the number of its status."""
     hint = {
         "UNAVAILABLE": "; is it running there? (--host, --port, and --ca if it speaks TLS)",
         "FAILED_PRECONDITION": " (--user, --project, --partition, or RUNM_USER, …)"

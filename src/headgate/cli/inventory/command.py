@@ -23,10 +23,10 @@ ENVIRONMENT = {
     "RUNM_PROJECT": "For which project.",
     "RUNM_PARTITION": "In which partition, by name or uuid.",
     "RUNM_ROLES": "With which roles, commas between; believed with the operator's token.",
-    "HEADGATE_TOKEN": "A bearer token that says who asks.",
+    "HEADGATE_TOKEN": "A bearer token that identifies the caller.",
 }
 LATER = {
-    "demo": "headgate.cli.inventory.demo:command",
+    "demo": "headgate.cli.scenario.inventory:command",
     "serve": "headgate.cli.inventory.serve:command",
     "fsck": "headgate.cli.inventory.fsck:command",
 }
@@ -40,6 +40,7 @@ ANYWHERE = ("--json", "--quiet", "-q", "--verbose", "-v")
 
 class InventoryCommands(LazyGroup):
     later: ClassVar = LATER
+    extras: ClassVar = dict.fromkeys(LATER, "inventory")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -68,14 +69,14 @@ class InventoryCommands(LazyGroup):
     help="A bearer token. Default: the operator's.",
 )
 @click.option("--ca", type=_path, help="The service speaks TLS, with a certificate of this authority (PEM).")
-@click.option("--certificate", type=_path, help="A certificate that says who asks (PEM).")
+@click.option("--certificate", type=_path, help="A certificate that identifies the caller (PEM).")
 @click.option("--key", type=_path, help="Its key.")
 @click.option("--json", is_flag=True, help="For programs.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing that is no answer.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing that is not an answer.")
 @click.option("--verbose", "-v", is_flag=True, help="Show all of what was created.")
 @click.pass_context
 def command(context: click.Context, /, **said: Any) -> None:
-    """Machines and other objects, kept by the inventory service.
+    """Manage machines and other objects in the inventory service.
 
     The exit status is the number of the status the service answered with.
     """

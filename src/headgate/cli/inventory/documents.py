@@ -19,7 +19,7 @@ DOCUMENT_SIZE_MAX_CHARS = 2_000_000
 
 
 def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
-    """Of a file, or of standard input (`-`): what to call it, and the mapping.  Raises UserError."""
+    """Read a file, or standard input (`-`), and return its name for messages and its mapping. Raise UserError."""
     name = "standard input" if file == "-" else file
     try:
         text = sys.stdin.read(DOCUMENT_SIZE_MAX_CHARS) if file == "-" else Path(file).read_text()
@@ -29,21 +29,21 @@ def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
     except UnicodeDecodeError as error:
         raise UserError(f"{name}: is not UTF-8 ({error.reason} at byte {error.start})") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{name}: this is no YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{name}: this is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict):
         raise UserError(f"{name}: expected a mapping, NAME: VALUE")
     return name, found
 
 
 def partition(file: str) -> pb.Partition:
-    """name, uuid.  Raises UserError."""
+    """Read a partition: name and uuid. Raise UserError."""
     name, found = read(file)
     _only(name, found, ("name", "uuid"), ("name",))
     return pb.Partition(name=_text(found["name"]), uuid=_text(found.get("uuid", "")))
 
 
 def described(file: str, type: str) -> pb.Object:
-    """Of a type, or of the type it says (`object_type`).  Raises UserError."""
+    """Read an object of a type, or of the type in `object_type`. Raise UserError."""
     name, found = read(file)
     return object_of(name, found, type)
 
@@ -76,7 +76,7 @@ def object_of(name: str, found: Mapping[str, Any], type: str) -> pb.Object:  # Y
 
 
 def definition(file: str) -> Definition:
-    """property_definitions.  Raises UserError."""
+    """Read a definition: property_definitions. Raise UserError."""
     name, found = read(file)
     _only(name, found, ("property_definitions",), ("property_definitions",))
     written = found["property_definitions"]
@@ -96,7 +96,7 @@ def _only(name: str, found: Mapping[str, Any], known: tuple[str, ...], needed: t
 
 
 def _text(value: object) -> str:
-    """Values are kept as text: numbers as they are written in JSON, truth as true and false."""
+    """Return a value as text: numbers as they are written in JSON, truth as true and false."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

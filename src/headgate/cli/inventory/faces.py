@@ -29,8 +29,8 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.nodes.launcher import Launcher
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.nodes.requester import Tenants
 from headgate.services.nodes.search import expression
+from headgate.services.tenancy import Tenants
 from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
@@ -45,25 +45,25 @@ log = logging.getLogger("headgate.inventory")
 
 
 async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
-    """Until `stop`, followed and served.  Raises UserError."""
+    """Follow and serve the inventory until `stop`. Raise UserError."""
     await inventory.begin()
     await run_until(stop, inventory.journal.run(), ObjectLeasing(inventory).run(), *_faces(settings, inventory, stop))
 
 
 async def followed(inventory: Inventory) -> None:
-    """Until cancelled: this process sees what changes in it, and ends leases that are over."""
+    """Follow changes of the inventory, and end leases that are over, until cancelled."""
     await inventory.begin()
     await run_until(asyncio.Event(), inventory.journal.run(), ObjectLeasing(inventory).run())
 
 
 async def serve_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
-    """Until `stop`, an inventory that this process follows.  Raises UserError."""
+    """Serve an inventory that this process follows, until `stop`. Raise UserError."""
     await inventory.begin()
     await run_until(stop, *_faces(settings, inventory, stop))
 
 
 def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-    """Raises UserError."""
+    """Return what serves the inventory: by gRPC and, where a port is set, by HTTP. Raise UserError."""
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
     sessions = _sessions(settings, inventory)
     served = asyncio.get_running_loop().create_future()
@@ -93,7 +93,7 @@ def _sessions(settings: Settings, inventory: Inventory) -> CallerSessions:
 
 
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
-    """In etcd, by clients of the registry that runmachine's services use; until cancelled."""
+    """Announce the inventory in etcd, to clients of the registry that runmachine's services use, until cancelled."""
     known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
     path = endpoint(settings.get("inventory", "service_name"), known, await served)
     prefix = os.environ.get(PREFIX_VARIABLE) or PREFIX
@@ -143,7 +143,7 @@ def prefix_in(settings: Settings) -> str:
 
 
 def _identity(settings: Settings) -> Identity:
-    """Raises UserError when everybody would be believed, from anywhere."""
+    """Choose how callers are identified. Raise UserError when everybody would be believed, from anywhere."""
     host = settings.get("inventory", "listen_address")
     if settings.get("inventory", "identity") != "trust":
         tokens = authenticators(settings)

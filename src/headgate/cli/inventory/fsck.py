@@ -21,9 +21,11 @@ from headgate.store.types import Backend
 @click.command("fsck")
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
-@click.option("--compatible", is_flag=True, default=None, help="It is kept as runm-metadata keeps it.")
+@click.option("--compatible", is_flag=True, default=None, help="The data is stored as runm-metadata stores it.")
 @click.option("--prefix", help="What is before runm/metadata.")
-@click.option("--repair", "repairing", is_flag=True, help="Put right what can be; on SQLite while nothing is served.")
+@click.option(
+    "--repair", "repairing", is_flag=True, help="Repair what can be repaired; on SQLite, stop the service first."
+)
 @click.pass_context
 def command(context: click.Context, /, config: str | None, repairing: bool, **given: object) -> None:
     """Report every entry that is missing, stray or leads nowhere; the exit status is 1 if one is left.
@@ -43,7 +45,7 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
 
 
 async def _examined(settings: Settings, repairing: bool) -> tuple[list[InventoryFinding], int, int]:
-    """What was found; how many were put right, and how many changed meanwhile."""
+    """Return what was found, how many were put right, and how many changed meanwhile."""
     backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:
         opened = Store(backend)

@@ -25,14 +25,14 @@ _STATES = {pb.Lease.WAITING: "waiting", pb.Lease.HELD: "held", pb.Lease.CLEANING
 
 
 class Duration(click.ParamType[int]):
-    """`90s`, `30m`, `2h`, `1d12h`, in seconds."""
+    """Convert `90s`, `30m`, `2h` or `1d12h` to seconds."""
 
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value)
         if not _DURATION.fullmatch(text):
-            self.fail(f"{text!r} is no duration: write 90s, 30m, 2h or 1d12h", param, ctx)
+            self.fail(f"{text!r} is not a duration: write 90s, 30m, 2h or 1d12h", param, ctx)
         return sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"([0-9]+)([smhd])", text))
 
 
@@ -61,7 +61,7 @@ def ask(
     for one in amounts:
         key, equals, number = one.partition("=")
         if not equals:
-            raise UserError(f"{one!r} is no amount: write KEY=NUMBER, as in memory=8")
+            raise UserError(f"{one!r} is not an amount: write KEY=NUMBER, as in memory=8")
         wanted[key] = number
     client = said.open()
     asked = client.call(
@@ -134,7 +134,7 @@ def end(said: ServiceAddress, ids: tuple[str, ...]) -> None:
 
 @click.group("quota")
 def quota() -> None:
-    """How much leases of the partition may have together: set, list, delete."""
+    """Limit the leases of the partition: set, list, delete."""
 
 
 @quota.command("set")
@@ -183,7 +183,7 @@ def delete_quota(said: ServiceAddress, name: str) -> None:
 
 @click.group("health")
 def health() -> None:
-    """Which machines are well: list, get, failed, well.  One that is unhealthy is given to nobody."""
+    """Show and set the health of machines: list, get, failed, well. An unhealthy machine is never leased."""
 
 
 @health.command("list")

@@ -35,7 +35,7 @@ filtered = click.option(
 
 
 def wanted(filters: tuple[str, ...], type: str) -> list[pb.Filter]:
-    """Of a type, or of all.  Raises UserError."""
+    """Return the filters for one type, or for all. Raise UserError."""
     try:
         return [_message(parse(one), type) for one in filters] or ([pb.Filter(types=[type])] if type else [])
     except Invalid as error:
@@ -70,12 +70,12 @@ def _item(one: PropertyFilter) -> pb.Item:
 def search(
     client: InventoryClient, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0
 ) -> Iterator[pb.Object]:
-    """Every page; at most `limit`, if there is one."""
+    """Yield the objects of every page, at most `limit` if that is set."""
     return paged(client.call, sort, limit, any=any)
 
 
 def find(client: InventoryClient, type: str, named: str) -> pb.Object:
-    """By uuid or by name."""
+    """Find an object by uuid or by name."""
     if is_uuid(named):
         found: pb.Object = client.call("GetObject", uuid=named)
         return found
@@ -90,7 +90,7 @@ def find(client: InventoryClient, type: str, named: str) -> pb.Object:
 
 
 def group(name: str, type: str, what: str) -> click.Group:
-    """The commands for one type; without a type, for all."""
+    """Make the commands for one type or, without a type, for all."""
 
     @click.group(name, help=f"{what.capitalize()}: list, get, create, set, delete, history.")
     def commands() -> None:
@@ -154,7 +154,7 @@ def _set(type: str) -> click.Command:
             elif change.endswith("-") and change[:-1]:
                 patch.remove_properties.append(change[:-1])
             else:
-                raise UserError(f"{change!r} is no change: KEY=VALUE, KEY-, +TAG or %TAG")
+                raise UserError(f"{change!r} is not a change: KEY=VALUE, KEY-, +TAG or %TAG")
         tables.made(said, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
 
     return command

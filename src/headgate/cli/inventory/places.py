@@ -19,7 +19,7 @@ _file = click.option("--file", "-f", default="-", metavar="FILE", help="YAML. De
 
 @click.group("partition")
 def partition() -> None:
-    """Partitions: list, get, create, rename, delete."""
+    """Manage partitions: list, get, create, rename, delete."""
 
 
 @partition.command("list")
@@ -100,7 +100,7 @@ def _fits(text: str, pattern: str) -> bool:
 
 
 def types(name: str, provider: bool, what: str) -> click.Group:
-    """The commands for types of objects, or of providers."""
+    """Make the commands for types of objects, or of providers."""
 
     @click.group(name, help=f"{what.capitalize()}: list, get, set, delete.")
     def commands() -> None:
@@ -147,7 +147,7 @@ def types(name: str, provider: bool, what: str) -> click.Group:
 
 
 def definitions(type: str) -> click.Group:
-    """The commands for definitions of objects of a type; without one, they take `--object-type`."""
+    """Make the commands for definitions of a type; without a type, they take `--object-type`."""
     commands = click.Group("definition", help="Definitions: what objects look like, who may see and change what.")
     for command in (_get(type), _set(type), _delete(type)):
         command.params += [

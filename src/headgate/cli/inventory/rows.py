@@ -85,7 +85,7 @@ def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
 
 
 def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
-    """One object a line, or one array."""
+    """Read one object a line, or one array."""
     for number, line in enumerate(source, 1):
         if number == 1 and line.lstrip().startswith("["):
             whole = _parsed(name, line + source.read())
@@ -98,11 +98,11 @@ def _parsed(where: str, text: str) -> Any:  # JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: this is no JSON: {error}; it is one object a line, or one array") from error
+        raise UserError(f"{where}: this is not JSON: {error}; it is one object a line, or one array") from error
 
 
 def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
-    """Documents, each an object or a list of them."""
+    """Read documents, each an object or a list of them."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     number = 0
     try:
@@ -111,7 +111,7 @@ def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
                 number += 1
                 yield _object(f"{name}: object {number}", one, type)
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{name}: this is no YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{name}: this is not YAML: {' '.join(str(error).split())}") from error
 
 
 def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
@@ -130,7 +130,7 @@ def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
             if any(cells):
                 yield _object(where, _of_cells(where, dict(zip(heads, cells, strict=False))), type)
     except csv.Error as error:
-        raise UserError(f"{name}:{reader.line_num}: this is no CSV: {error}") from error
+        raise UserError(f"{name}:{reader.line_num}: this is not CSV: {error}") from error
 
 
 def _of_cells(where: str, cells: dict[str, str]) -> dict[str, Any]:  # JSON

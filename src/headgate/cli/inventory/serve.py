@@ -41,7 +41,7 @@ from headgate.store.store import Store
 @click.option("--cert-path", type=click.Path(path_type=Path), help="Certificate, PEM.")
 @click.option("--key-path", type=click.Path(path_type=Path), help="Its key.")
 @click.option("--client-ca-path", type=click.Path(path_type=Path), help="Callers need a certificate of this authority.")
-@click.option("--identity", type=click.Choice(["verify", "trust"]), help="Verify who calls, or believe them.")
+@click.option("--identity", type=click.Choice(["verify", "trust"]), help="Verify callers, or trust what they say.")
 @click.option("--verbose", is_flag=True, help="Say more.")
 def command(config: str | None, verbose: bool, **given: object) -> None:
     """Serve the inventory: gRPC services runm.RunmMetadata and headgate.inventory.v1, health and reflection."""
@@ -52,14 +52,14 @@ def command(config: str | None, verbose: bool, **given: object) -> None:
 
 
 def settings_of(config: str | None) -> Settings:
-    """Of the file, if one was given or is found; an inventory needs none."""
+    """Return the settings of the file that was given or found, or defaults: an inventory needs no file."""
     if config is None and not any(Path(one).expanduser().is_file() for one in SEARCHED):
         return Settings(Path("headgate.conf").absolute(), {})
     return read(find(config))
 
 
 def with_given(settings: Settings, given: dict[str, object]) -> Settings:
-    """Options of the command line win over the file."""
+    """Return the settings with the options of the command line, which take precedence."""
     said = {name: str(value) for name, value in given.items() if value is not None}
     compatible = said.pop("compatible", "") == "True"
     if compatible:
@@ -82,7 +82,8 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
 
 
 def _as_before(endpoints: str, said: dict[str, str]) -> str:
-    """The URL of what runm-metadata keeps there: beside other things, and keys begin with the prefix as it is given."""
+    """Return the URL of what runm-metadata keeps there: beside other things, with keys that begin with the prefix as
+    given."""
     hosts, _, options = endpoints.replace("http://", "").partition("?")
     more = f"&{options}" if options else ""
     if said.get("prefix", "/").startswith("/"):
@@ -105,7 +106,7 @@ def _hosts(url: str) -> str:
 
 
 def _absolute(url: str) -> str:
-    """A file given on the command line is relative to where that is given."""
+    """Resolve a SQLite file given on the command line against the current directory."""
     return f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}" if url.startswith("sqlite:///") else url
 
 

@@ -1,4 +1,4 @@
-"""What was found: a table for people, JSON for programs."""
+"""Show what was found: as a table for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], r
 
 
 def as_dict(message: Message) -> dict[str, object]:
-    """With the names of the definitions."""
+    """Convert a message, with the names of its definition."""
     return dict(MessageToDict(message, preserving_proto_field_name=True))
 
 
@@ -60,7 +60,7 @@ def one_object(said: ServiceAddress, found: pb.Object) -> None:
 
 
 def made(said: ServiceAddress, found: pb.Object) -> None:
-    """What was created or changed: its uuid; with --verbose or --json all of it, with --quiet nothing."""
+    """Print what was created or changed: its uuid, all of it with --verbose or --json, or nothing with --quiet."""
     if said.verbose or said.json:
         one_object(said, found)
     elif not said.quiet:

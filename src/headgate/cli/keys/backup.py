@@ -25,7 +25,7 @@ _OTHER = "no key of secrets: nothing here uses it"
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One key."""
+    """Represent one key."""
 
     version: int
     created: float
@@ -35,14 +35,14 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """All keys of one project."""
+    """Represent all keys of one project."""
 
     schema: int
     keys: tuple[Version, ...]
 
 
 class OpeningKeys(NamedTuple):
-    """What opens a project's secrets, the newest first."""
+    """Hold the keys that open a project's secrets, the newest first."""
 
     connection: str
     project: str
@@ -50,7 +50,7 @@ class OpeningKeys(NamedTuple):
 
 
 class Backup(NamedTuple):
-    """What an export comes to."""
+    """Hold the content of an export."""
 
     projects: tuple[OpeningKeys, ...]
     left_out: Mapping[str, str]
@@ -85,7 +85,7 @@ def _versions(record: Any, where: str) -> Iterator[Version]:  # JSON
     try:
         found = msgspec.convert(record, KeyRecord)
     except msgspec.ValidationError as error:
-        raise UserError(f"{where}: this is no record of keys: {error}") from error
+        raise UserError(f"{where}: this is not a record of keys: {error}") from error
     if found.schema != SCHEMA:
         raise UserError(f"{where}: its schema is {found.schema}; only {SCHEMA} is known")
     numbers = [one.version for one in found.keys]

@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where a running Headgate's pages are; by default as the settings say.")
-_reason = click.option("--reason", default="", help="Why: a running Headgate keeps it with what you do.")
-_kept_reason = click.option("--reason", default="", help="Why: it is kept with what you do.")
+_reason = click.option("--reason", default="", help="The reason, recorded by a running Headgate.")
+_kept_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _Body = Callable[[KeyStore, Settings], Awaitable[T]]
 
 
@@ -47,7 +47,7 @@ class KeyProject(NamedTuple):
 
 
 class ExportedProject(msgspec.Struct, frozen=True):
-    """One project in an exported file."""
+    """Describe one project in an exported file."""
 
     connection: str
     project: str
@@ -55,7 +55,7 @@ class ExportedProject(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """Of `headgate keys export`: private halves are encrypted as in the store."""
+    """Describe the file of `headgate keys export`: private halves are encrypted as in the store."""
 
     keys: tuple[ExportedProject, ...]
     v: int = 1
@@ -63,9 +63,9 @@ class Exported(msgspec.Struct, frozen=True):
 
 @click.group()
 def command() -> None:
-    """The key pairs of projects, with which their secrets are encrypted.
+    """Manage the key pairs that encrypt the secrets of projects.
 
-    A pair is made when it is first asked for.  Private keys are kept encrypted with `[keystore] password`.
+    A pair is created on first use. Private keys are encrypted with `[keystore] password`.
     """
 
 
@@ -86,7 +86,7 @@ def show(config: str | None, project: str | None) -> None:
                     f"{rsa.fingerprint(pair.public)}{mark}"
                 )
         if not every:
-            click.echo("No project has a key yet; one is made when it is first asked for.")
+            click.echo("No project has a key yet; a key is created on first use.")
 
     async def known(keys: KeyStore, settings: Settings) -> str:
         pairs = await keys.pairs(*await _find(keys, settings, project or ""))
@@ -177,7 +177,7 @@ def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]
         return msgspec.convert(document, Exported).keys, {}
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{file}: this is no file that `headgate keys export`, or the reference's export of keys, wrote: {error}"
+            f"{file}: this is not a file that `headgate keys export`, or the reference's export of keys, wrote: {error}"
         ) from error
 
 
@@ -225,8 +225,8 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
     except Busy:
         newest = _asked(config, url, project, {"reason": reason})[0]
     click.echo(
-        f"{project} has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets anew with it, "
-        "then retire the older ones."
+        f"{project} has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets with it, then "
+        "retire the older ones."
     )
 
 
@@ -294,11 +294,11 @@ def delete(config: str | None, reason: str, yes: bool, project: str) -> None:
 
 
 class Busy(UserError):
-    """A running Headgate has the store for itself."""
+    """Report that a running Headgate uses the store exclusively."""
 
 
 def _asked(config: str | None, url: str | None, project: str, body: dict[str, Any]) -> tuple[KeyPair, ...]:
-    """What a running Headgate answers: pairs without their private halves.  Raises UserError."""
+    """Ask a running Headgate for pairs, which come without their private halves.  Raise UserError."""
     settings = read(find(config))
     known = tenants(settings, connections(settings))[1].tenants
     having = [name for name, tenant in known.items() if tenant.find(project) is not None]
@@ -310,12 +310,12 @@ def _asked(config: str | None, url: str | None, project: str, body: dict[str, An
 
 
 def _run(config: str | None, body: _Body[T], *, write: bool, deed: ManualAction | None = None) -> T:
-    """Raises UserError."""
+    """Run `body` with the keys of these settings. Raise UserError."""
     return run(read(find(config)), body, write=write, deed=deed)
 
 
 def run(settings: Settings, body: _Body[T], *, write: bool, deed: ManualAction | None = None) -> T:
-    """On the key store that the settings name; a `deed` is kept as done by hand.  Raises UserError."""
+    """Run `body` on the key store that the settings name, and record `deed` as a person's action. Raise UserError."""
     try:
         return asyncio.run(_opened(settings, body, write=write, deed=deed))
     except Locked as error:
@@ -338,10 +338,10 @@ async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: Manu
 
 
 async def _backend(settings: Settings, *, write: bool) -> Backend:
-    """To read only, the file of a running Headgate will do."""
+    """Open the store; to read only, the file of a running Headgate will do."""
     url = settings.store_url
     if url == "memory:":
-        raise UserError("[store] url is memory: what is kept there ends with its process; keys need a store that stays")
+        raise UserError("[store] url is memory: its content ends with its process; keys need a store that stays")
     if url.startswith("sqlite:///") and not write and Path(url.removeprefix("sqlite:///")).exists():
         return SqliteReader(url.removeprefix("sqlite:///"))
     settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -354,7 +354,7 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
 
 
 async def _find(keys: KeyStore, settings: Settings, name: str) -> KeyProject:
-    """By short or canonical name, of the tenant file or, when it is no longer there, of the keys."""
+    """Find a project by short or canonical name, in the tenant file or, when it is no longer there, among the keys."""
     known = tenants(settings, connections(settings))[1].tenants
     found = {
         KeyProject(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)

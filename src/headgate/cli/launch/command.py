@@ -15,20 +15,12 @@ import click
 from headgate.adapters.git.command import check_git
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import scheme, tls_of
-from headgate.cli.launch.components import (
-    Process,
-    add_everything,
-    add_executor,
-    add_merger,
-    add_monitor,
-    add_scheduler,
-    add_web,
-    process,
-)
+from headgate.cli.launch.components import add_everything, add_executor, add_merger, add_monitor, add_scheduler, add_web
 from headgate.cli.launch.finger import add_fingergw
 from headgate.cli.launch.logs import set_up
 from headgate.cli.launch.machines import add_launcher
-from headgate.cli.migration.reference import NEEDLESS
+from headgate.cli.launch.process import Process, process
+from headgate.cli.reference import NEEDLESS
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld
 
@@ -144,7 +136,7 @@ def _monitor_said(url: str) -> None:
 
 
 def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
-    """`kind`: empty for all in one.  Raises UserError with the status NEEDS_A_HAND."""
+    """Start the process of this `kind`, empty for all in one. Raise UserError with the status NEEDS_A_HAND."""
     try:
         if kind in ("", "scheduler", "merger", "executor"):
             check_git()
@@ -168,7 +160,7 @@ def _tell_of_idle(settings: Settings) -> None:
 
 
 def _allow_descriptors() -> None:
-    """As many as this process may have: shells give few to start with."""
+    """Allow as many descriptors as this process may have: shells give few to start with."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -176,7 +168,7 @@ def _allow_descriptors() -> None:
 
 
 def _health_ports(settings: Settings, kind: str) -> list[tuple[str, int]]:
-    """Host and port of each that the settings name for a process of this kind."""
+    """List the host and port of each server that the settings name for a process of this kind."""
     named = [(settings.get(kind, "prometheus_addr"), settings.get(kind, "prometheus_port"))] if kind else []
     if kind in ("", "web"):
         named.append((settings.get("web", "listen_address"), settings.get("web", "port")))
@@ -189,7 +181,7 @@ async def run(
     stop: asyncio.Event | None = None,
     ports: Sequence[tuple[str, int]] = (),
 ) -> None:
-    """Until a signal, until `stop`, or until every component was asked to stop.  `ports`: as of `process`.
+    """Run until a signal, until `stop`, or until every component was asked to stop. `ports` is passed to `process`.
 
     SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
     SIGUSR1, let them finish; a second signal stops at once.  SIGHUP has a scheduler read the tenant file anew, and

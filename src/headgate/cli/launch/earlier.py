@@ -18,7 +18,7 @@ from headgate.web.remote import NoLogs, RemoteLogs
 
 
 def reader(log_root: Path, remote: RemoteLogs, kept: KeptLogs | None) -> ReadLog:
-    """For the executor that keeps its logs in `log_root`, and in the log store where there is one."""
+    """Return a reader for an executor that keeps its logs in `log_root` and, if there is one, in the log store."""
     logs = BuildLogs(log_root, follow, remote, kept)
 
     async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:

@@ -8,7 +8,7 @@ import logging
 from headgate.adapters.process.tail import follow
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import tls_of_finger
-from headgate.cli.launch.components import Process
+from headgate.cli.launch.process import Process
 from headgate.cli.launch.retention import remote
 from headgate.services.membership import Membership
 from headgate.store.store import Session

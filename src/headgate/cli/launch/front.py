@@ -1,4 +1,4 @@
-"""What `headgate run` and `headgate web` serve at the port of the pages besides these."""
+"""Serve what `headgate run` and `headgate web` have at the port of the pages besides these."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headgate.base.errors import UserError
+from headgate.base.extras import needing
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
-from headgate.cli.settings import Settings
+from headgate.cli.settings import APP_DEFAULT, Settings
 from headgate.web.front import Front
 from headgate.web.peers.requests import App
 
 if TYPE_CHECKING:
     from headgate.services.inventory.inventory import Inventory
 
-APP_DEFAULT = "queuey"
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - nothing is bound to them
 """Where a server listens -> where it can be asked from the same machine."""
 
@@ -55,10 +55,11 @@ async def _queues(
     """Return the application of the queues and its upkeep; None: they are not served here.  Raise UserError."""
     if not serves_queues(settings):
         return None
-    from headgate.adapters.messages.board import MessageBoard  # large, and for few
-    from headgate.cli.queue.keyfile import KeyFile
-    from headgate.cli.queue.serve import limits_of
-    from headgate.web.messages.app import create_app
+    with needing("serving queues of messages", "queues"):
+        from headgate.adapters.messages.board import MessageBoard  # large, and for few
+        from headgate.cli.queue.keyfile import KeyFile
+        from headgate.cli.queue.serve import limits_of
+        from headgate.web.messages.app import create_app
 
     board = await MessageBoard.open(settings.messages_url, limits_of(settings))
     stack.push_async_callback(board.close)

@@ -44,7 +44,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _worth_saying(record: logging.LogRecord, line: str) -> dict[str, str]:
-    """What the line does not say itself; ids only where something is wrong, or where somebody wants to know it all."""
+    """Return what the line does not say itself; ids only where something is wrong, or somebody wants to know it all."""
     words = {word.strip(".,:;") for word in line.split()}
     every = record.levelno != logging.INFO
     return {k: v for k, v in _about(record).items() if v not in words and (every or k in NAMES)}
@@ -55,7 +55,7 @@ def _about(record: logging.LogRecord) -> dict[str, str]:
 
 
 class _Subject(logging.Filter):
-    """Notes what the code that logs is about; it is in another context when the line is written elsewhere."""
+    """Note what the code that logs is about; it is in another context when the line is written elsewhere."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.subject = subject()
@@ -63,7 +63,7 @@ class _Subject(logging.Filter):
 
 
 def set_up(form: str, level: str) -> None:
-    """`form`: text | json; `level` by name.  For the whole process, on standard error."""
+    """Set up the log of the whole process on standard error. `form` is text or json; `level` is a name."""
     out = logging.StreamHandler()
     out.setFormatter(Json() if form == "json" else TextFormatter())
     out.addFilter(_Subject())

@@ -1,4 +1,4 @@
-"""Who gives machines to builds, and makes them in the clouds that the settings name."""
+"""Start what gives machines to builds, and makes them in the clouds that the settings name."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.nodes.imagefiles import FetchedImages
 from headgate.adapters.nodes.scan import Scanner
+from headgate.base.extras import needing
 from headgate.cli.clouds import cloud, cloud_names, rate
-from headgate.cli.launcheroptions import image_roots, image_size_max
 from headgate.cli.settings import Settings
 from headgate.gate.returns.secrets import Sealed
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.services.context import Context
 from headgate.services.membership import Membership
+from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.machines.accounts import CloudAccount
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.nodes.requester import Tenants
+from headgate.services.tenancy import Tenants
 from headgate.store.types import At
 
 if TYPE_CHECKING:
-    from headgate.cli.launch.components import Process
+    from headgate.cli.launch.process import Process
 
+MB_BYTES = 1_000_000
 NODES = ("headgate", "nodes")
 """The connection and the project, of nobody else, whose key seals what only a machine's build may read."""
 
@@ -35,7 +36,8 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
     if not serving and not launching:
         return
-    from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
+    with needing("an inventory, which a launcher has too,", "inventory"):
+        from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
 
     process.serves_inventory = serving
     if serving:
@@ -65,8 +67,8 @@ def _making(
 
     files = FetchedImages(
         settings.place("launcher", "image_dir", "fetched-images"),
-        image_roots(settings, context),
-        image_size_max(settings),
+        _image_roots(settings, context),
+        _image_size_max(settings),
     )
 
     def making(guard: At) -> MachineMaker:
@@ -74,3 +76,15 @@ def _making(
         return MachineMaker(context, tenants, accounts, scan, seal, guard, ImageKeeper(context, accounts, files, guard))
 
     return making
+
+
+def _image_roots(settings: Settings, context: Context) -> tuple[str, ...]:
+    """Return the addresses below which images may be that jobs build."""
+    own = [f"{context.root_url}/t/"] if context.root_url else []
+    logs = [settings.get("logs", "root")] if settings.get("logs", "root") else []
+    return (*own, *logs, *settings.get("launcher", "image_sources").split())
+
+
+def _image_size_max(settings: Settings) -> int:
+    """Return how many bytes a file of such an image may have."""
+    return int(settings.number("launcher", "image_size_max_mb") * MB_BYTES)

@@ -1,5 +1,4 @@
-"""Who tells others what happens and what pipelines report, and whose messages start them: put together from the
-settings."""
+"""Build from the settings what tells others what happens and what pipelines report, and whose messages start them."""
 
 from __future__ import annotations
 
@@ -8,7 +7,9 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from headgate.adapters.identity.trust import trusting
+from headgate.adapters.reporters.registry import REPORTERS, ReporterOptions, connect
 from headgate.base.errors import UserError
+from headgate.base.extras import needing
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import operator_token
 from headgate.cli.launch.front import own_queues
@@ -66,7 +67,8 @@ async def _reporter(
     stack: AsyncExitStack,
     objects: Callable[[], Inventory],
 ) -> Reporter | None:
-    """None: the connection takes no reports, or those of its own changes alone.  Raises UserError."""
+    """Return the connection's reporter; None if it takes no reports, or those of its own changes alone. Raise
+    UserError."""
     match driver_of(said):
         case "queue":
             return QueueReporter(await _posts(said, settings, stack))
@@ -74,44 +76,15 @@ async def _reporter(
             from headgate.services.reports.objects import ObjectReporter  # large, and for few
 
             return ObjectReporter(name, objects(), said["partition"], said["project"])
-        case "smtp":
-            from headgate.adapters.reporters.mail import MailReporter, MailServer
-
-            return MailReporter(MailServer.of(said, settings.path.parent))
-        case "http":
-            from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
-
-            client = await stack.enter_async_context(webhook_client(trusting(*authorities(settings))))
-            return WebhookReporter(client, Webhook.of(said))
-        case "mqtt":
-            from headgate.adapters.reporters.mqtt import Broker, MqttReporter, MqttUnusable
-
+        case driver if driver in REPORTERS:
+            filled = {key: value for key, value in said.items() if value}
             try:
-                return MqttReporter(Broker.of(said, settings.path.parent))
-            except MqttUnusable as error:
-                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
-        case "elasticsearch":
-            return await _elastic(name, said, settings, stack)
-        case "chat":
-            from headgate.adapters.reporters.chat import ChatReporter, ChatUnusable
-
-            try:
-                return ChatReporter.of(said)
-            except ChatUnusable as error:
+                given = ReporterOptions(filled, settings.path.parent, lambda: trusting(*authorities(settings)), stack)
+                return await connect(driver, given)
+            except UserError as error:
                 raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
         case _:
             return None
-
-
-async def _elastic(name: str, said: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> Reporter:
-    """Raise UserError."""
-    from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, ElasticUnusable, elastic_client
-
-    try:
-        elastic = Elastic.of(said, settings.path.parent, trusting(*authorities(settings)))
-    except ElasticUnusable as error:
-        raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
-    return ElasticReporter(await stack.enter_async_context(elastic_client(elastic)), elastic)
 
 
 async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> ServerPosts:
@@ -135,8 +108,9 @@ async def watching(
 
 
 async def _messages(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> MessageClient:
-    """Without a URL: the queues that are served here, in the operator's name."""
-    from headgate.adapters.messages.client import MessageClient  # large, and for few
+    """Connect to the queues at a URL; without one, to those that are served here, in the operator's name."""
+    with needing("a connection to queues of messages", "queues"):
+        from headgate.adapters.messages.client import MessageClient  # large, and for few
 
     key, url = at.get("app_key", ""), at.get("url", "")
     token = "" if url or key else operator_token(settings)  # for nobody else's server

@@ -1,4 +1,4 @@
-"""What a process does so that logs stay, and so that they do not stay for ever."""
+"""Keep logs, and remove old ones so that they do not stay for ever."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from headgate.cli.settings import Settings
 from headgate.ports.history import HistoryKeeper, HistoryUnavailable
 from headgate.ports.logstore import Following, LogStore, LogStoreError
 from headgate.services.context import Context
+from headgate.web.logfiles import over
 from headgate.web.peers.fleet import PeerFleet
-from headgate.web.process import over
 from headgate.web.remote import RemoteLogs
 
 log = logging.getLogger("headgate.logs")
@@ -40,7 +40,7 @@ def kept_ms(settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What of old builds goes, and what has it."""
+    """Limit what is kept of old builds, and say where it lies."""
 
     keeping: RetentionPolicy
     store: LogStore | None

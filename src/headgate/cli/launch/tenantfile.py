@@ -48,7 +48,7 @@ async def _before(settings: Settings, context: Context, at: dict[str, GitConnect
     with suppress(UserError):
         found = tenant_file(settings, at, kept.text)
         if not found.refused:
-            log.error("the tenant file is not taken up, and what was in force before goes on: %s", why)
+            log.error("the tenant file is rejected, and the earlier one stays in effect: %s", why)
             return (
                 kept.text,
                 found,
@@ -63,5 +63,5 @@ async def _kept(context: Context) -> SystemConf | None:
         try:
             return await in_force(context.store)
         except Unavailable as away:
-            log.warning("what was in force before cannot be told yet: %s", away)
+            log.warning("the earlier tenant file cannot be read yet: %s", away)
             await asyncio.sleep(RETRY_S)

@@ -1,4 +1,4 @@
-"""What a `zuul.conf` comes to, on one page: what works as it is, what differs, what is to be done."""
+"""Show on one page what a `zuul.conf` comes to: what works as it is, what differs, what is to be done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from headgate.adapters.forges.registry import FORGES
-from headgate.cli.migration.reference import INSTEAD, MISSING, NEEDLESS, OptionNote
+from headgate.cli.reference import INSTEAD, MISSING, NEEDLESS, OptionNote
 from headgate.cli.settings import OWN_NODE, Idle, Settings
 
 WIDTH = 120
@@ -53,7 +53,7 @@ def _block(heading: str, lines: Sequence[str]) -> list[str]:
 
 
 def _taken(settings: Settings) -> dict[str, list[str]]:
-    """Section -> its options that have their effect; values are nobody's business on this page."""
+    """Map each section to its options that take effect; values are nobody's business on this page."""
     found = {section: list(said) for section, said in settings.values.items() if said}
     found |= {f"connection {name}": list(said) for name, said in settings.connections.items() if len(said) > 1}
     found |= {f"auth {name}": list(said) for name, said in settings.authenticators.items() if said}

@@ -8,16 +8,17 @@ from pathlib import Path
 
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
+from headgate.config.drivers import ANY, DRIVERS
 from headgate.config.files.document import Table, load
 from headgate.config.files.source import Wrong
-from headgate.config.keys.drivers import ANY, DRIVERS
 from headgate.config.tenants import Connection
 
 
 def described(path: Path) -> dict[str, Connection]:
-    """Of any INI file that has `[connection NAME]` sections; its other sections are nobody's business here.
+    """Read the `[connection NAME]` sections of any INI file and ignore its other sections.
 
-    Raises UserError."""
+    Raises UserError.
+    """
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         parser.read_string(path.read_text(), str(path))
@@ -33,7 +34,7 @@ def described(path: Path) -> dict[str, Connection]:
 
 
 def _host(name: str, options: Mapping[str, str]) -> str:
-    """Host part of canonical project names."""
+    """Return the host part of canonical project names."""
     given, server = options.get("canonical_hostname") or "", options.get("server") or ""
     if options.get("driver") == "github" and not given:
         return server or "github.com"
@@ -56,7 +57,7 @@ def _driver(name: str, source: bool) -> str:
 
 
 def _named(text: str) -> set[str]:
-    """Connections that the tenant file uses; what is wrong with it is said by who parses it."""
+    """Return the connections that the tenant file uses; whoever parses it says what is wrong with it."""
     try:
         document = load(text)
     except Wrong:

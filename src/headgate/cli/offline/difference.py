@@ -58,7 +58,7 @@ def as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
 
 
 def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
-    """(mark, name, details) of everything in one graph."""
+    """Yield (mark, name, details) of everything that differs in one graph."""
     for job in found.new:
         yield "+", job["name"], list(_gist(job))
     for job in found.gone:
@@ -74,7 +74,7 @@ def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
 
 
 def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
-    """What is to be known first of a new job."""
+    """Yield what one wants to know first about a new job."""
     if job["parent_chain"]:
         yield "parent_chain", " ← ".join(job["parent_chain"])
     for key in ("run", "dependencies", "nodeset"):
@@ -174,7 +174,7 @@ def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details
 
 
 def _where(places: Sequence[GraphPlace]) -> str:
-    """`in check, gate of app; post of app, lib`"""
+    """Say where, as in `in check, gate of app; post of app, lib`."""
     pipelines: dict[tuple[str, ...], list[str]] = {}
     by_project: dict[str, list[str]] = {}
     for place in places:

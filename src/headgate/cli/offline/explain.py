@@ -33,7 +33,7 @@ LEFT_OUT_MAX = 5
 
 
 class ExplainTarget(NamedTuple):
-    """A job where it is run, or (without a place) as it is by itself."""
+    """Name a job where it runs or, without a place, by itself."""
 
     loaded: LoadedTenant
     job: str
@@ -95,7 +95,7 @@ def job(
 
 
 def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
-    """The attribute, as it is written or as it is told, and what is in it.  Raises ReadingError when there is none."""
+    """Find the attribute, as it is written or told, and what is in it. Raise ReadingError when there is none."""
     known = {word: one for one in found.attributes for word in (one.path, spoken(one.path))}
     fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
     if not fits:
@@ -108,7 +108,7 @@ def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
 def chosen(
     tenants: Mapping[str, LoadedTenant], name: str, project: str | None, pipeline: str | None, branch: str | None
 ) -> ExplainTarget:
-    """In the first tenant that has it.  Raises UserError."""
+    """Choose the job in the first tenant that has it. Raise UserError."""
     wrong: list[str] = []
     for loaded in tenants.values():
         layout = loaded.layout
@@ -168,7 +168,7 @@ def _attribute(one: Attribute | Elements) -> dict[str, Any]:
 
 
 def shown(asked: ExplainTarget, found: Explained) -> Iterator[str]:
-    """For people, line by line."""
+    """Yield lines for people."""
     place = asked.place
     where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
     others = f"{asked.others} more graph{'s' if asked.others > 1 else ''}"
@@ -220,7 +220,7 @@ def _place(variant: Origin) -> str:
 
 
 def _left_out(asked: ExplainTarget, found: Explained) -> Iterator[tuple[str, str, str]]:
-    """Definitions of the job itself that do not apply."""
+    """Yield definitions of the job itself that do not apply."""
     layout = asked.loaded.layout
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
     for stanza in layout.variants(asked.job):

@@ -22,7 +22,7 @@ from headgate.config.tenants import ConfigErrors
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Which graphs, of changes of which files."""
+    """Choose graphs, and the files of the change."""
 
     pipeline: str | None
     project: str | None
@@ -86,12 +86,12 @@ def command(
 
 
 def _places(loaded: LoadedTenant, chosen: Chosen) -> list[GraphPlace]:
-    """Raises UserError."""
+    """List the graphs of the chosen pipeline, project and branch. Raise UserError."""
     return places(loaded, chosen.pipeline, chosen.project, chosen.branch)
 
 
 def _having(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> Iterator[LoadedTenant]:
-    """Tenants that have the project and the pipeline.  Raises UserError when none has."""
+    """Yield tenants that have the project and the pipeline. Raise UserError when none has."""
     wrong: list[UserError] = []
     for loaded in tenants.values():
         try:

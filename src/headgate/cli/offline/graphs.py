@@ -21,7 +21,7 @@ from headgate.config.tenants import TenantProject
 
 
 class GraphPlace(NamedTuple):
-    """One graph of a tenant."""
+    """Name one graph of a tenant."""
 
     pipeline: str
     project: TenantProject
@@ -46,13 +46,13 @@ def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, bran
 
 
 def _read(loaded: LoadedTenant, source: TenantProject, branch: str | None) -> bool:
-    """Is the branch (None: any) one of those whose configuration counts?  What is not loaded has all branches."""
+    """Tell whether the configuration of the branch (None: of any) counts. What is not loaded has all branches."""
     there = loaded.branches.get(source.project, {})
     return not source.loads or (bool(there) if branch is None else branch in there or source.is_dynamic(branch))
 
 
 def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
-    """As its stanzas say, else the one its repository begins with."""
+    """Return the default branch that the stanzas name, or otherwise the first of the repository."""
     branches = loaded.branches.get(source.project, {})
     said = loaded.layout.default_branch(source.project)
     return said if said in branches else next(iter(branches), source.load_branch)

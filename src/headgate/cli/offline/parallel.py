@@ -48,7 +48,8 @@ def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
 
 
 def _share(work: Callable[[T], R], things: Sequence[T], sending: Connection[object, object]) -> None:
-    """An interrupt is for the process that waits for us: it ends us."""
+    """Send what `work` makes of each thing. Ignore interrupts: the process that waits for us handles them, and ends
+    us."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError):  # nobody waits any more
         try:
@@ -58,7 +59,7 @@ def _share(work: Callable[[T], R], things: Sequence[T], sending: Connection[obje
 
 
 def _received(line: Connection[object, object]) -> list[R]:
-    """Raises UserError."""
+    """Return what a helping process has sent. Raise UserError."""
     try:
         found = line.recv()
     except EOFError as error:

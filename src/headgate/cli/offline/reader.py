@@ -23,9 +23,10 @@ from headgate.cli.offline.repositories import Files, UnreadableRepository, place
 from headgate.cli.process import connections, known_connections, tenant_text
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
-from headgate.config.assembly.links import Branches, exchanged
+from headgate.config.assembly.links import exchanged
 from headgate.config.branches import included
 from headgate.config.budgets import DEFAULTS, Budgets
+from headgate.config.definitions import Branches
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, parse_branches
@@ -37,14 +38,14 @@ FETCHES_MAX = 8
 
 
 class ReadingError(click.ClickException):
-    """Nothing could be read, or what was asked for is not there."""
+    """Report that nothing could be read, or that what was requested does not exist."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTenant:
-    """One tenant as its repositories say now."""
+    """Hold one tenant as its repositories currently define it."""
 
     tenant: Tenant
     files: Mapping[str, Files]
@@ -72,14 +73,14 @@ class LoadedTenant:
 
 @dataclass(frozen=True, slots=True)
 class RefusedTenant:
-    """A tenant that cannot be loaded as the tenant file has it."""
+    """Hold the errors of a tenant that cannot be loaded."""
 
     errors: tuple[ConfigError, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTenants:
-    """What the tenant file comes to."""
+    """Hold all tenants of the tenant file."""
 
     tenants: dict[str, LoadedTenant]
     refused: dict[str, RefusedTenant]
@@ -89,7 +90,7 @@ class LoadedTenants:
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """Where to read from, as the command line says."""
+    """Say where to read from, as the command line states."""
 
     config: str | None
     tenant_config: Path | None
@@ -97,7 +98,7 @@ class ReadingOptions:
     tenant: str | None
 
     def load(self) -> LoadedTenants:
-        """Raises ConfigErrors for the tenant file, UserError."""
+        """Load the tenants. Raise ConfigErrors for the tenant file, or UserError."""
         gc.disable()  # much is made, and little of it dropped
         try:
             return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
@@ -137,7 +138,7 @@ class ReadingOptions:
         shared: dict[tuple[str, bool, str, tuple[str, ...]], Files | str] = {}
 
         def every(tenant: Tenant) -> list[Files | str]:
-            """Tenants that read a project alike share what is read."""
+            """Read the projects of a tenant; tenants that read a project alike share what is read."""
             keys = [(p.project, p.trusted, p.load_branch, p.config_paths) for p in tenant.projects]
             fresh = {key: p for key, p in zip(keys, tenant.projects, strict=True) if key not in shared}
             shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
@@ -223,7 +224,7 @@ async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnectio
 
 
 def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> LoadedTenant:
-    """`found`, one a project: its files, or why there are none."""
+    """Build the tenant from `found`, which has for each project its files, or why there are none."""
     files: dict[str, Files] = {}
     unread: list[ConfigError] = []
     excluded: dict[str, tuple[str, ...]] = {}

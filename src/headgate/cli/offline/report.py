@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, as JSON and as a good compiler would print it."""
+"""Format what is wrong with a configuration, as JSON and as a good compiler would print it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import click
 from headgate.base.texts import line as one_line
 from headgate.base.texts import visible
 from headgate.cli.offline.reader import LoadedTenant, RefusedTenant
+from headgate.config.check.causes import Cause
+from headgate.config.check.findings import CheckedGraph
 from headgate.config.files.marks import Extent, in_line
 from headgate.config.model import ConfigError
 
@@ -17,6 +19,8 @@ _HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.
 _SHOWN = re.compile(r"[^\t]")
 _SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
 HINT_MAX_CHARS = 160
+FOLLOWING_MAX = 3
+"""Consequences of a cause that are told one by one."""
 _COUNTED = ("projects", "jobs", "templates", "pipelines", "nodesets")
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -50,7 +54,7 @@ def counts(found: LoadedTenant | RefusedTenant) -> dict[str, int]:
 
 
 def summary(name: str, loaded: LoadedTenant, wrong: Sequence[ConfigError], causes: int) -> str:
-    """Of a tenant, what it holds, and how much is wrong with it, by how many causes."""
+    """Summarise a tenant: what it contains, and how many errors it has from how many causes."""
     found = counts(loaded)
     errors = sum(error.severity == "error" for error in wrong)
     said = [_many(found[what], what) for what in _COUNTED]
@@ -65,7 +69,7 @@ def _many(count: int, what: str) -> str:
 
 
 def remind(loaded: LoadedTenant) -> None:
-    """That there is more to be told than what was asked for."""
+    """Remind people that there is more to report than they asked for."""
     wrong = counts(loaded)["errors"]
     if wrong:
         text = f"the configuration of tenant {loaded.tenant.name} has {_many(wrong, 'errors')}: see `headgate check`"
@@ -87,14 +91,14 @@ def same_on(errors: Sequence[ConfigError]) -> str:
 
 
 def listed(words: Sequence[str], most: int = 8) -> str:
-    """`a, b and 12 more`"""
+    """Return `a, b and 12 more`."""
     if len(words) <= most:
         return ", ".join(words)
     return f"{', '.join(words[: most - 1])} and {len(words) - most + 1:,} more"
 
 
 def place(error: ConfigError) -> str:
-    """`project branch path:line`, as far as they apply."""
+    """Return `project branch path:line`, as far as they apply."""
     where = f"{error.path}:{error.line}" if error.line else error.path
     return one_line(" ".join(x for x in (error.project, error.branch, where) if x))
 
@@ -131,3 +135,29 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
 def _help(hint: str) -> str:
     said = " ".join(hint.split())
     return said if len(said) <= HINT_MAX_CHARS else f"{said[:HINT_MAX_CHARS].rsplit(', ', 1)[0]}, …"
+
+
+def notes(cause: Cause) -> Iterator[tuple[str, str]]:
+    """Yield (kind, text) of the consequences of a cause."""
+    if cause.alike:
+        yield "", same_on(cause.alike)
+    if cause.also:
+        yield "", f"the same is missing at {listed([place(error) for error in cause.also], FOLLOWING_MAX)}"
+    for error in cause.follow[:FOLLOWING_MAX]:
+        yield "so", f"{place(error)}: {error.text.partition('; did you mean')[0].partition('; known are')[0]}"
+    if (more := len(cause.follow) - FOLLOWING_MAX) > 0:
+        yield "so", f"{more:,} more error{'s' if more > 1 else ''} of this kind"
+    if cause.graphs:
+        yield "so", f"no job runs in {_graphs(cause.graphs)}"
+
+
+def _graphs(graphs: Sequence[CheckedGraph]) -> str:
+    """List graphs, as in `check, gate of hub/app; post of hub/lib`; name pipelines that are the same only once."""
+    of: dict[str, dict[str, None]] = {}
+    for graph in graphs:
+        of.setdefault(f"{graph.project}@{graph.branch}", {})[graph.pipeline] = None
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for project, pipelines in of.items():
+        alike.setdefault(tuple(pipelines), []).append(project)
+    parts = [f"{listed(pipelines)} of {listed(projects, 4)}" for pipelines, projects in alike.items()]
+    return "; ".join(parts[:FOLLOWING_MAX]) + (f"; and {len(parts) - FOLLOWING_MAX:,} more" if len(parts) > 3 else "")

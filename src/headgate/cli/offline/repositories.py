@@ -15,7 +15,7 @@ _REMOTE = "refs/remotes/origin/"
 
 
 class UnreadableRepository(Exception):
-    """There is no such repository, or nothing can be read of it."""
+    """Report that a repository does not exist or cannot be read."""
 
 
 def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
@@ -72,7 +72,7 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
 
 
 def _target(repository: pygit2.Repository, name: str) -> str:
-    """Of a symbolic reference; empty: it is none, or not there."""
+    """Return the target of a symbolic reference; empty: it is none, or not there."""
     try:
         found = repository.lookup_reference(name).target
     except KeyError:
@@ -97,7 +97,7 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
 def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str, dict[str, str]] | None:
     """Return the branch that is checked out, and the files named by `paths` as they were at the revision.
 
-    None: it is no repository, or has no such revision.  Raises UnreadableRepository.
+    None: it is not a repository, or has no such revision.  Raises UnreadableRepository.
     """
     if not is_repository(place):
         return None

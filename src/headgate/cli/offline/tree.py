@@ -22,7 +22,7 @@ _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("c
 def tree(
     loaded: LoadedTenant, place: GraphPlace, graph: FrozenGraph, files: tuple[str, ...] | None, *, details: bool = False
 ) -> Iterator[str]:
-    """Line by line; `details` are roles, names of secrets, and variables with their values."""
+    """Yield lines for people. `details` adds roles, names of secrets, and variables with their values."""
     name, branch = place.project.name, place.branch
     fast = "  (fail-fast)" if graph.fail_fast else ""
     yield click.style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
@@ -73,7 +73,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
 
 
 def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
-    """What is set of the rest."""
+    """Yield what else of a job is set."""
     yield from (("nodes", text) for text in [short("nodeset", told["nodeset"])] if text)
     if told["timeout"] is not None:
         yield "timeout", f"{told['timeout']} s"
@@ -86,7 +86,7 @@ def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
-    """What each playbook may use, and every variable."""
+    """Yield what each playbook may use, and every variable."""
     for book in (*job.pre_run, *job.run, *job.post_run):
         roles = (f"{r.name} ({r.project}{', implicit' if r.implicit else ''})" for r in book.roles)
         for label, words in (("roles", list(roles)), ("secrets", [secret.name for secret in book.secrets])):
@@ -100,7 +100,7 @@ def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
 
 
 def _defined(job: FrozenJob) -> Iterator[str]:
-    """A row each, the base first."""
+    """Yield a row for each definition, the base first."""
     said = [describe.variant(one) for one in job.inheritance]
     width = max((len(one["job"]) for one in said), default=0)
     for one in said:

@@ -10,9 +10,8 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.check.output import notes
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
-from headgate.cli.offline.report import block, error_as_json, listed
+from headgate.cli.offline.report import block, error_as_json, listed, notes
 from headgate.config.check.causes import Cause, causes
 from headgate.config.check.uses import Uses
 from headgate.config.check.uses import uses as uses_of

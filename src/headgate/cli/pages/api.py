@@ -54,14 +54,19 @@ Clients of Zuul's API work unchanged. What they may notice:
 - `limit` is at most 1,000, and a value has at most three `*`.
 - `voting`, `held`, `final` and `complete` are 1, 0, true or false in any case; anything else is 400.
 - A graph that cannot be frozen is 409.
-- Pages of other servers may read, and change nothing.
+- Pages of other servers may read, and change nothing: a page that got hold of a token could use it through the browser
+  of somebody inside. `[web] dashboards` names the origins that may write with a bearer token.
 - Artifacts and uploads of images are shown to the tenant that built them, and to those whose providers have them; only
   the former acts on them. A build that no pipeline takes up is 409.
 - `nodes` are machines that are made, which may be held and taken away, and those of the inventory that builds have,
-  which nobody else changes (409); nor does anybody end a `nodeset-request`. There are no SSH keys of projects and
-  tenants (404).
+  which nobody else changes (409). There are no SSH keys of projects and tenants (404).
 - `system-events` are the last configuration that came into force, and when somebody had it read anew.
 - `user_id` and `parameters` of a buildset are null: `actions` tell who did what.
+- Rows come latest first by when they ended; with `idx_min` or `idx_max` by `_id`, so that who goes on from the last row
+  misses none. `_id` of what is under way is the time, in milliseconds.
+- The status lists queues that are empty, too, with their windows; the name of a queue that each branch has ends with
+  its `branch`. `waiting_status` says in words what is waited for, and since when.
+- An autohold may leave out `reason` and `node_hold_expiration`; `count` is at least 1.
 """
 
 
@@ -92,7 +97,8 @@ def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]
     hints = get_type_hints(route.fn, include_extras=True)
     if permission := route.opt.get("permission"):
         yield f"- Permission: {permission}."
-    if body := _collected(route.opt.get("body", hints.get("data")), shapes):
+    bodies = dict.fromkeys(route.opt.get("body", {"": hints.get("data")}).values())
+    if body := " or ".join(filter(None, (_collected(one, shapes) for one in bodies))):
         yield f"- Body: {body}."
     if methods != ["websocket"]:
         yield f"- Answer: {_answer(route, hints.get('return'), shapes)}."

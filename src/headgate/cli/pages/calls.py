@@ -12,7 +12,7 @@ _UNDER_WAY = "also those under way"
 
 
 class ReferenceCall(NamedTuple):
-    """`how`: in which way it is answered otherwise; `absent`: nothing answers it."""
+    """Describe one call of Zuul's API. `how` says how Headgate's answer differs; `absent` means that there is none."""
 
     method: str
     path: str
@@ -66,7 +66,9 @@ CALLS = (
     ReferenceCall("GET", T + "/nodes"),
     ReferenceCall("PUT", T + "/nodes/{uuid}"),
     ReferenceCall("GET", T + "/nodeset-requests"),
-    ReferenceCall("DELETE", T + "/nodeset-requests/{uuid}"),
+    ReferenceCall(
+        "DELETE", T + "/nodeset-requests/{uuid}", "the build that waits is canceled; 409 once it has machines"
+    ),
     ReferenceCall("GET", T + "/providers"),
     ReferenceCall("GET", T + "/images"),
     ReferenceCall("POST", T + "/image/{name}/build"),

@@ -15,8 +15,19 @@ _HEAD = """\
 `headgate COMMAND --help` says the same. The settings file is the one of `--config`, else of `HEADGATE_CONFIG`, else
 `headgate.conf` here, `~/.config/headgate/headgate.conf`, or `/etc/headgate/headgate.conf`. Commands that ask a running
 Headgate find it at `[web] root`, and bring the token of `HEADGATE_TOKEN`, else the operator's, of the settings or of
-its file, which they show to Headgate alone. The exit status is 0 when all went well, 1 when something was wrong, which
-is said on standard error, and 2 for a command line that is not understood.
+its file, which they show to Headgate alone. The exit status says what kind of error it was; the text is on standard
+error, in one line that begins with `headgate:`.
+
+| status | means |
+|---|---|
+| 0 | All went well. |
+| 1 | Something is wrong: with a file, a setting, what was asked for, or what was looked at. |
+| 2 | The command line is not understood. |
+| 69 | A package has to be installed first; the text names it. |
+| 75 | The store or Headgate does not answer now; the same command may succeed later. |
+| 78 | A process of the gate cannot start: it ends the same way until somebody mends what the text says. |
+
+`headgate inventory` ends with the number of the gRPC status that the service answered with.
 """
 
 

@@ -9,6 +9,7 @@ import click
 
 from headgate.cli.pages import api, cli
 from headgate.cli.pages.differences import page as differences
+from headgate.cli.pages.metrics import page as metrics
 from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
 from headgate.config.explain.page import page as configuration
@@ -16,13 +17,14 @@ from headgate.map.page import page
 
 
 def pages() -> dict[str, str]:
-    """Path in the repository -> text."""
+    """Map paths in the repository to generated texts."""
     found = {
         "docs/reference/api.md": api.page(),
         "docs/reference/cli.md": cli.page(),
         "docs/reference/config.md": configuration(),
         "docs/reference/differences.md": differences(),
         "docs/reference/map.md": page(),
+        "docs/reference/metrics.md": metrics(),
         "docs/reference/settings.md": reference(),
         "docs/reference/worker.md": worker(),
     }

@@ -1,4 +1,4 @@
-"""Where Headgate differs from the reference, each with the case that shows it."""
+"""List where Headgate differs from the reference, each with the case that shows it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ REPORTED = (
         "severity: a protected base job is protected when it is frozen, too",
     ),
     ReferenceDifference(
-        "Configuration beyond its bounds (bytes, files, values, levels, jobs, dependencies): an error.",
+        "Configuration beyond its bounds (bytes, files, values, levels, jobs, dependencies, slots): an error.",
         "test_budgets.py",
     ),
     ReferenceDifference(
@@ -174,6 +174,11 @@ OTHERWISE = (
         "effects: roles of Ansible Galaxy",
     ),
     ReferenceDifference(
+        "`zuul.redactions` has at most 100 lines and 8,000 characters. More is refused when it is returned, and fails "
+        "the build.",
+        "test_returned.py",
+    ),
+    ReferenceDifference(
         "A fact that a playbook leaves is a variable, beneath those of the job, to playbooks that are trusted or have "
         "other secrets.",
         "test_facts.py",
@@ -265,6 +270,6 @@ def _lines() -> Iterator[str]:
         yield ""
     yield from ("## Names of errors that differ\n", NAMES, "| name | when |", "|---|---|")
     own = {name: one.when for name, one in {**ERRORS, **CHECKED}.items() if name not in REFERENCE_NAMES}
-    own[TOO_LARGE] = "what is configured is beyond its bounds"
-    own[UNDECIDED] = "a pattern cannot be decided in a bounded number of steps"
+    own[TOO_LARGE] = "the configuration exceeds its limits"
+    own[UNDECIDED] = "a pattern cannot be decided within the allowed number of steps"
     yield from (f"| {name} | {when} |" for name, when in own.items())

@@ -16,13 +16,13 @@ from headgate.web.routes.quarantine import AsideShape, QuarantineShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
 @click.group(name="quarantine")
 def command() -> None:
-    """What was set aside because handling it raised, again and again: events, changes, damaged records, and parts of
-    the scheduler that stand still.  Everything else goes on."""
+    """Manage what was set aside because handling it raised errors repeatedly: events, changes, damaged records, and
+    stopped parts of the scheduler. Everything else continues."""
 
 
 @command.command(name="list")

@@ -1,4 +1,4 @@
-"""What pipelines report by mail, webhook, chat and queue: what waits, and what nobody takes."""
+"""Manage what pipelines report by mail, webhook, chat and queue: what waits, and what nobody takes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headgate.web.routes.reports import OutboxShape, ReportsShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
 @click.group(name="reports")
 def command() -> None:
-    """Reports to connections that are no forge: mail, webhooks, chats, queues of messages.  Each connection has an
-    outbox; what nobody takes is set aside."""
+    """Manage reports to connections other than forges: mail, webhooks, chats, message queues. Each connection has an
+    outbox; reports that no receiver accepts are set aside."""
 
 
 @command.command(name="list")

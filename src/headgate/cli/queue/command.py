@@ -21,7 +21,7 @@ class QueueCommands(LazyGroup):
 
 @click.group(name="queue", cls=QueueCommands)
 def command() -> None:
-    """Queues of messages: serve them, look at them, steer the workers that process them."""
+    """Serve and inspect message queues, and control the workers that process them."""
 
 
 for one in (

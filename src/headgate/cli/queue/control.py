@@ -67,7 +67,7 @@ def post(
 
 
 async def _posted(config: str, letter: Letter, partitions: int, priorities: int) -> bool:
-    """Was the queue made?"""
+    """Post the letter, and tell whether the queue was made for it."""
     async with operator(config) as at:
         try:
             await at.client.post(letter)
@@ -85,7 +85,7 @@ async def _posted(config: str, letter: Letter, partitions: int, priorities: int)
 def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
     """Delete messages of PARTITION that are not due yet, by the IDS that `headgate queue delayed` shows."""
     if wrong := [id for id in ids if not is_id(id)]:
-        raise UserError(f"{wrong[0]}: this is no id of a message: it has 32 hex digits")
+        raise UserError(f"{wrong[0]}: this is not an id of a message: it has 32 hex digits")
     count = asyncio.run(_withdrawn(config, lane_of(partition), tuple(dict.fromkeys(ids))))
     click.echo(f"{count} withdrawn")
     if count < len(set(ids)):
@@ -110,7 +110,7 @@ def seek(config: str, partition: str, to: str) -> None:
 
 
 def _position(to: str) -> str:
-    """Raises UserError."""
+    """Convert `to` (start, now, a message id or a time) into a position. Raise UserError."""
     if to == "start":
         return ""
     try:
@@ -127,7 +127,7 @@ def _position(to: str) -> str:
 @config_option
 @click.argument("partitions", nargs=-1, required=True)
 def pause(config: str, partitions: tuple[str, ...]) -> None:
-    """No job is begun on PARTITIONS until they are resumed; those that run end."""
+    """Start no more jobs on PARTITIONS until they are resumed; running jobs end."""
     asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=True))
 
 
@@ -135,7 +135,7 @@ def pause(config: str, partitions: tuple[str, ...]) -> None:
 @config_option
 @click.argument("partitions", nargs=-1, required=True)
 def resume(config: str, partitions: tuple[str, ...]) -> None:
-    """Go on with PARTITIONS."""
+    """Continue with PARTITIONS."""
     asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=False))
 
 

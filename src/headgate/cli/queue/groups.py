@@ -1,4 +1,4 @@
-"""How far groups of workers are: those with a store of their own, and those that lease partitions over HTTP."""
+"""Tell how far groups of workers are: those with a store of their own, and those that lease partitions over HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORE, SERVER = "store", "server"
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """Of one group in one partition."""
+    """Describe one group in one partition."""
 
     lane: Lane
     name: str

@@ -22,10 +22,10 @@ from headgate.store.types import StoreError
 @click.option("--from", "url", metavar="URL", help="The application at the old server. Default: as in FILE.")
 @click.option("--key", default=None, help="Its key. Default: as in FILE.")
 def import_(config: str, as_json: bool, url: str | None, key: str | None) -> None:
-    """Go on where the original qdo was, as its queue `qdo_status` says, or `partitions` in its ZooKeeper.
+    """Continue where the original qdo was, as its queue `qdo_status` or `partitions` in its ZooKeeper says.
 
-    Progress only goes forward; partitions that workers have now are left alone.  What lies in the tree as
-    `queues/QUEUE` needs no import.
+    Progress only moves forward; partitions that workers currently have are left alone. The tree's `queues/QUEUE` needs
+    no import.
     """
     show(asyncio.run(_imported(config, url, key)), as_json)
 

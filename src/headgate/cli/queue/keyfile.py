@@ -1,4 +1,4 @@
-"""Who may use the queues, as the settings file says it now: it is read anew when it changes, and when that is asked."""
+"""Follow the settings file in who may use the queues: read it anew when it changes, and when that is asked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from headgate.base.errors import UserError
 from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.token import operator_token
-from headgate.cli.launch.front import APP_DEFAULT
 from headgate.cli.queue.ownkey import own_key
-from headgate.cli.settings import Settings, read
+from headgate.cli.settings import APP_DEFAULT, Settings, read
 from headgate.web.messages.access import ApplicationKeys
 
 LOOK_INTERVAL_S = 1.0
@@ -20,10 +19,10 @@ log = logging.getLogger("headgate.messages")
 
 
 class KeyFile:
-    """`keys` is one object for good; what it holds changes with the file."""
+    """Hold the keys of a file. `keys` is always the same object; its content follows the file."""
 
     def __init__(self, settings: Settings, given: Mapping[str, list[str]] | None = None) -> None:
-        """`given`: keys that count in place of those of the file.  Raise UserError."""
+        """Read the keys; those in `given` count in place of those of the file. Raise UserError."""
         self._settings, self._given = settings, given
         self._read_as = self._stamp()
         self._asked = asyncio.Event()

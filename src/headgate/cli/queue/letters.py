@@ -21,7 +21,7 @@ DEAD = Lane(DEAD_LETTERS)
 
 
 async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
-    """Id of the letter, what is known, body; of one queue or of all; page by page, those that are there now."""
+    """Yield the id, the metadata and the body of the current dead letters of one queue or of all, page by page."""
     try:
         newest = (await at.client.backlog(DEAD, START)).newest
     except QueueGone:
@@ -44,7 +44,7 @@ async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, Dea
 @click.option("--queue", default="", help="Of this queue alone.")
 @click.option("--show", "id", metavar="ID", help="The body of one, as it was.")
 def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
-    """The messages that were given up, and why."""
+    """Show the dead letters and why they were given up."""
     if id is not None:
         click.echo(asyncio.run(_body(config, id)), nl=False)
         return
@@ -83,7 +83,7 @@ def replay(config: str, ids: tuple[str, ...], every: bool, queue: str) -> None:
 
 
 async def _replayed(config: str, ids: frozenset[str], queue: str) -> int:
-    """The post happens once however often this is tried; only then the letter is removed."""
+    """Post dead letters again, each only once however often this is tried, then remove them; return their number."""
     count = 0
     async with operator(config) as at:
         async for id, known, body in letters(at, queue):

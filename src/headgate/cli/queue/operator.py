@@ -1,4 +1,4 @@
-"""What the commands stand on: the message server and the workers' store, as a worker's settings file names them."""
+"""Open what commands stand on: the message server and the workers' store, as a worker's settings file names them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Operator:
         return self.file.app
 
     async def standings(self) -> dict[Lane, PartitionStatus | None]:
-        """Of every partition that workers know."""
+        """Describe every partition that workers know."""
         return standings(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
@@ -59,7 +59,8 @@ class Operator:
         return found
 
     async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
-        """Writes to the store; where one process owns it, asks that process.  Raises UserError."""
+        """Write the control record to the store or, where one process owns the store, ask that process. Raise
+        UserError."""
         store_of(self.file)
         url = next((record.url for record in (await self.workers()).values() if record.url), "")
         if self.file.store_url.startswith(SQLITE) and url:
@@ -87,7 +88,7 @@ class Operator:
             raise UserError(f"{url}: the worker does not answer: {error or type(error).__name__}") from error
 
     async def _entries(self, path: str = "") -> Sequence[Entry]:
-        """Below that path, or those of the application.  Raises UserError."""
+        """List the entries below that path, or those of the application. Raise UserError."""
         url = store_of(self.file)
         if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
             return []  # no worker has run yet
@@ -111,20 +112,20 @@ def store_of(file: WorkerFile) -> str:
 
 
 def token_of(file: WorkerFile) -> str:
-    """The operator's, if its message servers are of this machine.  Raises UserError."""
+    """Return the operator's token if the message servers run on this machine. Raise UserError."""
     at = [urlsplit(url) for url in file.urls]
     found = [token_for(one.hostname or "", one.port or 80) for one in at]
     return found[0] if all(found) else ""
 
 
 def trust_of(file: WorkerFile) -> ssl.SSLContext | None:
-    """What believes the message servers, beside the system's authorities.  Raises UserError."""
+    """Return which certificates of message servers to trust, besides the system's authorities. Raise UserError."""
     return trusting(file.ca) if file.ca else known_trust()
 
 
 @asynccontextmanager
 async def operator(config: str) -> AsyncIterator[Operator]:
-    """Raises UserError, also for what goes wrong inside."""
+    """Open what the commands need. Raise UserError, also for errors inside the context."""
     path = Path(config)
     file = usual(Path.cwd()) if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
     try:

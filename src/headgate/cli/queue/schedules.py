@@ -61,7 +61,7 @@ def schedule(
 
 
 async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any]) -> str:
-    """When it posts next."""
+    """Set the schedule, and create its queue if that is gone; return when it posts next."""
     async with operator(config) as at:
         try:
             return await Calendar(at.client).schedule(queue, name, wanted)
@@ -75,7 +75,7 @@ async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any])
 @json_option
 @click.argument("queue")
 def schedules(config: str, as_json: bool, queue: str) -> None:
-    """The schedules of QUEUE, when each posts next, and why its last message was refused, if it was."""
+    """Show the schedules of QUEUE, when each posts next, and why its last message was refused, if it was."""
     show(asyncio.run(_listed(config, queue, as_json)), as_json)
 
 

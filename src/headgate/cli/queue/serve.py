@@ -70,7 +70,7 @@ async def run(
 
     def bound(port: int) -> None:
         urls = ", ".join(f"{scheme(tls)}://{host}:{port}/v1/{app}/" for app in sorted(file.keys.apps))
-        print(f"Messages are kept in {shown(url)} and served at {urls}", flush=True)
+        print(f"Messages are stored in {shown(url)} and served at {urls}", flush=True)
 
     try:
         app = create_app(board, file.keys, stop)
@@ -81,7 +81,7 @@ async def run(
 
 
 def _settings(config: str | None) -> Settings:
-    """Of the file, or of nothing at all: everything has a default."""
+    """Read the file, or nothing at all: everything has a default."""
     named = config or os.environ.get("HEADGATE_CONFIG") or next((p for p in SEARCHED if Path(p).is_file()), None)
     return read(Path(named)) if named else Settings(Path("headgate.conf").absolute(), {})
 

@@ -39,7 +39,7 @@ SHOWN_MAX = 60
 
 
 def lane_of(text: str) -> Lane:
-    """Raises UserError."""
+    """Parse a lane. Raise UserError."""
     try:
         return parse_lane(text)
     except ValueError as error:
@@ -50,7 +50,7 @@ def lane_of(text: str) -> Lane:
 @config_option
 @json_option
 def list_(config: str, as_json: bool) -> None:
-    """Every partition: who processes it, and how far it is."""
+    """Show every partition: who processes it, and how far it is."""
     show(asyncio.run(_listed(config)), as_json)
 
 
@@ -68,14 +68,14 @@ async def _listed(config: str) -> list[Row]:
 @click.command()
 @config_option
 @json_option
-@click.option("--above", type=int, default=None, help="Exit status 1 when more than so many messages wait in one.")
+@click.option("--above", type=int, default=None, help="Exit with status 1 if more messages wait in one partition.")
 @click.option(
     "--groups", is_flag=True, help="Of every group of workers, those that lease partitions over HTTP included."
 )
 def lag(config: str, as_json: bool, above: int | None, groups: bool) -> None:
-    """How many messages wait in each partition, and for how long the oldest has.
+    """Show how many messages wait in each partition, and how long the oldest has waited.
 
-    Without --groups for the group of workers that FILE is of.
+    Without --groups, show the group of workers that FILE belongs to.
     """
     rows = asyncio.run(_lags(config, every=groups))
     show(rows, as_json)
@@ -124,7 +124,7 @@ async def _lag(at: Operator, of: GroupStanding, priorities: Mapping[str, int], *
 @click.argument("partition")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 def delayed(config: str, as_json: bool, partition: str, limit: int) -> None:
-    """The messages of PARTITION (QUEUE or QUEUE:N) that are not due yet, as they will be delivered."""
+    """Show the messages of PARTITION (QUEUE or QUEUE:N) that are not due yet, in the order of delivery."""
     show(asyncio.run(_delayed(config, lane_of(partition), limit, as_json)), as_json)
 
 
@@ -152,7 +152,7 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
     help="From the oldest kept, as always where workers have no store; not from where they are.",
 )
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
-    """The next messages of PARTITION (QUEUE or QUEUE:N), as JSON lines; nothing is changed."""
+    """Show the next messages of PARTITION (QUEUE or QUEUE:N) as JSON lines, without changing anything."""
     for one in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
         click.echo(one)
 

@@ -48,9 +48,9 @@ STUCK_STATUS = 75
 @click.option("--verbose", is_flag=True, help="Say more.")
 @click.version_option(__version__, "-v", "--version", prog_name="headgate worker")
 def command(config: str, verbose: bool) -> None:
-    """Process messages of queues, in order, together with the other workers of the application.
+    """Handle the messages of queues, in order, together with the other workers of the application.
 
-    SIGTERM or SIGINT: what runs is ended, everything is handed over.  A second one stops at once.
+    On SIGTERM or SIGINT, running jobs end and everything is given back. A second signal stops at once.
     """
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -73,14 +73,14 @@ def command(config: str, verbose: bool) -> None:
 
 
 async def run(file: WorkerFile) -> None:
-    """Until a signal, or a job wants the end.  Raises UserError, JobExit, Stuck."""
+    """Run until a signal, or until a job demands the end. Raise UserError, JobExit or Stuck."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         worker = await stack.enter_async_context(worker_of(file))
 
         def asked() -> None:
             if stop.is_set():
-                logging.getLogger("headgate.queueing").warning("asked again: what still runs is given up")
+                logging.getLogger("headgate.queueing").warning("second signal: abandoning running jobs")
                 worker.abort.set()
             stop.set()
 
@@ -106,7 +106,7 @@ async def run(file: WorkerFile) -> None:
 
 @asynccontextmanager
 async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
-    """Ready to run.  Raises UserError."""
+    """Make a worker that is ready to run. Raise UserError."""
     routes = file.routes()
     caller = JobCaller(file.concurrency, file.threads)
     async with AsyncExitStack() as stack:
@@ -146,14 +146,14 @@ async def _opened(file: WorkerFile) -> Backend:
 
 
 def _failure(file: WorkerFile) -> Failure | None:
-    """The hooks of the original have their likes here: dead letters are kept in any case."""
+    """Choose what handles failures; hooks of the original have their likes here: dead letters are kept in any case."""
     name = OLD_FAILURES.get(file.failure, file.failure)
     return log_failure if name == "log" else file.hook(name) if name else None
 
 
 @asynccontextmanager
 async def _context(file: WorkerFile) -> AsyncIterator[Any]:  # whatever it yields
-    """Entered once, left at the end; plain or async.  Raises UserError."""
+    """Enter the context, plain or async, once; leave it at the end. Raise UserError."""
     if not file.context:
         yield {}
         return

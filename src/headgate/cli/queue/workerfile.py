@@ -22,12 +22,12 @@ from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.services.queueing.desk import JobPace
 from headgate.services.queueing.shares import WorkerScope
+from headgate.store.registry import STORES, scheme_of
 
 DEFAULT = "etc/qdo-worker.conf"
 EXTENDS_MAX = 5
 KEY_FILE = "messages.key"
 """In the state directory of a message server: the key it made for itself."""
-STORES = ("sqlite:///", "zookeeper://", "etcd://", "memory:")
 WORKER, OLD_FAILURES = "qdo-worker", {"qdo.worker:log_failure": "log", "qdo.worker:save_failed_message": ""}
 _FIELDS = {
     "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s", "time_limit": "time_limit_s",
@@ -40,7 +40,7 @@ _APP = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class WorkerFile:
-    """Checked values."""
+    """Hold the checked values of the file."""
 
     path: Path
     urls: tuple[str, ...] = ("http://127.0.0.1:5000/v1/queuey/",)
@@ -73,22 +73,22 @@ class WorkerFile:
 
     @property
     def leases(self) -> bool:
-        """There is no store: the message server leases partitions."""
+        """Return whether there is no store, so that the message server leases partitions."""
         return self.store_url == SERVER
 
     @property
     def app(self) -> Application:
-        """In the store a group is as an application of its own."""
+        """Return the application in the store, where each group is an application of its own."""
         return QueueMap(self.root).app(f"{self.app_name}@{self.group}" if self.group else self.app_name)
 
     def routes(self) -> Routing:
-        """Raises UserError when a hook cannot be had."""
+        """Return the routes. Raise UserError if a hook cannot be loaded."""
         named = [RoutingRule(pattern, self.hook(job or self.job), policy) for pattern, job, policy in self.queues]
         rest = [RoutingRule("*", self.hook(self.job), self.policy)] if self.job else []
         return Routing((*named, *rest))
 
     def hook(self, name: str) -> Callable[..., Any]:  # people's own functions
-        """`module.path:function`, found as Python finds modules, or beside the file.  Raises UserError."""
+        """Load `module.path:function` as Python finds modules, or from beside the file. Raise UserError."""
         module, colon, function = name.partition(":")
         at = self.places.get(name, str(self.path))
         if not colon or not module or not function:
@@ -101,12 +101,12 @@ class WorkerFile:
         except Exception as error:  # whatever the module does when it is imported
             raise UserError(f"{at}: {name}: {type(error).__name__}: {error}") from error
         if not callable(found):
-            raise UserError(f"{at}: {name} is no function")
+            raise UserError(f"{at}: {name} is not a function")
         return found  # type: ignore[no-any-return]  # whatever people name
 
 
 def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) -> WorkerFile:
-    """Raises UserError with file and line."""
+    """Read the file. Raise UserError with file and line."""
     ini = _extended(path, environment, EXTENDS_MAX)
     for section, options in ini.sections.items():
         _known(ini, section, options)
@@ -114,7 +114,7 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def usual(directory: Path) -> WorkerFile:
-    """Where there is no file: everything as it is without a word, the key as a server started there has kept it."""
+    """Return defaults for use without a file; the key is the one that a server started here has stored."""
     ini = IniFile(directory / DEFAULT, {}, {})
     key = directory / "state" / KEY_FILE
     try:
@@ -192,7 +192,7 @@ def _pace(get: _Values) -> JobPace:
 
 
 class _Values:
-    """Conversions of the original: quotes, `${VAR}`, lists over several lines; and comments behind values."""
+    """Convert values like the original: quotes, `${VAR}`, lists over several lines; and allow comments behind them."""
 
     def __init__(self, ini: IniFile, environment: Mapping[str, str]) -> None:
         self._ini, self._environment = ini, environment
@@ -203,7 +203,7 @@ class _Values:
         return bool(self._ini.sections.get(section, {}).get(option, ""))
 
     def text(self, section: str, option: str, default: str | None = None) -> str:
-        """Raises UserError when it cannot be a value of the option."""
+        """Return the text of the option. Raise UserError when it cannot be a value of the option."""
         of = OPTIONS["queue *" if section.startswith("queue ") else section][option]
         raw = self._ini.sections.get(section, {}).get(option, "")
         value = "\n".join(filter(None, (self._bare(section, option, line) for line in raw.splitlines())))
@@ -217,7 +217,7 @@ class _Values:
         return value
 
     def _bare(self, section: str, option: str, line: str) -> str:
-        """Without quotes, or a comment behind it.  Raises UserError."""
+        """Return the line without quotes, or a comment behind it. Raise UserError."""
         line = line.strip()
         if line.startswith('"'):
             quoted = re.fullmatch(r'"([^"]*)"\s*(?:[;#].*)?', line)
@@ -270,7 +270,7 @@ class _Values:
 
 
 def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
-    """What it must be, when it is not."""
+    """Return what the value must be, when it is not; empty when it is."""
     match of.kind:
         case "whole" | "number":
             whole = "whole " if of.kind == "whole" else ""
@@ -288,7 +288,7 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
             good_port = colon and port.isdecimal() and int(port) <= 65_535
             return "" if good_port and not re.search(r"\s", host) else "must be HOST:PORT"
         case "url":
-            good_url = value == SERVER or value.startswith(STORES)
+            good_url = value == SERVER or scheme_of(value) is not None
             return "" if good_url else f"must be {SERVER}, or begin with one of {', '.join(STORES)}"
         case "path":
             good_path = value.startswith("/") or (beside / value).exists()
@@ -303,7 +303,7 @@ def _shown(option: str, value: str) -> str:
 
 
 def _extended(path: Path, environment: Mapping[str, str], depth: int) -> IniFile:
-    """With the options of the files it extends where it has none.  Raises UserError."""
+    """Read the file, with the options of the files it extends where it has none. Raise UserError."""
     ini = read_ini(path, environment)
     sections = {name: dict(options) for name, options in ini.sections.items()}
     lines = dict(ini.lines)
@@ -318,7 +318,7 @@ def _extended(path: Path, environment: Mapping[str, str], depth: int) -> IniFile
 
 
 def _known(ini: IniFile, section: str, options: Mapping[str, str]) -> None:
-    """Raises UserError."""
+    """Check that the section and its options are known. Raise UserError."""
     if section.startswith(IGNORED):
         return
     kind = "queue *" if section.startswith("queue ") else section
@@ -335,12 +335,12 @@ def _near(word: str, known: Any) -> str:  # names, in whatever holds them
 
 
 def _split(connection: str) -> tuple[str, str]:
-    """Hosts, and the path behind them."""
+    """Split a connection into hosts, and the path behind them."""
     hosts, slash, path = connection.partition("/")
     return hosts, slash + path.rstrip("/")
 
 
 def _placed(path: Path, url: str) -> str:
-    """A relative SQLite file is relative to the settings file."""
+    """Resolve a relative SQLite file against the directory of the settings file."""
     scheme, mark, file = url.partition("sqlite:///")
     return f"sqlite:///{(path.parent / file).absolute()}" if mark and not scheme else url

@@ -9,8 +9,8 @@ from headgate.map.workers import ROOT
 
 @dataclass(frozen=True, slots=True)
 class WorkerOption:
-    """`kind`: text, path, list, flag, hook, name, address, url, or words with `|` between them; for numbers `whole`
-    or `number`, with `low` and `high`."""
+    """Declare an option. `kind` is text, path, list, flag, hook, name, address, url, or words separated by `|`; for
+    numbers, `whole` or `number`, with `low` and `high`."""
 
     kind: str
     default: str
@@ -27,10 +27,10 @@ RETRY = {
     ),
     "losses": WorkerOption("whole", "10", "How often the worker may lose its session meanwhile.", 1, 1_000),
     "departures": WorkerOption(
-        "whole", "10", "How often the worker may be asked to stop meanwhile, without the job ending in time.", 1, 1_000
+        "whole", "10", "How often the worker may be stopped meanwhile, without the job ending in time.", 1, 1_000
     ),
     "delay": WorkerOption("number", "1", "Seconds before the second try.", 0, DAY_S),
-    "factor": WorkerOption("number", "2", "Each further delay is so many times the one before.", 1, 100),
+    "factor": WorkerOption("number", "2", "The factor by which each delay exceeds the one before.", 1, 100),
     "delay_max": WorkerOption("number", "300", "The longest delay, in seconds.", 0, 30 * DAY_S),
     "jitter": WorkerOption("number", "0.2", "Delays are longer or shorter by up to this part, by chance.", 0, 1),
     "blocking": WorkerOption("flag", "no", "Those behind a failed message wait until it is done or given up."),
@@ -42,7 +42,9 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         "job": WorkerOption("hook", "", "Required. `module.path:function`, as Python finds it, or beside the file."),
         "job_context": WorkerOption("hook", "", "Gives a context manager; what that yields is passed to every job."),
         "job_failure": WorkerOption(
-            "hook", "", "Told of every message that is given up; `log` only logs it. Dead letters are kept in any case."
+            "hook",
+            "",
+            "Called for every message that is given up; `log` only logs it. Dead letters are stored in any case.",
         ),
         "name": WorkerOption("text", "", "Shown behind the name of the host and the number of the process."),
         "app": WorkerOption("name", "", "The application. Default: the last part of the path of `connection`."),
@@ -51,18 +53,22 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
             "",
             "A group of workers with progress of its own: each group gets every message. Default: one for all.",
         ),
-        "namespace": WorkerOption("path", ROOT, "Below it everything is kept in the store."),
+        "namespace": WorkerOption("path", ROOT, "The path below which everything lies in the store."),
         "concurrency": WorkerOption("whole", "100", "Jobs at once.", 1, 10_000),
         "threads": WorkerOption(
-            "whole", "100", "Of these, plain functions; 1 where they must not run beside one another.", 1, 1_000
+            "whole",
+            "100",
+            "How many of these may be plain functions; 1 if they must not run at the same time.",
+            1,
+            1_000,
         ),
         "listen": WorkerOption("address", "127.0.0.1:0", "Where health and figures are; port 0: a free one."),
         "memory_max_mb": WorkerOption("whole", "0", "Memory of the process; a job that wants more fails. 0: any."),
         "drain": WorkerOption("number", "30", "Seconds for running jobs when the worker is asked to stop."),
         "wait_interval": WorkerOption("number", "30", "Seconds, at most, until a partition is looked at unasked."),
         "page": WorkerOption("whole", "200", "Messages of a partition fetched at once.", 1, 1_000),
-        "commit_count": WorkerOption("whole", "200", "Progress is recorded after so many messages.", 1, 1_000_000),
-        "commit_interval": WorkerOption("number", "1", "Or after so many seconds."),
+        "commit_count": WorkerOption("whole", "200", "Progress is recorded after this many messages.", 1, 1_000_000),
+        "commit_interval": WorkerOption("number", "1", "Or after this many seconds."),
         "patience": WorkerOption(
             "number",
             "60",
@@ -130,7 +136,7 @@ _COUNTED = "the server counts the tries that did not end: the third is the last"
 _RECORDED = "each message is recorded as soon as it is done"
 NOT_LEASED: dict[tuple[str, str], str] = {
     ("qdo-worker", "job_failure"): "the server gives messages up; `headgate queue dead` shows them",
-    ("qdo-worker", "namespace"): "nothing is kept in a store",
+    ("qdo-worker", "namespace"): "nothing is stored in a store",
     ("qdo-worker", "commit_count"): _RECORDED,
     ("qdo-worker", "commit_interval"): _RECORDED,
     ("qdo-worker", "settle"): "whoever has a partition keeps it while something is to be done there",
@@ -167,7 +173,7 @@ language. These options mean nothing there, and are errors:"""
 
 
 def reference() -> str:
-    """The reference page."""
+    """Return the reference page."""
     lines = [_HEAD, ""]
     for section, options in OPTIONS.items():
         heading = section.replace("*", "PATTERN")

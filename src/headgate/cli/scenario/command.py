@@ -17,7 +17,8 @@ from rich.live import Live
 from headgate.adapters.git.command import check_git
 from headgate.base.tasks import end
 from headgate.cli.board import board
-from headgate.cli.launch.components import Process, add_everything, process
+from headgate.cli.launch.components import add_everything
+from headgate.cli.launch.process import Process, process
 from headgate.cli.scenario import files, machines
 from headgate.cli.scenario.forges.table import VENUES
 from headgate.cli.scenario.play import DemoPlay
@@ -62,10 +63,7 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
 async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
     console = Console(highlight=False, soft_wrap=True)
 
-    def silent(_: str) -> None:
-        """Print nothing of what a worker hears."""
-
-    async with VENUES[forge](root, console.print if verbose or forge != "git" else silent) as venue:
+    async with VENUES[forge](root, console.print if verbose or forge != "git" else None) as venue:
         await venue.build()
         (root / "tenants.yaml").write_text(venue.tenants)
         (root / "headgate.conf").write_text(files.SETTINGS + venue.settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 JOBS = """\
 - job:
     name: base
@@ -27,8 +29,8 @@ JOBS = """\
 
 - job:
     name: announce
-    description: Run by Ansible.
-    run: jobs/announce.yaml
+    description: Run by {announcer}.
+    run: {announce}
 
 - project:
     name: ^{owner}(core|api|app)$
@@ -72,6 +74,11 @@ ANNOUNCE = """\
         data:
           announced: "{{ zuul.change }}"
 """
+ANNOUNCE_PLAIN = """#!/bin/sh
+# The same without Ansible.
+echo "$ZUUL_PROJECT $ZUUL_CHANGE in $ZUUL_PIPELINE"
+headgate-return "announced=$ZUUL_CHANGE"
+"""
 
 
 QUEUE = """\
@@ -82,13 +89,18 @@ QUEUE = """\
 
 
 def config(pipelines: str, owner: str = "") -> dict[str, str]:
-    """Return the files of the configuration.  `owner`: what stands before the names of repositories."""
+    """Return the files of the configuration.  `owner`: what stands before the names of repositories.  One job is a
+    playbook where Ansible is installed beside Headgate."""
     queue = "" if "- queue:" in pipelines else QUEUE
+    playbook = find_spec("ansible") is not None
+    announce = "jobs/announce.yaml" if playbook else "jobs/announce"
+    jobs = JOBS.replace("{owner}", owner).replace("{announce}", announce)
+    jobs = jobs.replace("{announcer}", "Ansible" if playbook else "the shell")
     return {
-        "zuul.yaml": f"{pipelines.rstrip()}\n\n{queue}{JOBS.replace('{owner}', owner)}",
+        "zuul.yaml": f"{pipelines.rstrip()}\n\n{queue}{jobs}",
         "jobs/unit": UNIT.replace("{owner}", owner),
         "jobs/together": TOGETHER.replace("{owner}", owner),
-        "jobs/announce.yaml": ANNOUNCE,
+        announce: ANNOUNCE if playbook else ANNOUNCE_PLAIN,
     }
 
 

@@ -7,21 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headgate.cli.launch.components import Process
-from headgate.cli.scenario.stage import (
-    DEADLINE_S,
-    GATE,
-    ROOT,
-    SETTINGS,
-    add_machine,
-    repositories_of,
-    running,
-    told,
-    two_servers,
-    until,
-)
-from headgate.services.scheduler.standings import Standings
-from headgate.testing.repositories import Repositories, run_git
+from headgate.cli.launch.process import Process
+from headgate.cli.scenario import stage
 from headgate.testing.servers.sshd import Lab
 
 GOOD, SHORT = "1" * 32, "2" * 32
@@ -64,7 +51,7 @@ JOBS = """\
 - project: {name: config, burn-in: {jobs: [burn-in]}}
 - project: {name: app, gate: {jobs: [integration]}}
 """
-CONFIG = PIPELINE + GATE.lstrip() + JOBS
+CONFIG = PIPELINE + stage.GATE.lstrip() + JOBS
 BURN_IN = """
 - hosts: machine
   gather_facts: false
@@ -82,56 +69,45 @@ INTEGRATION = """
 
 def play(root: Path, console: Console) -> int:
     """Return the exit status: 0 only if all is as expected.  Raise UserError."""
-    with two_servers(root) as (lab, ports):
+    with stage.two_servers(root) as (lab, ports):
         return asyncio.run(_play(root, lab, ports, console))
 
 
 async def _play(root: Path, lab: Lab, ports: list[int], console: Console) -> int:
     texts = {"zuul.yaml": CONFIG, "burn-in.yaml": BURN_IN, "integration.yaml": INTEGRATION}
-    repositories = repositories_of(root, texts)
-    async with running(root, SETTINGS + LAB, TENANTS, _nothing) as whole:
+    repositories = stage.repositories_of(root, texts)
+    async with stage.running(root, stage.SETTINGS + LAB, TENANTS, _nothing) as whole:
         marks = await _burned_in(whole, lab, ports, console)
-        landed = await _landed(whole, repositories, console)
-    used = {line.rpartition(" ")[2] for line in told(root) if "this ran on " in line and "echo" not in line}
+        console.print("[bold]»[/] a change is approved; its job asks for a machine that is ready")
+        landed = await stage.landed(whole, repositories)
+        console.print("[bold]»[/] it ran on m1, and landed; the machine is clean again")
+    used = {line.rpartition(" ")[2] for line in stage.told(root) if "this ran on " in line and "echo" not in line}
     good = sum("burned-in" in mark for mark in marks)
     print(f"\ndemo: burned in {good}, broken {len(marks) - good}, landed {int(landed)}", flush=True)
     return 0 if landed and used == {"m1"} and marks == [{"burned-in": "yes"}, {"broken": "yes"}] else 1
 
 
 async def _nothing(_: Process) -> None:
-    """There is no machine yet."""
+    """Do nothing: there is no machine yet."""
 
 
 async def _burned_in(whole: Process, lab: Lab, ports: list[int], console: Console) -> list[dict[str, str]]:
-    """What each of two new machines is marked with."""
+    """Add two new machines, and return what each is marked with."""
     taken = whole.context.map.cache.connection("lab").occasions.taken.path
-    await until(whole, lambda: bool(whole.context.mirror.under(taken)))
+    await stage.until(whole, lambda: bool(whole.context.mirror.under(taken)))
     for uuid, name, cores, port in ((GOOD, "m1", "1", ports[0]), (SHORT, "m2", "4096", ports[1])):
-        await add_machine(whole, uuid, name, {"cores": cores, **lab.properties(port)})
+        await stage.add_machine(whole, uuid, name, {"cores": cores, **lab.properties(port)})
         console.print(f"[bold]»[/] {name} is added, sold with {cores} cores; nobody may claim it yet")
     found = []
     for uuid in (GOOD, SHORT):
         marks = dict[str, str]()
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(stage.DEADLINE_S):
             while not marks:
                 revision = whole.inventory.journal.revision
-                object, _ = await whole.inventory.get(ROOT, uuid)
+                object, _ = await whole.inventory.get(stage.ROOT, uuid)
                 marks = {key: value for key, value in object.properties.items() if key in ("burned-in", "broken")}
                 if not marks:
                     await whole.inventory.journal.passed(revision)
         console.print(f"[bold]»[/] {object.name} {'is burned in' if 'burned-in' in marks else 'is broken'}")
         found.append(marks)
     return found
-
-
-async def _landed(whole: Process, repositories: Repositories, console: Console) -> bool:
-    """Whether a change landed whose job needs a machine that is burned in."""
-    commit = repositories.propose("app", "greet", {"hello": "hi\n"})
-    repositories.approve("app", "greet")
-    console.print("[bold]»[/] a change is approved; its job asks for a machine that is ready")
-    standings = Standings(whole.context.map, whole.context.mirror, ("local",))
-    await until(whole, lambda: any(known.landed for known in standings.now().values()))
-    landed = bool(run_git("branch", "--contains", commit, "master", at=repositories.hub / "app"))
-    await until(whole, lambda: not whole.context.mirror.under(whole.context.map.nodes.path))
-    console.print("[bold]»[/] it ran on m1, and landed; the machine is clean again")
-    return landed

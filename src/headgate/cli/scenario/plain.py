@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.cli.launch.components import Process
+from headgate.base.extras import needing
+from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
-from headgate.cli.scenario.audience import KEY, audience
 from headgate.cli.scenario.venue import DemoChange
 from headgate.services.scheduler.standings import Standings
 from headgate.testing.repositories import Repositories
@@ -25,9 +25,9 @@ PIPELINES = """\
       local:
         - event: change-proposed
     success:
-      local: {}
+      local: {{}}
     failure:
-      local: {}
+      local: {{}}
 
 - pipeline:
     name: gate
@@ -41,11 +41,9 @@ PIPELINES = """\
         approved: true
     success:
       local:
-        land: true
-      told: {}
+        land: true{told}
     failure:
-      local: {}
-      told: {}
+      local: {{}}{told}
     window: 20
 """
 CONNECTION = """\
@@ -53,6 +51,10 @@ CONNECTION = """\
 driver = git
 baseurl = hub
 canonical_hostname = demo.example
+"""
+TOLD = "\n      told: {}"
+"""What makes a pipeline report to the queues, too."""
+QUEUES = """\
 
 [notices]
 {server}
@@ -79,13 +81,14 @@ class PlainGit:
 
     repositories: Repositories
     settings: str
+    pipelines: str
     tenant: str = "demo"
     tenants: str = TENANTS
     _whole: Process | None = None
     _commits: dict[DemoChange, str] = field(default_factory=dict)
 
     async def build(self) -> None:
-        for name, content in (("config", files.config(PIPELINES)), *files.CODE.items()):
+        for name, content in (("config", files.config(self.pipelines)), *files.CODE.items()):
             await asyncio.to_thread(self.repositories.create, name, content)
 
     async def attend(self, whole: Process) -> None:
@@ -137,7 +140,14 @@ class PlainGit:
 
 
 @asynccontextmanager
-async def plain(root: Path, say: Callable[[str], None]) -> AsyncIterator[PlainGit]:
-    """Provide it, with a message server and a worker beside it."""
+async def plain(root: Path, say: Callable[[str], None] | None) -> AsyncIterator[PlainGit]:
+    """Provide it; with `say`, a message server and a worker beside it, which is told what happens."""
+    repositories = Repositories(root)
+    if say is None:
+        yield PlainGit(repositories, CONNECTION, PIPELINES.format(told=""))
+        return
+    with needing("headgate demo --verbose", "demo"):
+        from headgate.cli.scenario.audience import KEY, audience
     async with audience(root, lambda text: say(f"[dim]a worker is told: {text}[/]")) as url:
-        yield PlainGit(Repositories(root), CONNECTION.format(server=f"url = {url}\napp_key = {KEY}\n"))
+        queues = QUEUES.format(server=f"url = {url}\napp_key = {KEY}\n")
+        yield PlainGit(repositories, CONNECTION + queues, PIPELINES.format(told=TOLD))

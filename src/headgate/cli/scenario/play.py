@@ -22,7 +22,7 @@ _REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
 
 @dataclass(slots=True)
 class Played:
-    """One proposed change, what should become of it, and what did."""
+    """Record one proposed change, the expected outcome and the real one."""
 
     change: DemoChange
     title: str

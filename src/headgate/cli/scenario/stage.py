@@ -1,4 +1,4 @@
-"""What demonstrations with machines stand on: `headgate run` in this process, with ssh servers in its inventory."""
+"""Provide what demonstrations on machines need: `headgate run` in this process, with an inventory of ssh servers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from headgate.base.errors import UserError
-from headgate.cli.launch.components import Process, add_everything, process
+from headgate.cli.launch.components import add_everything
+from headgate.cli.launch.process import Process, process
 from headgate.cli.settings import read
 from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object, Partition
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.pool import MACHINE
-from headgate.testing.repositories import Repositories
+from headgate.services.scheduler.standings import Standings
+from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.sshd import Lab, program
 
 DEADLINE_S = 120.0
@@ -85,6 +87,19 @@ async def add_machine(whole: Process, uuid: str, name: str, properties: Mapping[
     """Put one into the inventory; it is of the project lab."""
     made = Object(SITE, MACHINE, "lab", uuid, name, {"provider": "racks", **properties}, tags)
     await whole.inventory.apply(ROOT, [Create(made)])
+
+
+async def landed(whole: Process, repositories: Repositories) -> bool:
+    """Propose a change of the application, approve it, and wait until its machines are clean again; return whether its
+    branch has it."""
+    commit = repositories.propose("app", "greet", {"hello": "hi\n"})
+    repositories.approve("app", "greet")
+    context = whole.context
+    standings = Standings(context.map, context.mirror, ("local",))
+    await until(whole, lambda: any(known.landed for known in standings.now().values()))
+    has = bool(run_git("branch", "--contains", commit, "master", at=repositories.hub / "app"))
+    await until(whole, lambda: not context.mirror.under(context.map.nodes.path))
+    return has
 
 
 async def until(whole: Process, holds: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from headgate.testing.repositories import run_git
 
 
 class Merged(NamedTuple):
-    """One change that is merged into a clone."""
+    """Represent one change that is merged into a clone."""
 
     project: str
     title: str

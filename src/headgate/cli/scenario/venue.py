@@ -1,4 +1,4 @@
-"""Where the demonstration plays: plain git, or a stand-in for a forge."""
+"""Define where the demonstration plays: plain git, or a stand-in for a forge."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from headgate.cli.launch.components import Process
+from headgate.cli.launch.process import Process
 
 
 @dataclass(frozen=True, slots=True)
 class DemoChange:
-    """Names a change among those of the play."""
+    """Name a change of the demonstration."""
 
     project: str
     topic: str
@@ -22,7 +22,7 @@ class DemoChange:
 
 
 class Venue(Protocol):
-    """Where people propose and approve, and read what became of it."""
+    """Declare where people propose and approve, and read the results."""
 
     @property
     def settings(self) -> str:

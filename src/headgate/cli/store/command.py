@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine, Sequence
+from contextlib import closing, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from headgate.adapters.sql.history import HistoryError
+from headgate.adapters.sql.transfer import exists, fill, rows
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
 from headgate.cli.store.urls import MEMORY, open_to_read, open_url
 from headgate.map.keys import KEYS_ROOT
 from headgate.map.trees import find as find_place
 from headgate.map.trees import trees
-from headgate.store.archive import parsed, restore, written
+from headgate.store.archive import history_rows, parsed, restore, written
 from headgate.store.model import inside
 from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
 
@@ -28,7 +32,7 @@ _store = click.option("--store", metavar="URL", default="", help="Another store 
 
 @click.group()
 def command() -> None:
-    """The whole tree: to a file, from a file, or gone.
+    """Export, import or delete the whole tree.
 
     To move to another kind of store, stop Headgate, export, change `[store] url`, import, start.
     """
@@ -39,20 +43,26 @@ def command() -> None:
 @_store
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def export(config: str | None, store: str, file: Path) -> None:
-    """Write everything that is kept into FILE, as of one moment; a running Headgate is not disturbed."""
-    url = _url(config, store)
+    """Write everything that is kept into FILE, also the history, to which links of builds lead; a running Headgate is
+    not disturbed.  The files of logs are not in it."""
+    url, history = _url(config, store), _history(config, store)
     entries = _run(_listed(url))
     if file.exists():
         raise UserError(f"{file} exists; choose another name")
     beside = file.with_name(file.name + ".part")
     try:
         with open(beside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            out.writelines(written(entries, url.rpartition("@")[2]))
+            with closing(rows(history)) if history and exists(history) else nullcontext(()) as told:
+                out.writelines(written(entries, url.rpartition("@")[2], told))
             out.flush()
             os.fsync(out.fileno())
         beside.rename(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}") from error
+    except HistoryError as error:
+        raise UserError(str(error)) from error
+    finally:
+        beside.unlink(missing_ok=True)
     click.echo(f"{file}: {sum(entry.lease is None for entry in entries)} entries")
 
 
@@ -61,7 +71,7 @@ def export(config: str | None, store: str, file: Path) -> None:
 @_store
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def import_(config: str | None, store: str, file: Path) -> None:
-    """Put what `export` wrote into FILE into an empty store."""
+    """Put what `export` wrote into FILE into an empty store, and its history into one that is empty."""
     url = _url(config, store)
     try:
         with open(file, "rb") as lines:
@@ -79,6 +89,8 @@ def import_(config: str | None, store: str, file: Path) -> None:
             await backend.close()
 
     click.echo(f"{_run(body())} entries imported")
+    if history := _history(config, store):
+        click.echo(_filled(history, file))
 
 
 @command.command()
@@ -113,8 +125,33 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
     click.echo(f"{_run(body())} entries removed")
 
 
+def _filled(history: str, file: Path) -> str:
+    """Put the history of the file into the database, and return what is to be said of it.  Raise UserError."""
+    try:
+        with open(file, "rb") as lines:
+            told = history_rows(lines)
+            first = next(told, None)
+            if first is None:
+                return "the file has no history"
+            count = fill(history, chain([first], told))
+    except HistoryError as error:
+        raise UserError(f"the entries are imported, the history is not: {error}") from error
+    return "the history that is there stays as it is" if count is None else f"{count} rows of the history imported"
+
+
+def _history(config: str | None, store: str) -> str:
+    """Return the URL of the history; empty where a store is named, and there are no settings to say it."""
+    try:
+        settings = find(config)
+    except UserError:
+        if store and not config:
+            return ""
+        raise
+    return read(settings).dburi
+
+
 def _numbered(path: str) -> bool:
-    """As the map says of its place."""
+    """Return whether the store numbers the entry, as the map says of its place."""
     found = find_place(trees(), path)
     return found is not None and found.place is not None and found.place.node == "sequence" and bool(found.rest)
 
@@ -122,12 +159,12 @@ def _numbered(path: str) -> bool:
 def _url(config: str | None, store: str) -> str:
     url = store or read(find(config)).store_url
     if url == MEMORY:
-        raise UserError("the store is in memory: what is kept there ends with its process")
+        raise UserError("the store is in memory: its content ends with its process")
     return url
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Raises UserError."""
+    """Run the work. Raise UserError."""
     try:
         return asyncio.run(work)
     except StoreError as error:

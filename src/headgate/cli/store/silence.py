@@ -28,18 +28,20 @@ def told(url: str) -> str:
 
 
 async def open_telling(url: str) -> Backend:
-    """As `open_url`; says meanwhile, and later, when the store does not answer.  Raises UserError."""
+    """Open like `open_url`, and log when the store does not answer, now and later. Raise UserError."""
     with _noticed(lambda: _say(url)):
         return Telling(await open_url(url), told(url))
 
 
 def _say(url: str) -> None:
-    click.echo(f"The store {told(url)} does not answer; still trying.  Is it running, and reached from here?", err=True)
+    click.echo(
+        f"The store {told(url)} does not answer; still trying.  Is it running, and can this machine reach it?", err=True
+    )
 
 
 @contextmanager
 def _noticed(say: Callable[[], None]) -> Any:  # contextlib's own
-    """Calls `say` once when what runs inside takes longer than SILENCE_S."""
+    """Call `say` once when what runs inside takes longer than SILENCE_S."""
     timer = asyncio.get_running_loop().call_later(SILENCE_S, say)
     try:
         yield
@@ -48,7 +50,7 @@ def _noticed(say: Callable[[], None]) -> Any:  # contextlib's own
 
 
 class Telling:
-    """`Backend` over `inner`: the log says when it is silent, once, and when it answers again."""
+    """Wrap a `Backend`, and log once when it is silent and when it answers again."""
 
     def __init__(self, inner: Backend, name: str) -> None:
         self._inner, self._name = inner, name

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from headgate.base.errors import UserError
-from headgate.store.memory import MemoryBackend
+from headgate.base.errors import AwayError, UserError
+from headgate.store.registry import MEMORY, SQLITE, connect
 from headgate.store.types import Backend, StoreError, Unavailable
 
-SQLITE = "sqlite:///"
-MEMORY = "memory:"
-ZOOKEEPER = "zookeeper://"
-ETCD = "etcd://"
+__all__ = ["MEMORY", "SQLITE", "StoreAway", "open_to_read", "open_url", "said"]
 
 
-class StoreAway(UserError):
-    """No server answers; later one may."""
+class StoreAway(AwayError):
+    """Report that no server answers; one may later."""
 
 
 def said(error: StoreError) -> UserError:
@@ -21,27 +18,15 @@ def said(error: StoreError) -> UserError:
 
 
 async def open_url(url: str) -> Backend:
-    """To read and to write.  Raises UserError; StoreAway when no server answers."""
+    """Open a store to read and write. Raise UserError, or StoreAway if no server answers."""
     try:
-        if url == MEMORY:
-            return MemoryBackend()
-        if url.startswith(ZOOKEEPER):
-            from headgate.store.zookeeper.backend import ZooKeeperBackend
-
-            return await ZooKeeperBackend.open(url)
-        if url.startswith(ETCD):
-            from headgate.store.etcd.backend import EtcdBackend
-
-            return await EtcdBackend.open(url)
-        from headgate.store.sqlite import SqliteBackend
-
-        return await SqliteBackend.open(url.removeprefix(SQLITE))
+        return await connect(url)
     except StoreError as error:
         raise said(error) from error
 
 
 async def open_to_read(url: str) -> Backend:
-    """Beside whoever writes; a path is that of an SQLite file.  Raises UserError."""
+    """Open a store to read beside its writer; a path is that of an SQLite file. Raise UserError."""
     if "://" in url and not url.startswith(SQLITE):
         return await open_url(url)
     try:

@@ -75,11 +75,12 @@ def command(
     secrets: Path | None,
     keep: Path | None,
 ) -> None:
-    """Run one job here and now, on work trees with all that is not committed yet, and show its log.
+    """Run one job now, on work trees with all uncommitted changes, and show its log.
 
-    The job is the one that their configuration makes, too.  It runs in the sandbox of executors, or says that it does
-    not.  Other repositories are as they landed, jobs it depends on are not run.  Plain secrets are used as they are;
-    --secrets says what is in encrypted ones.  Exit status 0: it succeeded, 1: it did not.
+    The configuration of the work trees defines the job. It runs in the same sandbox as on executors; if that is not
+    possible, a message says so. Other repositories are as they landed, and jobs that it depends on do not run.
+    Unencrypted secrets are used as they are; --secrets supplies the encrypted ones. The exit status is 0 if the job
+    succeeded, and 1 otherwise.
     """
     check_git()
     settings = read(find(config))
@@ -112,7 +113,7 @@ def command(
 
 
 def _tenant(given: ReadingOptions) -> LoadedTenant:
-    """Raises ConfigErrors, UserError."""
+    """Return the only tenant. Raise ConfigErrors, UserError."""
     tenants = given.tenants()
     if len(tenants) > 1:
         raise UserError(f"say which tenant with --tenant; there are {', '.join(tenants)}")
@@ -127,7 +128,7 @@ def _job(
     found: list[ProjectWorkTree],
     branch: str | None,
 ) -> tuple[GraphPlace, FrozenJob]:
-    """Raises ConfigErrors, UserError."""
+    """Find the job, and the graph it is in. Raise ConfigErrors, UserError."""
     source = loaded.tenant.find(project)
     here = next((tree.branch for tree in found if source and tree.source.project == source.project), branch)
     known: dict[str, list[str]] = {}

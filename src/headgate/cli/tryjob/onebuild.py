@@ -21,7 +21,7 @@ from headgate.store.store import Store
 
 
 async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], None]) -> BuildOutcome:
-    """`say` gets the log while it is written.  Cancelled, nothing of the build is left running."""
+    """Run a build, and pass its log to `say` as it is written. If cancelled, nothing of the build keeps running."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
     executor, stop, answered = Executor(context, runner, builds_max=1), asyncio.Event(), asyncio.Event()

@@ -80,7 +80,7 @@ def _lacking(job: FrozenJob, missing: list[str], path: Path | None) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Raises UserError."""
+    """Read the secrets in a file. Raise UserError."""
     try:
         found = deep_plain(load(path.read_text()))
     except (OSError, UnicodeDecodeError) as error:
@@ -108,17 +108,17 @@ def _text(value: Any, path: Path | None, name: str, keys: tuple[str, ...]) -> st
 
 
 def _short(secret: PlaybookSecret) -> str:
-    """The project, as its connection has it."""
+    """Return the project's name, as its connection has it."""
     return secret.project.partition("/")[2]
 
 
 def _pieces(data: Any) -> Pieces | None:
-    """Of what is encrypted; None of all else."""
+    """Return the pieces of what is encrypted; None for all else."""
     return tuple(data[ENCRYPTED]) if isinstance(data, dict) and list(data) == [ENCRYPTED] else None
 
 
 def _encrypted(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Pieces]]:
-    """Every encrypted value, and the way to it."""
+    """Yield every encrypted value, and the way to it."""
     if (pieces := _pieces(data)) is not None:
         yield keys, pieces
     elif isinstance(data, dict | list):

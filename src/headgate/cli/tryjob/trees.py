@@ -18,7 +18,7 @@ from headgate.config.tenants import ConfigErrors, TenantProject
 
 
 class ProjectWorkTree(NamedTuple):
-    """A work tree that stands for its project on one branch."""
+    """Represent a work tree that stands for its project on one branch."""
 
     source: TenantProject
     path: Path
@@ -43,7 +43,7 @@ async def trees(
 
 
 async def _top(path: Path) -> Path:
-    """Raises UserError."""
+    """Find the top of the work tree. Raise UserError."""
     try:
         _, top = await git("rev-parse", "--show-toplevel", at=path)
     except (GitError, OSError) as error:
@@ -52,7 +52,7 @@ async def _top(path: Path) -> Path:
 
 
 def _named(name: str, loaded: LoadedTenant) -> TenantProject:
-    """Raises UserError."""
+    """Find a project of the tenant by its name. Raise UserError."""
     source = loaded.tenant.find(name)
     if source is None:
         raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
@@ -60,7 +60,7 @@ def _named(name: str, loaded: LoadedTenant) -> TenantProject:
 
 
 async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection]) -> TenantProject:
-    """The project that one of its remotes is.  Raises UserError, GitError."""
+    """Find the project that one of the work tree's remotes is. Raise UserError, GitError."""
     _, lines = await git("config", "--get-regexp", r"^remote\..*\.url$", at=path, ok=(0, 1))
     urls = {_plain(line.partition(" ")[2]) for line in lines.splitlines()}
     for source in loaded.tenant.projects:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files as resources
 from pathlib import Path
 
-from headgate.cli.launch.components import Process
+from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.forges.host import OWNER, TENANT, Host
 from headgate.cli.scenario.venue import DemoChange

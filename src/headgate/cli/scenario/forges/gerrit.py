@@ -69,7 +69,7 @@ class OnGerrit:
         )
 
     def hook(self, gate: str) -> None:
-        """It is listened to."""
+        """Do nothing: Headgate listens to Gerrit."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         key = (who, project)

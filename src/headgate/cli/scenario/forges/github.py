@@ -26,7 +26,7 @@ class OnGitHub(StandIn):
     """See `StandIn`."""
 
     def __init__(self, hub: GitHub, app: App, key: Path) -> None:
-        """`key`: the file for the key of the app."""
+        """Take `key`, the file for the key of the app."""
         super().__init__(hub.url, GitHubDesk(hub.forge))
         self.hub, self.app, self.key = hub, app, key
 

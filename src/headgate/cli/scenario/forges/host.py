@@ -1,4 +1,4 @@
-"""What a stand-in for a forge is to the demonstration."""
+"""Define what a stand-in for a forge is to the demonstration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADGATE, SECRET = "headgate", "open sesame"
 
 
 class Host(Protocol):
-    """A stand-in with its people; Headgate has an account there."""
+    """Declare what the demonstration needs of a forge, in which Headgate has an account."""
 
     @property
     def desk(self) -> PageActions: ...
@@ -66,7 +66,7 @@ class Host(Protocol):
 
 
 class StandIn(ABC):
-    """A host whose changes are branches that were pushed."""
+    """Represent a forge whose changes are pushed branches."""
 
     connection, branch = "hub", "main"
     authors: Sequence[str] = AUTHORS

@@ -1,38 +1,55 @@
-"""Where `headgate demo` can play."""
+"""List where `headgate demo` can play."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headgate.cli.scenario.forges import gerrit, gitea, github, gitlab, pagure
-from headgate.cli.scenario.forges.demoforge import Hosted
-from headgate.cli.scenario.forges.host import Host, StandIn
+from headgate.base.extras import needing
 from headgate.cli.scenario.plain import plain
 from headgate.cli.scenario.venue import Venue
 
-Say = Callable[[str], None]
+if TYPE_CHECKING:
+    from headgate.cli.scenario.forges.host import Host, StandIn
+
+Say = Callable[[str], None] | None
 Opened = Callable[[Path, Say], AbstractAsyncContextManager[Venue]]
+
+
+def _nothing(_: str) -> None:
+    """Print nothing."""
+
+
+def _host(forge: str) -> Callable[[Path], Any]:  # as the module's `host` has it
+    """Return what opens a forge below a directory; its module is imported when it is called."""
+
+    def opened(root: Path) -> Any:  # as above
+        with needing(f"headgate demo --forge {forge}", "demo"):
+            module = import_module(f"headgate.cli.scenario.forges.{forge}")
+        return module.host(root)
+
+    return opened
 
 
 def _hosted(host: Callable[[Path], AbstractAsyncContextManager[Host]]) -> Opened:
     @asynccontextmanager
     async def opened(root: Path, say: Say) -> AsyncIterator[Venue]:
         async with host(root) as one:
-            yield Hosted(one, say)
+            from headgate.cli.scenario.forges.demoforge import Hosted
+
+            yield Hosted(one, say or _nothing)
 
     return opened
 
 
 STAND_INS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[StandIn]]] = {
-    "gitea": gitea.host,
-    "github": github.host,
-    "gitlab": gitlab.host,
-    "pagure": pagure.host,
+    forge: _host(forge) for forge in ("gitea", "github", "gitlab", "pagure")
 }
 """Name of a forge -> what opens a stand-in for it, below a directory."""
-HOSTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Host]]] = {**STAND_INS, "gerrit": gerrit.host}
+HOSTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Host]]] = {**STAND_INS, "gerrit": _host("gerrit")}
 """With those that are the forge itself."""
 VENUES: Mapping[str, Opened] = {"git": plain, **{name: _hosted(HOSTS[name]) for name in sorted(HOSTS)}}
 """Name -> what opens it, below a directory, and prints what happens there."""

@@ -10,19 +10,8 @@ from pathlib import Path
 
 import click
 
-from headgate.cli.launch.components import Process
-from headgate.cli.scenario.stage import (
-    GATE,
-    SETTINGS,
-    add_machine,
-    repositories_of,
-    running,
-    told,
-    two_servers,
-    until,
-)
-from headgate.services.scheduler.standings import Standings
-from headgate.testing.repositories import run_git
+from headgate.cli.launch.process import Process
+from headgate.cli.scenario import stage
 from headgate.testing.servers.sshd import Lab
 
 TENANTS = """
@@ -64,29 +53,24 @@ def command() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="headgate-nodes-", ignore_cleanup_errors=True) as name:
         root = Path(name)
-        with two_servers(root) as (lab, ports):
+        with stage.two_servers(root) as (lab, ports):
             click.echo(f"Two ssh servers are at 127.0.0.1:{ports[0]} and :{ports[1]}")
             sys.exit(asyncio.run(_demo(root, lab, ports)))
 
 
 async def _demo(root: Path, lab: Lab, ports: list[int]) -> int:
-    repositories = repositories_of(root, {"zuul.yaml": GATE + CONFIG, "pair.yaml": PLAYBOOK})
+    repositories = stage.repositories_of(root, {"zuul.yaml": stage.GATE + CONFIG, "pair.yaml": PLAYBOOK})
 
     async def furnished(whole: Process) -> None:
         one, two = (lab.properties(port) for port in ports)
-        await add_machine(whole, "1" * 32, "one", {**one, "image": "debian"})
-        await add_machine(whole, "2" * 32, "two", two, "fast")
+        await stage.add_machine(whole, "1" * 32, "one", {**one, "image": "debian"})
+        await stage.add_machine(whole, "2" * 32, "two", two, "fast")
         click.echo("The inventory has machines one (image=debian) and two (fast)")
 
-    async with running(root, SETTINGS, TENANTS, furnished) as whole:
-        commit = repositories.propose("app", "greet", {"hello": "hi\n"})
-        repositories.approve("app", "greet")
+    async with stage.running(root, stage.SETTINGS, TENANTS, furnished) as whole:
         click.echo("A change is proposed and approved; its job asks for a server and a client")
-        standings = Standings(whole.context.map, whole.context.mirror, ("local",))
-        await until(whole, lambda: any(known.landed for known in standings.now().values()))
-        landed = bool(run_git("branch", "--contains", commit, "master", at=repositories.hub / "app"))
-        await until(whole, lambda: not whole.context.mirror.under(whole.context.map.nodes.path))
-    used = [line.rpartition(" | ")[2] for line in told(root) if "reached at port" in line and " is " in line]
+        landed = await stage.landed(whole, repositories)
+    used = [line.rpartition(" | ")[2] for line in stage.told(root) if "reached at port" in line and " is " in line]
     click.echo("\n".join(used))
     click.echo(f"demo: nodes {len(used)}, landed {int(landed)}, left 0")
     return 0 if landed and len(used) == len(ports) else 1

@@ -1,4 +1,4 @@
-"""What `zuul.conf` may say beside Headgate's own options: what it comes to here, and what to do instead."""
+"""Explain what `zuul.conf` may say beside Headgate's own options: what it comes to here, and what to do instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEEDLESS, INSTEAD, MISSING = "not needed", "said otherwise", "missing"
 
 
 class OptionNote(NamedTuple):
-    """Of an option that has no effect here."""
+    """Explain an option that has no effect here."""
 
     kind: str
     """NEEDLESS: nothing is to be done; INSTEAD: another option says it; MISSING: there is nothing like it."""
@@ -92,7 +92,7 @@ NOTES: dict[str, dict[str, OptionNote]] = {
         "upload_limit": _NO_CLOUD,
     },
     "database": {
-        "pool_recycle": _needless("a connection that is gone is made anew"),
+        "pool_recycle": _needless("a lost connection is made again"),
         "table_prefix": _needless("tables have names of their own, and lie beside the reference's"),
     },
     "tracing": {

@@ -1,0 +1,200 @@
+"""Share among the components of one process the store, the settings, and what is opened once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headgate.adapters.forges.registry import Connected
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.objects.commits import identity
+from headgate.adapters.keys.keystore import KeyStore
+from headgate.adapters.metrics.figures import ProcessMetrics
+from headgate.adapters.metrics.store import MeasuredBackend, measured
+from headgate.adapters.sql.history import HistoryError, SqlHistory
+from headgate.base.errors import UserError
+from headgate.base.extras import needing
+from headgate.base.private import private_directory
+from headgate.base.tasks import run_until
+from headgate.cli.directories import writable
+from headgate.cli.forges import connected
+from headgate.cli.launch.storewait import reached
+from headgate.cli.launch.traces import traces
+from headgate.cli.process import known_connections, plain
+from headgate.cli.settings import FLAGS, Settings
+from headgate.config.tenants import Tenant
+from headgate.map.places import Map
+from headgate.ports.observer import Everybody, Observer
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.figures import told_once
+from headgate.services.limits import SharedLimits
+from headgate.services.membership import Membership
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.services.tenancy import Tenancy
+from headgate.store.store import Session, Store
+from headgate.web.process import Logs
+from headgate.web.vitals import Vitals
+
+if TYPE_CHECKING:
+    from headgate.services.inventory.inventory import Inventory
+
+Work = Coroutine[Any, Any, None]
+
+
+@dataclass(slots=True)
+class Process:
+    """Hold what the components of one process share, and the components so far."""
+
+    settings: Settings
+    context: Context
+    reach: MeasuredBackend
+    figures: ProcessMetrics
+    stack: AsyncExitStack
+    stop: asyncio.Event
+    members: list[Membership] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    """Of the members: the process ends when all of them have."""
+    servers: list[Work] = field(default_factory=list)
+    anew: list[Callable[[], None]] = field(default_factory=list)
+    """Whoever reads settings anew when that is asked."""
+    scheduler: Scheduler | None = None
+    logs: Logs | None = None
+    serves_inventory: bool = False
+    _inventory: Inventory | None = None
+    _connected: dict[str, Connected] | None = None
+    _engine: GitEngine | None = None
+    _history: SqlHistory | None = None
+    _tenancy: Tenancy | None = None
+
+    @property
+    def vitals(self) -> Vitals:
+        return Vitals(self.reach, self.figures.text, self.members)
+
+    @property
+    def engine(self) -> GitEngine:
+        if self._engine is None:
+            copies = writable(self.settings, "merger", "git_dir", "git")
+            who = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
+            self._engine = GitEngine(copies, self.git, who)
+        return self._engine
+
+    @property
+    def forges(self) -> dict[str, Connected]:
+        """Return those of the settings, one for all components here.  Raises UserError."""
+        if self._connected is None:
+            shared = SharedLimits(self.context)
+            self._connected = connected(self.settings, lambda: self.engine, shared.of)
+            if self._connected:
+                self.servers.append(shared.run())
+            for one in self._connected.values():
+                self.stack.push_async_callback(one.close)
+            self.context.forges = {name: one.forge for name, one in self._connected.items()}
+        return self._connected
+
+    @property
+    def git(self) -> dict[str, GitConnection]:
+        """Return how the repositories of each connection are reached.  Raises UserError."""
+        return {**plain(self.settings), **{name: one.git for name, one in self.forges.items()}}
+
+    @property
+    def inventory(self) -> Inventory:
+        """Return the one in the store, which this process follows from now on."""
+        if self._inventory is None:
+            with needing("an inventory", "inventory"):
+                from headgate.cli.inventory.faces import followed, make_inventory  # large, and for few
+
+            self._inventory = make_inventory(self.settings, self.context.store)
+            self.servers.append(followed(self._inventory))
+        return self._inventory
+
+    @property
+    def tenancy(self) -> Tenancy:
+        """Return the tenants that the scheduler of this process has, or without one those in the store."""
+        if self.scheduler is not None:
+            return self.scheduler.tenants
+        if self._tenancy is None:
+            known = known_connections(self.settings, self.git)
+            self._tenancy = Tenancy(self.context, known, self.settings.budgets)
+        return self._tenancy
+
+    def tenants(self) -> Mapping[str, Tenant]:
+        """Return the tenants as they are configured now, by name."""
+        return self.tenancy.tenants()
+
+    @property
+    def keys(self) -> KeyStore:
+        return KeyStore(self.context.store, self.settings.get("keystore", "password"), self.context.now_ms)
+
+    @property
+    def history(self) -> SqlHistory:
+        """Return the history. Raise UserError."""
+        if self._history is None:
+            try:
+                self._history = SqlHistory(self.settings.dburi)
+            except HistoryError as error:
+                raise UserError(str(error)) from error
+            self.stack.callback(self._history.close)
+        return self._history
+
+    def read_anew(self) -> None:
+        """Have the scheduler of this process read the tenant file, and the queues their keys, where they are here."""
+        for read in self.anew:
+            read()
+        if self.scheduler is not None:
+            self.scheduler.file.obey()
+
+    async def tells(self, session: Session) -> None:
+        """Tell the figures of the whole system, while elected."""
+        await told_once(self.context, self.figures.whole, session)
+
+    def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
+        self.members.append(member)
+        self.works.append(member.serve(body, self.stop))
+
+    async def run(self) -> None:
+        """Run all components until `stop` is set, or until each of them was asked to stop."""
+        done = asyncio.Event()
+
+        async def members() -> None:
+            await run_until(asyncio.Event(), *self.works)
+            done.set()
+
+        await run_until(done, self.context.mirror.run(), members(), *self.servers)
+
+
+@asynccontextmanager
+async def process(
+    settings: Settings, stop: asyncio.Event, ports: Sequence[tuple[str, int]] = ()
+) -> AsyncIterator[Process]:
+    """Yield a process that has reached the store and has no components yet.  Raise UserError.
+
+    `ports`: (host, port) where health is already told while the store is waited for."""
+
+    def now_ms() -> int:
+        return int(time.time() * 1000)
+
+    try:
+        private_directory(settings.state_dir)
+    except OSError as error:
+        raise UserError(f"[scheduler] state_dir: {settings.state_dir} cannot be made: {error.strerror}") from error
+    async with AsyncExitStack() as stack:
+        figures = ProcessMetrics()
+        backend = measured(await reached(settings, ports), figures.store, now_ms)
+        stack.push_async_callback(backend.close)
+        store = Store(backend, ttl_s=settings.session_timeout_s)
+        context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
+        context.logs_root = settings.get("logs", "root").rstrip("/")
+        context.publishing = bool(settings.get("notices", "url"))
+        context.waiting_max = int(settings.number("notices", "waiting_max"))
+        context.hostname = settings.get("executor", "hostname") or context.hostname
+        observers: list[Observer] = [figures]
+        if FLAGS[settings.get("tracing", "enabled").lower()]:
+            observers.append(traces(settings, context, stack))
+        context.observer = Everybody(observers)
+        yield Process(settings, context, backend, figures, stack, stop)

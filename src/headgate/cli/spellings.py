@@ -1,0 +1,57 @@
+"""One value of a command, said as an argument or as an option, since the reference's client knows options alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def either(name: str) -> Callable[[F], F]:
+    """Take the value NAME as an argument or as `--name`; it is needed, and said once."""
+
+    def decorate(command: Callable[..., Any]) -> Any:  # click's commands are callables of any words
+        @functools.wraps(command)
+        def both(**said: Any) -> Any:
+            option = said.pop(f"{name}_option")
+            given = [one for one in (said[name], option) if one is not None]
+            if len(given) != 1:
+                raise click.UsageError(f"say {name.upper()} once: as an argument, or as --{name}")
+            return command(**{**said, name: given[0]})
+
+        both = click.argument(name, required=False)(both)
+        return click.option(f"--{name}", f"{name}_option", metavar=name.upper(), help=f"The same as {name.upper()}.")(
+            both
+        )
+
+    return decorate
+
+
+def truth(name: str, without: str, help: str) -> Callable[[F], F]:
+    """Take a value that is true, false, or not asked for: `--name`, `--name false`, `--without`."""
+
+    def decorate(command: Callable[..., Any]) -> Any:  # as above
+        @functools.wraps(command)
+        def one(**said: Any) -> Any:
+            if said.pop(without):
+                if said[name]:
+                    raise click.UsageError(f"--{name} and --{without.replace('_', '-')} exclude each other")
+                said[name] = False
+            return command(**said)
+
+        one = click.option(f"--{without.replace('_', '-')}", without, is_flag=True, help=f"As --{name} false.")(one)
+        return click.option(
+            f"--{name}",
+            is_flag=False,
+            flag_value="true",
+            default=None,
+            type=click.BOOL,
+            metavar="[true|false]",
+            help=help,
+        )(one)
+
+    return decorate
