@@ -1,4 +1,4 @@
-"""What every backend must do, as examples: `class TestMine(Conformance)` with the fixtures `backend` and `gap`.
+"""Test what every backend must do, by examples: `class TestMine(Conformance)` with the fixtures `backend` and `gap`.
 
 `headgate.testing.stores.machine` compares any backend with the model, whatever happens to both.
 """
@@ -49,7 +49,7 @@ Gap = Callable[[], Awaitable[None]]
 
 
 class Conformance:
-    """`backend` is empty; `gap()` makes the watches of `backend` miss what is happening."""
+    """Test a backend. `backend` is empty; `gap()` makes the watches of `backend` miss what happens."""
 
     TTL_S = 0.05
     """The shortest lease that the backend may be asked for."""

@@ -60,7 +60,7 @@ PUNCTUATION = ":-{}[],&*!|>%@`'\"#?\n\t \x00\x85\u2028\ud800<"
 
 
 def configuration(random: Random) -> dict[str, str]:
-    """`project@branch` -> the text of a file."""
+    """Map `project@branch` to the text of a file."""
     places = ("ops@master", "app@master", "app@stable", "lib@master")
     return {place: _text(random) for place in places if random.random() < 0.8}
 
@@ -147,7 +147,7 @@ def _parsed(acme: Tenant, cache: ParseCache, texts: dict[str, dict[str, dict[str
 
 
 def load_tenants(random: Random) -> None:
-    """The operator's file either makes tenants or says what is wrong."""
+    """Load a random operator's file, which must give tenants or errors."""
     project = {random.choice(list(TENANT_PROJECT)): _value(random, 1) for _ in range(random.randint(0, 3))}
     body = {random.choice(list(TENANT)): _value(random, 1) for _ in range(random.randint(0, 4))}
     source = {"forge": {"untrusted-projects": ["app", {"lib": project}, _value(random, 2)]}}

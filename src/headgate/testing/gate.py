@@ -51,7 +51,7 @@ Job = Callable[[BuildSpec, RepoState], BuildOutcome | Awaitable[BuildOutcome]]
 
 @dataclass(slots=True)
 class FunctionRunner:
-    """Runs each build by calling a function; unknown jobs succeed."""
+    """Run each build by calling a function; unknown jobs succeed."""
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
     ran: list[BuildSpec] = field(default_factory=list)
@@ -62,7 +62,7 @@ class FunctionRunner:
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begun(self, count: int) -> None:
-        """Waits until so many builds were."""
+        """Wait until this many builds have started."""
         while len(self.ran) < count:
             self._told.clear()
             await self._told.wait()
@@ -87,7 +87,7 @@ class FunctionRunner:
 
 @dataclass(slots=True)
 class Remembered:
-    """A history in memory."""
+    """Keep a history in memory."""
 
     finished: dict[str, Finished] = field(default_factory=dict)
     earlier: list[Finished] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Remembered:
         self.told.set()
 
     async def result_of(self, topic: str, pipeline: str) -> Finished:
-        """Waits for it."""
+        """Wait for a result and return it."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 for one in self.finished.values():
@@ -124,12 +124,19 @@ class Gate:
     runner: FunctionRunner
     history: Remembered
 
-    async def looked_at(self, *projects: str) -> None:
-        """Wait until each of these, as `git.example/code/api`, has been looked at: before, nobody knows its changes."""
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until a condition holds; ask again whenever anything in the store has changed.
+
+        Raise `TimeoutError` after `DEADLINE_S`.
+        """
         mirror = self.context.mirror
         async with asyncio.timeout(DEADLINE_S):
-            while not all(looked_at(self.context, "local", project) for project in projects):
+            while not holds():
                 await mirror.moved(mirror.moves)
+
+    async def looked_at(self, *projects: str) -> None:
+        """Wait until each of these, as `git.example/code/api`, has been looked at: before, nobody knows its changes."""
+        await self.until(lambda: all(looked_at(self.context, "local", project) for project in projects))
 
 
 def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:

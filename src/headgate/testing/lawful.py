@@ -17,11 +17,11 @@ WORKERS = frozenset({"executor", "merger"})
 
 
 class Unlawful(AssertionError):
-    """A write that breaks the rules of the map."""
+    """Report a write that breaks the rules of the map."""
 
 
 class _Law(NamedTuple):
-    """What holds at a place."""
+    """Describe what holds at a place."""
 
     writers: frozenset[str]
     by: str
@@ -39,7 +39,7 @@ _Filled = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class _Branch:
-    """What the map says of paths that begin the same."""
+    """Hold what the map says of paths that begin the same."""
 
     named: dict[str, _Branch] = field(default_factory=dict)
     keyed: _Branch | None = None
@@ -62,7 +62,7 @@ class _Branch:
 
 
 class Laws:
-    """The rules of every place below `root`."""
+    """Hold the rules of every place below `root`."""
 
     def __init__(self, root: str) -> None:
         self._places = _Branch()
@@ -75,7 +75,7 @@ class Laws:
         self._at = lru_cache(maxsize=10_000)(self._find)
 
     def check(self, writers: Set[str], checks: Sequence[At], ops: Sequence[Op]) -> None:
-        """Raises Unlawful."""
+        """Check a commit. Raise Unlawful."""
         held = {check.path.rpartition("/")[0] for check in checks if check.version is not None}
         for op in ops:
             path = f"{op.parent}/{op.prefix}0000000000" if isinstance(op, Append) else op.path
@@ -90,7 +90,7 @@ class Laws:
                     raise Unlawful(f"{path} is written without a guard under {needed}")
 
     def _find(self, path: str) -> tuple[_Law, tuple[str, ...], tuple[str, ...]] | None:
-        """The law at a path, and the locks it names there."""
+        """Find the law at a path, and the locks it names there."""
         parts = path.split("/")
         law = self._places.find(parts, 0)
         return None if law is None else (law, _filled(law.under, parts), _filled(law.taken_under, parts))
@@ -117,8 +117,8 @@ def _law(row: PageRow, place: place[Any], root: str) -> _Law:
 
 
 class LawfulBackend(Through):
-    """The store as one process sees it, which runs components of the kinds `writers`.  `broken` is told of an unlawful
-    write before it is refused."""
+    """Show the store as seen by one process, which runs components of the kinds `writers`. `broken` receives an
+    unlawful write before it is rejected."""
 
     def __init__(
         self, inner: Backend, laws: Laws, writers: Set[str], broken: Callable[[Unlawful], None] = lambda unlawful: None

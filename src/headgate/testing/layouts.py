@@ -12,7 +12,7 @@ from headgate.gate.topics import BY_TOPIC
 
 @dataclass(slots=True)
 class PlayLayout:
-    """A configuration: the same jobs for every project, one shared queue unless told otherwise."""
+    """Imitate a configuration: the same jobs for every project, and one shared queue unless stated otherwise."""
 
     jobs: tuple[FrozenJob, ...]
     fail_fast: bool = False
@@ -72,8 +72,8 @@ class PlayLayout:
 
 @dataclass(slots=True)
 class PlayLayouts:
-    """A proposed configuration whose text is `broken` has an error, one that is `elsewhere` takes no part; any other
-    gives the job it names."""
+    """Judge proposals: the text `broken` has an error, `elsewhere` takes no part, and any other text gives the job
+    that it names."""
 
     landed: PlayLayout
     contents: Mapping[str, Mapping[str, str]]

@@ -1,4 +1,4 @@
-"""What every log store does: one suite for all of them."""
+"""Check what every log store does: one suite for all of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def is_replaced_whole(store: LogStore) -> None:
 
 
 async def half_of_it_is_nothing(store: LogStore) -> None:
-    """What breaks off leaves what was there, and nothing beside it."""
+    """Check that an interrupted write leaves the old content and nothing else."""
 
     async def breaks_off(size: int) -> AsyncGenerator[bytes, None]:
         yield b"x" * size

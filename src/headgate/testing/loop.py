@@ -22,7 +22,7 @@ THREAD_WAIT_MAX_S = 60.0
 
 
 class _Call(asyncio.TimerHandle):
-    """A callback that is to run, without what asyncio keeps beside one for its debug mode."""
+    """Represent a callback that is to run, without what asyncio keeps beside one for its debug mode."""
 
     __slots__ = ("args", "call", "due_s", "inside", "off")
 
@@ -83,7 +83,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def _run_once(self) -> None:
-        """What was to run when this began; what that asks for runs the next time."""
+        """Run what was to run when this began; what that asks for runs the next time."""
         soon, later = self._soon, self._later
         while later and later[0][2].off:
             heappop(later)
@@ -103,7 +103,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.call_exception_handler({"message": f"{call.call} failed", "exception": error, "handle": call})
 
     def _jump(self) -> None:
-        """To the next timer; without one, only a thread can bring something."""
+        """Move to the next timer; without one, wait for a thread, as only that can bring something."""
         if self._later:
             self._now_s = max(self._now_s, self._later[0][0])
         elif not self._told.wait(THREAD_WAIT_MAX_S):
@@ -112,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run, in virtual time."""
+    """Run like asyncio.run, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 

@@ -1,4 +1,4 @@
-"""What one change costs: store requests and bytes, from its approval until it has landed."""
+"""Measure what one change costs: store requests and bytes, from its approval until it has landed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONFIG = """
 
 @dataclass(frozen=True, slots=True)
 class ItemCost:
-    """Of one item, everything counted: events, merging, builds on both sides, landing, history."""
+    """Sum up the cost of one item: events, merging, builds on both sides, landing, history."""
 
     jobs: int
     commits: int
@@ -47,7 +47,7 @@ class ItemCost:
 
 
 def configuration(jobs: int, window: int = 20) -> str:
-    """`window`: how many items of the queue are under test at a time."""
+    """Return a configuration. `window` is the number of items of the queue under test at a time."""
     names = [f"job{n}" for n in range(jobs)]
     defined = "".join(f"- job: {{name: {name}}}\n" for name in names)
     pipeline = _CONFIG.replace("WINDOW", str(window))
@@ -57,7 +57,7 @@ def configuration(jobs: int, window: int = 20) -> str:
 async def cost_of_item(
     root: Path, jobs: int, backend: Backend | None = None, mark: Callable[[], None] = lambda: None
 ) -> ItemCost:
-    """Lands one change with so many jobs that take no time; `mark` is called where counting begins and ends."""
+    """Land one change with this many jobs that take no time. `mark` is called where counting begins and ends."""
     repositories = Repositories(root)
     repositories.create("config", {"zuul.yaml": configuration(jobs), "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code", {"README": "x\n"})

@@ -70,7 +70,7 @@ def shapes(chance: random.Random) -> dict[str, dict[str, tuple[str, ...]]]:
 
 @dataclass(slots=True)
 class Projects(PlayLayout):
-    """Each project has a job for its style, one for itself, and one with what it uses or is used with."""
+    """Give each project a job for its style, one for itself, and one with what it uses or is used with."""
 
     uses: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     reuse: bool = False
@@ -101,7 +101,7 @@ class Projects(PlayLayout):
 
 @dataclass(slots=True)
 class MonthFigures:
-    """What a month came to."""
+    """Hold the results of a month."""
 
     builds: int = 0
     """That began."""
@@ -116,7 +116,7 @@ class MonthFigures:
 
 
 class Month(Play):
-    """Plays a month; `run` returns what it came to."""
+    """Play a month; `run` returns the results."""
 
     def __init__(self, seed: int, failing: float, *, reuse: bool, changes: int, days: int = DAYS) -> None:
         chance = random.Random(seed)

@@ -11,8 +11,8 @@ from headgate.testing.through import Through
 
 
 class MortalBackend(Through):
-    """One process's connection.  Requests take a random number of loop turns; `dies_at` is the number of the request at
-    which the process dies (None: never); `died` is set then, and nothing is answered any more."""
+    """Imitate the connection of a process. Requests take a random number of loop turns. The process dies at request
+    number `dies_at` (None: never); then `died` is set, and nothing is answered any more."""
 
     def __init__(self, inner: Backend, chance: random.Random, dies_at: int | None) -> None:
         super().__init__(inner)
@@ -21,7 +21,7 @@ class MortalBackend(Through):
         self.died = asyncio.Event()
 
     async def _step(self) -> bool:
-        """True: this request is the last, and takes effect although nobody learns of it."""
+        """Count a request; return True if it is the last, and takes effect although nobody learns of it."""
         self._alive()
         for _ in range(self._chance.randrange(3)):
             await asyncio.sleep(0)

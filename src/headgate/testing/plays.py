@@ -14,11 +14,11 @@ from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, R
 from headgate.gate.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.checks import vouching
 from headgate.gate.closures import Closing
-from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.removal import as_it_was, dissolved, remembered
+from headgate.gate.settle import settle
 from headgate.gate.topics import ByTopic, topic_of
 from headgate.gate.trees import Trees
 from headgate.gate.waiter import Beside, Sought, Waiter
@@ -42,7 +42,8 @@ ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "n
 
 
 class Play:
-    """`act` is what people do; `merges`, `passes`, `fails` answer; the rest is there to be looked at."""
+    """Play with a gate. `act` is what people do; `merges`, `passes` and `fails` answer; the other methods show the
+    result."""
 
     def __init__(
         self, *jobs: FrozenJob | str, manager: str = "dependent", window: int = 20, layout: PlayLayout | None = None
@@ -101,7 +102,7 @@ class Play:
         self.event(EventKind.PROPOSED, change, fresh=before is None or not before.open)
 
     def approve(self, *names: str) -> None:
-        """Proposes them first if need be, on project `p`."""
+        """Approve changes, after proposing them on project `p` if that is necessary."""
         for name in names:
             if self._find(name) is None:
                 self.propose(self.change(name))
@@ -110,13 +111,13 @@ class Play:
             self.event(EventKind.APPROVED, standing.change)
 
     def unapprove(self, name: str) -> None:
-        """Takes the approval back, of which no event tells."""
+        """Withdraw the approval without an event."""
         standing = self._standing(name)
         self.standings[standing.change.key] = replace(standing, approved="")
         self.act()
 
     def says(self, name: str, *people: str, commit: str = "", veto: bool = False, since_ms: int = 0) -> None:
-        """Each approves the patchset under their own name, or objects to the change."""
+        """Let each person approve the patchset under their own name, or object to the change."""
         for who in people:
             if self._find(name) is None:
                 self.propose(self.change(name))
@@ -131,30 +132,30 @@ class Play:
                 self.event(EventKind.APPROVED, standing.change)
 
     def unsays(self, name: str, who: str) -> None:
-        """Takes back whatever they said, of which no event tells."""
+        """Withdraw a person's statement without an event."""
         standing = self._standing(name)
         approvals, vetoes = (tuple(w for w in words if w.who != who) for words in (standing.approvals, standing.vetoes))
         self.standings[standing.change.key] = replace(standing, approvals=approvals, vetoes=vetoes)
         self.act()
 
     def pushes(self, name: str) -> None:
-        """Somebody pushes the change to its branch, past the gate; only then the next turn knows."""
+        """Push the change to its branch, bypassing the gate. The gate learns of it in its next turn."""
         standing = self._standing(name)
         self.standings[standing.change.key] = replace(standing, open=False, landed=True)
         self.act()
 
     def moves(self, before: str, after: str, project: str = "p") -> None:
-        """The head of a branch."""
+        """Move the head of a branch."""
         update = Change("git", project, "master", commit=after, old_commit=before, ref="refs/heads/master")
         self.event(EventKind.REF_UPDATED, update)
 
     def close(self, queue: str = "", reason: str = "the freeze") -> None:
-        """Nothing lands from this queue, from none of the pipeline when none is named."""
+        """Close a queue, or the whole pipeline if none is named, so that nothing lands from it."""
         self.closings = (*self.closings, Closing("gate", queue, reason, "ada", self._clock + 1))
         self.act()
 
     def open(self) -> None:
-        """Everything that was closed."""
+        """Open everything that was closed."""
         self.closings = ()
         self.act()
 
@@ -168,7 +169,7 @@ class Play:
         self.act(TriggerEvent(kind, change, f"event{self._clock}", fresh=fresh))
 
     def act(self, *events: TriggerEvent | Answer | Managed) -> None:
-        """One turn."""
+        """Take one turn."""
         self._clock += 1000
         asked: list[Action] = []
         before = self.state
@@ -186,7 +187,7 @@ class Play:
     # --- answers
 
     def merges(self, *names: str) -> None:
-        """All that are asked for, when none is named."""
+        """Answer the named merges, or all that were requested."""
         for name in names or tuple(self.merging_names):
             id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
             work = self.merging.pop(id).work
@@ -232,17 +233,17 @@ class Play:
         return next(r.spec for r in self.running.values() if (r.spec.change.topic, r.spec.job.name) == (name, job))
 
     def pauses(self, name: str, job: str, **data: object) -> None:
-        """Its build waits for the jobs that depend on it."""
+        """Pause a build, which then waits for the jobs that depend on it."""
         spec = self.running_spec(name, job)
         self.act(BuildPaused(spec.buildset, spec.job.id, spec.build, dict(data)))
 
     def begins_to_fail(self, name: str, job: str = "unit") -> None:
-        """Its build runs on, and will fail."""
+        """Report that a build will fail while it still runs."""
         spec = self.running_spec(name, job)
         self.act(BuildFailing(spec.buildset, job, spec.build))
 
     def passes(self, name: str, *jobs: str) -> None:
-        """All its running jobs, when none is named."""
+        """Let the named jobs succeed, or all running jobs."""
         for job in jobs or tuple(j for n, j in self.builds if n == name):
             self.ends(name, job, "SUCCESS")
 
@@ -262,7 +263,7 @@ class Play:
         commit: str = "",
         differs: bool = False,
     ) -> None:
-        """`commit`: what a forge has made of it."""
+        """Land a change. `commit` is the commit that a forge made of it."""
         id = next(i for i, action in self.landing.items() if action.work.change.topic == name)
         work = self.landing.pop(id).work
         landed = not (moved or error or shut)
@@ -316,7 +317,7 @@ class Play:
         """Return the one that holds the change."""
         return next(i for _, i in self.state.items() if i.live and any(one.topic == name for one in i.changes))
 
-    def _take(self, action: Action) -> None:
+    def _take(self, action: Action) -> None:  # noqa: C901 - one case for each kind of action
         match action:
             case Merge():
                 self.merging[action.id] = action

@@ -18,7 +18,7 @@ _ENVIRONMENT = {
 
 
 def run_git(*args: str, at: Path) -> str:
-    """Standard output; raises CalledProcessError with what git said."""
+    """Run git and return its standard output. Raise CalledProcessError with git's message."""
     environment = {**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, **_ENVIRONMENT}
     done = subprocess.run(["git", "-C", str(at), *args], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -27,7 +27,7 @@ def run_git(*args: str, at: Path) -> str:
 
 
 class Repositories:
-    """Bare repositories under `root`/hub, and one clone of each to work in."""
+    """Keep bare repositories under `root`/hub, and one clone of each to work in."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,7 +50,7 @@ class Repositories:
         return self.root / "work" / name
 
     def write(self, name: str, files: Mapping[str, str]) -> None:
-        """Into the clone, and staged.  What begins with `#!` is made executable."""
+        """Write files into the clone and stage them. A file that begins with `#!` is made executable."""
         for path, text in files.items():
             file = self.work(name) / path
             file.parent.mkdir(parents=True, exist_ok=True)

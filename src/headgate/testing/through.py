@@ -8,7 +8,7 @@ from headgate.store.types import At, Backend, Change, Entry, Lease, Op
 
 
 class Through:
-    """`Backend` over `inner`."""
+    """Wrap a `Backend`, `inner`."""
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner

@@ -9,7 +9,7 @@ from headgate.testing.through import Through
 
 
 class UnsureBackend(Through):
-    """The next commit raises Unavailable, before or after it took effect."""
+    """Fail the next commit with Unavailable, before or after it took effect."""
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)

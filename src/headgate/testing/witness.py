@@ -9,7 +9,7 @@ from headgate.testing.through import Through
 
 
 class Witness(Through):
-    """`seen`: path -> the last entry written there, whether or not it is still there."""
+    """Remember what was written: `seen` maps each path to the last entry written there, even if it is gone."""
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)

@@ -34,7 +34,7 @@ def error(status: int, code: str, text: str) -> Fault:
 
 
 class ClientTokens:
-    """Answers a call that has the token of an earlier one as EC2 documents it: with the first one's answer."""
+    """Answer a call with the token of an earlier call as EC2 documents: with the first answer."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], tuple[dict[str, list[str]], FaultAnswer]] = {}
@@ -59,7 +59,7 @@ class ClientTokens:
 
 
 class AwsGround:
-    """One region of moto's; moto knows one account, so what was there before does not count."""
+    """Provide one region of moto. Moto knows one account, so existing resources do not count."""
 
     machine = "instance"
     full = staticmethod(error(500, "InsufficientInstanceCapacity", "There is no Spot capacity available."))

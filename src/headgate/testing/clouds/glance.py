@@ -44,7 +44,7 @@ def disk(content: bytes = b"", backing: int = 0, features: int = 0) -> bytes:
 
 
 class Glance:
-    """The images that one project sees."""
+    """Hold the images that one project sees."""
 
     def __init__(self) -> None:
         self.images: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""What a cloud has to offer so that the suite for all drivers runs on it, and how the suite walks there."""
+"""Declare what a cloud has to offer so that the suite for all drivers runs on it, and how the suite walks there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_S = 0.1
 
 
 class Ground(Protocol):
-    """One cloud, with an account that a test has for itself."""
+    """Provide a cloud, with an account that a test has for itself."""
 
     faults: Faults
     """In front of it."""
@@ -67,7 +67,7 @@ Entry = AbstractAsyncContextManager[Ground]
 
 
 async def made(driver: Cloud, wanted: MachineSpec, state: State | None = None) -> Made:
-    """Go on until the node is there."""
+    """Advance until the node exists."""
     standing: State = state or {}
     end_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < end_s:
@@ -90,7 +90,7 @@ async def steps(driver: Cloud, wanted: MachineSpec, count: int) -> State:
 
 
 async def gone(driver: Cloud, wanted: MachineSpec, state: State) -> None:
-    """Go on until nothing is left of the node."""
+    """Advance until nothing is left of the node."""
     end_s = time.monotonic() + DEADLINE_S
     while not await driver.remove(wanted, state):
         assert time.monotonic() < end_s, "it does not go"

@@ -26,7 +26,7 @@ def refusal(status: int, reason: str, text: str, headers: Mapping[str, str] | No
 
 
 class KubernetesGround:
-    """One cluster; `machine` is a namespace, since all of a node is in one."""
+    """Provide one cluster. `machine` is a namespace, since everything of a node is in one."""
 
     machine = "namespace"
     full = staticmethod(refusal(403, "Forbidden", "namespaces is forbidden: exceeded quota: small, limited: 3"))

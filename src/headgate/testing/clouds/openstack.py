@@ -33,7 +33,7 @@ def fault(status: int, name: str, text: str, headers: Mapping[str, str] | None =
 
 
 class Services:
-    """What stands beside Nova; whoever asks Nova without a token of this Keystone is not let in."""
+    """Imitate the services beside Nova. Nova rejects callers without a token of this Keystone."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -118,7 +118,7 @@ class Services:
 
 
 class OpenStackGround:
-    """A user of the project that has networks; other users' servers in it are those of other tests."""
+    """Provide a user of the project that has networks; servers of other users in it belong to other tests."""
 
     machine = "server"
     full = staticmethod(fault(403, "forbidden", "Quota exceeded for instances: Requested 1, but already used 10 of 10"))

@@ -56,9 +56,11 @@ class DayHub:
         repository.references.create(self._ref("approved", proposal), commit, force=True)
 
     def recheck(self, proposal: DayProposal) -> None:
+        """Ask for another test, unless the change has landed meanwhile."""
         repository = self._of(proposal.project)
-        commit = repository.references[self._ref("for", proposal)].target
-        repository.references.create(self._ref("recheck", proposal), commit, force=True)
+        proposed = repository.references.get(self._ref("for", proposal))
+        if proposed is not None:
+            repository.references.create(self._ref("recheck", proposal), proposed.target, force=True)
 
     def abandon(self, proposal: DayProposal) -> None:
         self._of(proposal.project).references.delete(self._ref("for", proposal))

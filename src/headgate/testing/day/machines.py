@@ -17,7 +17,7 @@ OTHER_MINUTES = 25
 
 
 class DayMachines:
-    """A runner whose builds take `minute_s` seconds for each minute that they would."""
+    """Run builds that take `minute_s` seconds for each planned minute."""
 
     def __init__(self, plan: DayPlan, minute_s: float) -> None:
         self._proposals = {one.topic: one for one in plan.proposals}

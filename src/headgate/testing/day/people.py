@@ -19,7 +19,7 @@ TAGGED = 50
 
 
 class DayOutcome(NamedTuple):
-    """What a pipeline made of a change."""
+    """Record what a pipeline decided about a change."""
 
     topic: str
     pipeline: str
@@ -27,7 +27,7 @@ class DayOutcome(NamedTuple):
 
 
 class DayPeople:
-    """`day` ends once each change has landed or was given up."""
+    """Act as the people of a day. `day` returns once each change has landed or was given up."""
 
     def __init__(self, hub: DayHub, plan: DayPlan, day_s: float, patience_s: float) -> None:
         """Set up a day of `day_s` seconds; `patience_s`: how long people take at most to approve what passed."""
@@ -44,7 +44,7 @@ class DayPeople:
         """When each change was first proposed and approved, in seconds of the clock."""
 
     async def day(self) -> None:
-        """Raises RuntimeError where a change is neither let in nor told why it is not."""
+        """Play the day. Raise RuntimeError if a change neither enters nor is told why."""
         coming, over = asyncio.ensure_future(self._come()), asyncio.ensure_future(self._over.wait())
         try:
             await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What happens in a day, drawn from a seed: which projects there are, which changes come, when, and what is wrong with
+"""Draw from a seed what happens in a day: which projects there are, which changes come, when, and what is wrong with
 them."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DayProposal:
 
 @dataclass(frozen=True)
 class DayPlan:
-    """A day of so many projects and changes; the same for the same seed."""
+    """Plan a day of this many projects and changes; equal seeds give equal plans."""
 
     projects_count: int
     changes_count: int

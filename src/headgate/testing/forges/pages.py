@@ -1,4 +1,4 @@
-"""What people see of a stand-in in a browser: a page of its changes, one of each, and what they can do there.
+"""Serve what people see of a stand-in in a browser: a page of its changes, one of each, and what they can do there.
 
 They are no copies of a forge's own pages: they show what it knows of a change, in one plain form for all forges.
 """
@@ -45,7 +45,7 @@ _STRONG = re.compile(r"\*\*([^*\n]+)\*\*")
 
 @dataclass(frozen=True, slots=True)
 class ChangeMark:
-    """Says how one program finds a change."""
+    """Say how one program judges a change."""
 
     name: str
     state: str
@@ -67,7 +67,7 @@ class PageRemark:
 
 @dataclass(frozen=True, slots=True)
 class PageChange:
-    """One change as people see it."""
+    """Describe one change as people see it."""
 
     path: str
     """Of its page, as the forge has it."""
@@ -89,7 +89,7 @@ BY_BRANCH = "To propose a change, push a branch, and open the change here."
 
 
 class PageActions(Protocol):
-    """What a stand-in shows, and what people do there; each act raises `refused` where the forge does not do it."""
+    """Declare what a stand-in shows and what people do there; each action raises `refused` if the forge rejects it."""
 
     @property
     def forge(self) -> str: ...
@@ -128,7 +128,7 @@ class PageActions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FakePages:
-    """Serves them."""
+    """Serve the pages."""
 
     desk: PageActions
 

@@ -50,7 +50,7 @@ METHODS: tuple[MethodDescriptor, ...] = (*RUNM.methods, *V1.methods)
 
 
 class FuzzCaller:
-    """`statuses` counts how calls ended; `wrong` is what must not be."""
+    """Call the services. `statuses` counts how calls ended; `wrong` lists forbidden endings."""
 
     def __init__(self, channel: Channel, seed: int) -> None:
         self._channel, self._random = channel, Random(seed)
@@ -88,7 +88,7 @@ class FuzzCaller:
         return "OK"
 
     def _learn(self, found: Message) -> None:
-        """What exists is asked for again, now and then."""
+        """Remember what exists, so that it is asked for again now and then."""
         for field, value in found.ListFields():
             if field.name == "uuid" and len(self._uuids) < 200:
                 self._uuids.append(value)
@@ -97,7 +97,7 @@ class FuzzCaller:
                     self._learn(one)
 
     def _sign(self, message: Any) -> None:  # any message
-        """Most calls have a session that is good, so that they come further."""
+        """Give most calls a session that is good, so that they come further."""
         if self._random.random() < 0.9 and "session" in message.DESCRIPTOR.fields_by_name:
             message.session.user, message.session.project = "alice", self._random.choice(("blue", "red"))
             message.session.partition = PARTITION
@@ -155,7 +155,7 @@ class FuzzCaller:
 
 
 async def fuzz(seed: int, seconds: float, calls_max: int = 1 << 62) -> FuzzCaller:
-    """For so long, or so many calls.  What is wrong is in the answer."""
+    """Call for this long, or this many times. The caller that is returned lists what went wrong."""
     store = Store(MemoryBackend())
     inventory = Inventory(store, InventoryMap(), lambda: 1_000)
     await inventory.begin()

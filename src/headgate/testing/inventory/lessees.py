@@ -43,10 +43,10 @@ QUOTA = 40
 
 
 class LeaseInvariantBroken(AssertionError):
-    """What must never be, was."""
+    """Report that an invariant does not hold."""
 
 
-def judge(tree: Sequence[Entry], places: InventoryMap) -> None:
+def judge(tree: Sequence[Entry], places: InventoryMap) -> None:  # noqa: C901 - one rule after the other
     """Add up what is held.  Raise LeaseInvariantBroken."""
     capacity: dict[str, dict[str, str]] = {}
     held: dict[str, list[ObjectLease]] = {}
@@ -74,7 +74,7 @@ def judge(tree: Sequence[Entry], places: InventoryMap) -> None:
 
 
 class LeaseOracle(MemoryBackend):
-    """Looks at everything after every commit."""
+    """Check everything after every commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ MakeLeasing = Callable[[Inventory], ObjectLeasing]
 
 class LeasingSimulation:
     def __init__(self, seed: int, leasing: MakeLeasing = ObjectLeasing) -> None:
-        """`leasing`: what the servers run."""
+        """Have the servers run `leasing`."""
         self.seed, self._leasing = seed, leasing
         self.deaths = self.given = self.most = 0
 
@@ -137,7 +137,7 @@ class LeasingSimulation:
             raise backend.wrong[0]
 
     async def _server(self, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event) -> None:
-        """Lives, meets troubles, dies, is started again, a few times."""
+        """Run a server that meets troubles, dies and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             link = SimLink(inner, chance, _troubles(chance, dies=lives > 0))
@@ -156,7 +156,7 @@ class LeasingSimulation:
         await run_until(stop, inventory.journal.run(), self._leasing(inventory).run())
 
     async def _user(self, number: int, inner: MemoryBackend, chance: random.Random) -> None:
-        """Asks for a thing, has it for a while, gives it back or lets it run out; and again."""
+        """Ask for a thing, have it for a while, give it back or let it run out; and again."""
         link = SimLink(inner, chance, _troubles(chance, dies=False))
         inventory = _inventory(link)
         journal = asyncio.ensure_future(inventory.journal.run())
@@ -200,7 +200,7 @@ def _inventory(backend: Backend) -> Inventory:
 
 
 async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
-    """A few things with space, and a quota of it."""
+    """Create a few things with space, and a quota of it."""
     inventory = _inventory(backend)
     await inventory.begin()
     await inventory.admin.create_partition(ROOT, Partition(PARTITION, "site"))

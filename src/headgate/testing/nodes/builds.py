@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
+from headgate.base.tasks import end
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.gate.change import Change
 from headgate.gate.work import BuildEnded, BuildSpec, RepoState
@@ -14,12 +15,13 @@ from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
+from headgate.services.nodes.zones import zone_of
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 
 
 class MachineInvariantBroken(AssertionError):
-    """A promise about machines does not hold."""
+    """Report that a promise about machines does not hold."""
 
 
 def wanted(number: int, project: str, labels: Sequence[str]) -> BuildSpec:
@@ -38,15 +40,22 @@ def wanted(number: int, project: str, labels: Sequence[str]) -> BuildSpec:
 
 
 async def ask(backend: MemoryBackend, builds: Iterable[BuildSpec], chance: random.Random, apart_s: float = 0.0) -> None:
-    """Ask for them as a pipeline would, at most so long after each other."""
+    """Ask for them as a pipeline would, of executors of the zone that has their machines, at most so long after each
+    other."""
     store = Store(backend)
-    requests = Context(store, Mirror(store, Map().path), lambda: 0).builds
-    for spec in builds:
-        meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "buildset": spec.buildset, "job": spec.build}
-        request = Request(id=spec.build, precedence=chance.choice((100, 200)), meta=meta)
-        await store.commit([], requests.submit(request, encode(spec)))
-        if apart_s:
-            await asyncio.sleep(chance.random() * apart_s)
+    context = Context(store, Mirror(store, Map().path), lambda: 0)
+    following = asyncio.ensure_future(context.mirror.run())
+    try:
+        await context.mirror.ready()
+        for spec in builds:
+            meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "buildset": spec.buildset, "job": spec.build}
+            request = Request(id=spec.build, precedence=chance.choice((100, 200)), meta=meta)
+            zone = zone_of(spec.job, context, spec.tenant)
+            await store.commit([], context.zone(zone).submit(request, encode(spec)))
+            if apart_s:
+                await asyncio.sleep(chance.random() * apart_s)
+    finally:
+        await end(following)
 
 
 def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Who waits for machines where others keep coming: small and large requests, of several projects, for machines that are
-made and for machines that are there anyway.
+"""Simulate who waits for machines where others keep coming: small and large requests, of several projects, for machines
+that are made, with slots or without, and for machines that are there anyway.
 
 What is checked: nobody waits for ever, and nobody waits for long while there is room.
 """
@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.map.inventory.machines import MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
-from headgate.services.nodes.machines.choice import Choosing, Later, NodePlan
+from headgate.services.nodes.machines.choice import Choosing, Later, Make, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.records import host_nodes, new_node
+from headgate.services.nodes.machines.shared import SLOT_HOST, open_slots, with_machine
 from headgate.testing.nodes.builds import MachineInvariantBroken
 
 STEP_S = 60
@@ -27,22 +29,23 @@ COMING_S = 14_400
 """For so long new ones come, and more than there is room for."""
 WAITING_MAX = 10
 """No more come while so many wait."""
-WAIT_MAX_S, FREE_MAX_S = 6 * BUILD_MAX_S, 5 * BUILD_MAX_S
-"""Room may be kept empty for so long, as somebody waits for more of it."""
+WAIT_MAX_S, FREE_MAX_S = 8 * BUILD_MAX_S, 5 * BUILD_MAX_S
+"""Several that want all there is stand in one line, and room may be kept empty for so long, as one waits for more."""
 PROJECT_MAX = 4
-LARGE = {"small": 4, "large": 3, "iron": 2}
+LARGE = {"small": 4, "large": 3, "iron": 2, "packed": 4}
 """Label -> how many machines a large request wants."""
 
 
-def _label(name: str) -> FlatLabel:
-    return FlatLabel(name, {"name": name}, {}, {}, digest=name)
+def _label(name: str, **said: Any) -> FlatLabel:
+    return FlatLabel(name, {"name": name, **said}, {}, {}, digest=name)
 
 
 def _providers(chance: random.Random) -> list[FlatProvider]:
     hosts = tuple({"name": f"h{n}", "label": "iron", "slots": 2} for n in range(chance.randrange(1, 4)))
     both = (_label("small"), _label("large"))
+    every = (*both, _label("packed", slots=2, reuse=chance.random() < 0.5))
     return [
-        FlatProvider("one", "west", "sky", both, limits={"instances": float(chance.randrange(3, 6))}),
+        FlatProvider("one", "west", "sky", every, limits={"instances": float(chance.randrange(3, 6))}),
         FlatProvider("two", "west", "sky", (_label("small"),)),
         FlatProvider("rack", "rack", STATIC, (_label("iron"),), hosts=hosts),
     ]
@@ -50,7 +53,7 @@ def _providers(chance: random.Random) -> list[FlatProvider]:
 
 @dataclass(slots=True)
 class Arrived:
-    """A build, from when it asks for machines until it is over."""
+    """Describe a build from its request for machines to its end."""
 
     request: NodeRequest
     lasts_s: int
@@ -62,11 +65,13 @@ class Arrived:
 
 @dataclass(slots=True)
 class CrowdSimulation:
-    """One run: same seed, same run."""
+    """Run once: equal seeds give equal runs."""
 
     seed: int
     held: int = 0
     """Machines that somebody holds by hand, for as long as all lasts."""
+    labels: Sequence[str] = tuple(sorted(LARGE))
+    """That builds want."""
     nodes: dict[str, MadeNode] = field(default_factory=dict)
     builds: list[Arrived] = field(default_factory=list)
     served: int = 0
@@ -97,7 +102,7 @@ class CrowdSimulation:
         """Yield more small ones than there is room for, and now and then a large one."""
         small = sum(one.begun_s < 0 and len(one.request.nodes) == 1 for one in self.builds)
         for _ in range(3 if small < WAITING_MAX else 0):
-            name, self._count = chance.choice(sorted(LARGE)), self._count + 1
+            name, self._count = chance.choice(self.labels), self._count + 1
             many = LARGE[name] if chance.random() < 0.1 else 1
             nodes = tuple((f"n{place}", name) for place in range(many))
             id, project = f"r{self._count:05}", chance.choice(("red", "blue", "green"))
@@ -108,11 +113,14 @@ class CrowdSimulation:
         for one in [b for b in self.builds if 0 <= b.begun_s <= self.now_s - b.lasts_s]:
             self.builds.remove(one)
             for node in [n for n in self.nodes.values() if n.request == one.request.id]:
-                if node.fixed:
+                if node.fixed or node.said["label"].get("reuse"):
                     back = replace(node, request="", node="", project="", state="ready", since_ms=self.now_s * 1000)
                     self.nodes[node.id] = back
                 else:
                     del self.nodes[node.id]
+        left = {node.main for node in self.nodes.values()}
+        for machine in [node for node in self.nodes.values() if node.slots and node.id not in left]:
+            del self.nodes[machine.id]
 
     def _site(self, providers: Sequence[FlatProvider]) -> NodeSurvey:
         return NodeSurvey(
@@ -130,15 +138,29 @@ class CrowdSimulation:
         )
 
     def _serve(self, providers: Sequence[FlatProvider]) -> None:
+        while self._served(providers):
+            pass
+
+    def _served(self, providers: Sequence[FlatProvider]) -> bool:
+        """Serve all of them in order; return whether to begin again, as there are machines with more slots now, or
+        less."""
         choosing = Choosing(self._site(providers))
         for one in [b for b in self.builds if b.begun_s < 0]:
             found = choosing.serve(one.request, one.wait)
             if isinstance(found, NodePlan):
                 self._give(one, found)
+                if any(make.label.slots > 1 for make in found.make):
+                    return True
             elif isinstance(found, Later):
+                for node in found.idle:
+                    del self.nodes[node.id]
+                self._end()
+                if found.idle:
+                    return True
                 self._wait(one, found, providers)
             else:
                 self.builds.remove(one)
+        return False
 
     def _wait(self, one: Arrived, later: Later, providers: Sequence[FlatProvider]) -> None:
         was = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
@@ -155,8 +177,7 @@ class CrowdSimulation:
 
     def _give(self, one: Arrived, plan: NodePlan) -> None:
         id, project, since_ms = one.request.id, one.request.project, self.now_s * 1000
-        pairs = [(new_node(make.provider, make.label, make.uses, {}, "t", one.request, 0), make.node)
-                 for make in plan.make]  # fmt: skip
+        pairs = [pair for make in plan.make for pair in self._made(make, one.request)]
         for node, name in (*plan.take, *pairs):
             if node.request or (node.id in self.nodes and self.nodes[node.id].request):
                 raise MachineInvariantBroken(f"seed {self.seed}: {node.id} is given away twice")
@@ -165,9 +186,19 @@ class CrowdSimulation:
             )
         one.begun_s = self.now_s
         self.served += 1
-        made = sum(not node.fixed for node in self.nodes.values())
+        made = sum(not (node.fixed or node.main) for node in self.nodes.values())
         of = [node.project for node in self.nodes.values() if node.request]
         if made > self._most or max(map(of.count, of)) > PROJECT_MAX:
             raise MachineInvariantBroken(
                 f"seed {self.seed}: {made} machines of {self._most}; of projects: {sorted(of)}"
             )
+
+    def _made(self, make: Make, request: NodeRequest) -> list[tuple[MadeNode, str]]:
+        """Return what the request has of a machine that is made, with its names; all of its slots are there then."""
+        node = new_node(make.provider, make.label, make.uses, {}, "t", request, 0)
+        if not node.slots:
+            return [(node, make.nodes[0])]
+        machine, slots = open_slots(node, node.slots)
+        for one in (replace(machine, state=SLOT_HOST), *(with_machine(slot, machine) for slot in slots)):
+            self.nodes[one.id] = one
+        return [(self.nodes[slot.id], name) for slot, name in zip(slots, make.nodes, strict=False)]

@@ -30,9 +30,9 @@ from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import serve
+from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.images.choice import UPLOAD, chosen, standing_uploads, unmade, uploads
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.machines.accounts import CloudAccount
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend, Conflict, Delete
@@ -51,7 +51,7 @@ SYSTEM = "ours"
 
 @dataclass(slots=True)
 class AccountImage:
-    """An image in the account."""
+    """Represent an image in the account."""
 
     sha256: str
     tags: dict[str, str]
@@ -137,7 +137,7 @@ class Gallery:
 
 
 class ImageTakingCloud(Sky):
-    """A cloud that takes images, too."""
+    """Imitate a cloud that also accepts images."""
 
     images: Gallery
 
@@ -172,7 +172,7 @@ Checks = Callable[[list[FlatLabel], Map, Mirror], list[At] | None]
 
 @dataclass(slots=True)
 class ImagingSimulation:
-    """One run."""
+    """Run once."""
 
     seed: int
     keeper: MakeKeeper = ImageKeeper

@@ -1,7 +1,7 @@
 """Machines made under random schedules, deaths and clouds that lie: same seed, same run.
 
-What is checked: one machine serves one build (unless its label is reused); in the end every machine in an account is
-written down or gone, every build was answered, and nothing waits.
+What is checked: one machine, or one slot of it, serves one build (unless its label is reused), and none goes under its
+build; in the end every machine in an account is written down or gone, every build was answered, and nothing waits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.membership import serve
-from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.machines.maker import MachineMaker
 from headgate.services.nodes.requester import NodeRequester
 from headgate.store.memory import MemoryBackend
@@ -46,7 +46,19 @@ TIME_MAX_S = 3_600.0
 """Virtual; a run that is not quiet by then hangs."""
 DEATHS_MAX = 2
 PROJECT_MAX = 4
-LABELS = ("small", "large", "east", "again", "iron")
+ROOM_OF_TWO = 3
+"""More room where two installations share accounts: each sees late what the other takes, and neither gives up what it
+holds of a nodeset for the other."""
+LABELS = ("small", "large", "east", "again", "iron", "packed", "shared")
+REUSED = ("again", "iron", "shared")
+SLOTS = {"packed": 3, "shared": 2}
+"""Label -> how many builds one of its machines has at a time, where that is made."""
+ZONES: Mapping[str, Mapping[str, str]] = {
+    "deep": {"p/one": "cellar"},
+    "high": {"p/two": "attic"},
+    "both": {"p/one": "cellar", "p/two": "attic"},
+}
+"""Label -> provider -> the zone whose executors reach its machines there."""
 HOSTS: tuple[dict[str, Any], ...] = (
     {"name": "h1", "label": "iron", "slots": 2},
     {"name": "h2", "label": "iron", "host": "10.0.0.2", "host-key": "key of 10.0.0.2"},
@@ -63,23 +75,33 @@ def label(name: str, **said: Any) -> FlatLabel:
 def providers(chance: random.Random) -> list[FlatProvider]:
     """Return two in one account and one in another, each with some of the labels."""
     small, large, east, again = label("small"), label("large"), label("east"), label("again", reuse=True)
+    packed = label("packed", slots=SLOTS["packed"], **chance.choice(({}, {"max-age": 300}, {"max-ready-age": 60})))
+    shared = label("shared", slots=SLOTS["shared"], reuse=True)
     kept = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(2), digest="small")
+    one, two = (_zoned(name) for name in ("p/one", "p/two"))
     return [
-        FlatProvider("p/one", "west", "sky", (kept, large), limits={"instances": 3.0}),
-        FlatProvider("p/two", "west", "sky", (small, again), launch_timeout_s=600),
-        FlatProvider("p/three", "far", "sky", (large, east, small)),
+        FlatProvider("p/one", "west", "sky", (kept, large, packed, *one), limits={"instances": 3.0}),
+        FlatProvider("p/two", "west", "sky", (small, again, shared, *two), launch_timeout_s=600),
+        FlatProvider("p/three", "far", "sky", (large, east, small, packed)),
         FlatProvider("p/rack", "rack", STATIC, (label("iron"),), hosts=HOSTS),
     ]
 
 
+def _zoned(provider: str) -> list[FlatLabel]:
+    """Return its labels whose machines only some executors reach."""
+    return [label(name, **{"executor-zone": of[provider]}) for name, of in ZONES.items() if provider in of]
+
+
 @dataclass(slots=True)
 class MachineBuilds:
-    """The builds on their machines."""
+    """Run builds on their machines."""
 
     chance: random.Random
     busy: dict[str, str] = field(default_factory=dict)
     """Machine -> the build on it."""
     served: dict[str, str] = field(default_factory=dict)
+    at: dict[str, set[str]] = field(default_factory=dict)
+    """Address -> the machines, or slots, that were there."""
     wrong: list[str] = field(default_factory=list)
     skies: list[Sky] = field(default_factory=list)
     """Where a machine must be until its build has ended."""
@@ -93,17 +115,31 @@ class MachineBuilds:
             self.wrong.append(f"{spec.build} wanted {wanted} and has {hosts}")
         for name, host in hosts.items():
             machine = str(spec.hosts[name]["headgate_machine"])
-            other = self.busy.get(machine) or (wanted[name] not in ("again", "iron") and self.served.get(machine))
+            other = self.busy.get(machine) or (wanted[name] not in REUSED and self.served.get(machine))
             if other:
                 self.wrong.append(f"{host} is given to {spec.build} although {other} has or had it")
             if spec.hosts[name].get("headgate_host_key") != f"key of {host}":
                 self.wrong.append(f"{host} is given to {spec.build} without its key")
             self.busy[machine] = self.served[machine] = spec.build
+            several = self.at.setdefault(host, set())
+            several.add(machine)
+            if len(several & self.busy.keys()) > SLOTS.get(wanted[name], 1) and wanted[name] != "iron":
+                self.wrong.append(
+                    f"{host} of label {wanted[name]} has {len(several & self.busy.keys())} builds at a time"
+                )
         try:
             yield
         finally:
             for found in spec.hosts.values():
                 self.busy.pop(str(found["headgate_machine"]), None)
+
+    def at_executor(self, spec: BuildSpec, zone: str) -> None:
+        """Check that the executor of a build reaches its machines."""
+        for found in spec.hosts.values():
+            known = found["nodepool"]
+            there = ZONES.get(known["label"], {}).get(known["provider"], "")
+            if there not in ("", zone):
+                self.wrong.append(f"{spec.build} is on an executor of zone {zone!r} and has a machine of {there!r}")
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         async with self.build(spec):
@@ -123,6 +159,18 @@ class MachineBuilds:
         return f"key of {host['ansible_host']}"
 
 
+@dataclass(slots=True)
+class ExecutorOfZone:
+    """Run builds for an executor of one zone."""
+
+    builds: MachineBuilds
+    zone: str
+
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
+        self.builds.at_executor(spec, self.zone)
+        return await self.builds.run(spec, state, cancel, contact)
+
+
 async def unsealed(plain: bytes) -> Sealed:
     """Return nothing of it: the model has no secrets."""
     return Sealed()
@@ -138,7 +186,7 @@ def a_making(context: Context, accounts: Mapping[str, CloudAccount], field: Mach
 
 @dataclass(slots=True)
 class MakingSimulation:
-    """One run."""
+    """Run once."""
 
     seed: int
     making: MakeMaking = a_making
@@ -148,6 +196,8 @@ class MakingSimulation:
     calls: int = 0
     wanted: dict[str, set[str]] = field(default_factory=dict)
     """Build -> labels of its machines."""
+    labels: Sequence[str] = LABELS
+    """That builds want."""
     cloned: bool = False
     """Whether a copy of the store is at work beside it, with builds of its own."""
 
@@ -179,8 +229,11 @@ class MakingSimulation:
         for one in providers(chance):
             record = map.nodes.providers("t").provider(one.name).record
             await Store(backend).commit([], [record.put(one)])
+        meadow.skies = list(skies.values())
         if self.cloned:
-            meadow.skies, copied = list(skies.values()), MemoryBackend()
+            copied = MemoryBackend()
+            for sky in skies.values():
+                sky.most += ROOM_OF_TWO
             for entry in list(backend.tree.under("")):
                 await copied.commit([], [Put(entry.path, entry.value)])
             both = (self._work(one, meadow, skies, chance, [backend, copied]) for one in (backend, copied))
@@ -196,12 +249,13 @@ class MakingSimulation:
         chance: random.Random,
         every: Sequence[MemoryBackend],
     ) -> dict[str, str]:
-        """Go on until all of one store is done."""
+        """Run the processes of one store until all its builds are done."""
         stop = asyncio.Event()
-        builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(4, 9)))}
+        builds = {spec.build: spec for spec in (self._spec(number, chance) for number in range(chance.randrange(4, 9)))}
         self.wanted |= {id: {node.label for node in one.job.nodeset.nodes} for id, one in builds.items()}
         asked = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
-        kinds = ("launcher", "launcher", "executor1", "executor2")
+        kinds = ["launcher", "launcher", "executor1", "executor2"]
+        kinds += ["cellar", "attic"] if ZONES.keys() & set(self.labels) else []
         works = [self._process(kind, meadow, backend, skies, chance, stop) for kind in kinds]
         running = asyncio.ensure_future(run_until(stop, *works))
         try:
@@ -213,6 +267,10 @@ class MakingSimulation:
             await asyncio.gather(running, asked, return_exceptions=True)
         self.made, self.calls = sum(one.made for one in skies.values()), sum(one.calls for one in skies.values())
         return results(backend, builds)
+
+    def _spec(self, number: int, chance: random.Random) -> BuildSpec:
+        labels = [chance.choice(self.labels) for _ in range(chance.randrange(1, 4))]
+        return wanted(number, chance.choice(("red", "blue")), labels)
 
     async def _process(
         self,
@@ -250,7 +308,11 @@ class MakingSimulation:
 
             works.append(serve(context, "launcher", body, stop))
         else:
-            executor = Executor(context, meadow, builds_max=4, nodes=NodeRequester(context, lambda: TENANTS))
+            zone = "" if kind.startswith("executor") else kind
+            asking = NodeRequester(context, lambda: TENANTS, zone=zone)
+            executor = Executor(
+                context, ExecutorOfZone(meadow, zone), builds_max=4, nodes=asking, zone=zone, unzoned=zone == "attic"
+            )
             works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)
 
@@ -301,9 +363,3 @@ async def _answers(context: Context, guard: At) -> None:
                 await context.store.commit([], [nodes.answers(id).record.delete()], guards=[guard])
                 await context.mirror.gone(entry.path)
         await asyncio.sleep(5)
-
-
-def _spec(number: int, chance: random.Random) -> BuildSpec:
-    return wanted(
-        number, chance.choice(("red", "blue")), [chance.choice(LABELS) for _ in range(chance.randrange(1, 4))]
-    )

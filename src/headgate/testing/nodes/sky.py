@@ -25,7 +25,7 @@ from headgate.ports.cloud import (
 
 @dataclass(slots=True)
 class Instance:
-    """A machine in the account."""
+    """Represent a machine in the account."""
 
     id: str
     tags: dict[str, str]
@@ -37,7 +37,7 @@ class Instance:
 
 @dataclass(slots=True)
 class CloudFaults:
-    """How often what goes wrong."""
+    """Say how often each fault occurs."""
 
     lost: float = 0.0
     """It is done, and nobody is told."""

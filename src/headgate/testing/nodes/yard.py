@@ -64,7 +64,7 @@ TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
 
 @dataclass(slots=True)
 class Yard:
-    """The machines themselves."""
+    """Represent the machines themselves."""
 
     chance: random.Random
     faults: float
@@ -147,7 +147,7 @@ class Yard:
 
 @dataclass(slots=True)
 class Building:
-    """A runner: what a build does with its machines."""
+    """Imitate a runner: what a build does with its machines."""
 
     yard: Yard
     executor: str
@@ -204,7 +204,7 @@ class MachineSimulation:
     async def _process(
         self, kind: str, yard: Yard, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event
     ) -> None:
-        """Lives, meets troubles, dies, is started again, a few times."""
+        """Run a process that meets troubles, dies and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             trouble = STALLS if kind == "launcher" else SURVIVED

@@ -47,7 +47,7 @@ async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) ->
 
 @dataclass(slots=True)
 class Crew:
-    """Workers of one application, on one store."""
+    """Manage workers of one application, on one store."""
 
     source: MessageClient
     backend: Backend
@@ -72,18 +72,18 @@ class Crew:
         return worker
 
     async def stop(self, worker: QueueWorker) -> None:
-        """Politely; raises what it ended with."""
+        """Stop a worker gracefully, and raise its error, if any."""
         stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
         stop.set()
         await self.stops.pop(stop)[1]
 
     async def ended(self, worker: QueueWorker) -> None:
-        """By itself; raises what it ended with."""
+        """Wait until a worker ends by itself, and raise its error, if any."""
         stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
         await self.stops.pop(stop)[1]
 
     async def crash(self, worker: QueueWorker) -> None:
-        """Without a word; its session ends as when it ran out."""
+        """Crash a worker; its session ends as if it had expired."""
         stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
         _, task = self.stops.pop(stop)
         assert worker.sharing is not None, "it is at work"
@@ -95,7 +95,7 @@ class Crew:
         await self.backend.revoke(lease)
 
     async def until(self, what: str, holds: Callable[[], Any], within_s: float = DEADLINE_S) -> None:
-        """Looks whenever the store moves, and now and then."""
+        """Wait for a condition, checking it whenever the store changes and at intervals."""
         try:
             async with asyncio.timeout(within_s):
                 while not holds():
@@ -105,7 +105,7 @@ class Crew:
             raise AssertionError(f"not within {within_s} s: {what}") from None
 
     def _look(self) -> None:
-        """Raises what a worker has ended with."""
+        """Raise what a worker has ended with."""
         for _, task in self.stops.values():
             if task.done():
                 task.result()
@@ -116,7 +116,7 @@ class Crew:
 
 
 class _Dead:
-    """A connection of a process that is no more."""
+    """Imitate a connection of a process that is no more."""
 
     def __init__(self, inner: Backend) -> None:
         self._inner = inner
@@ -130,7 +130,7 @@ class _Dead:
 
 @asynccontextmanager
 async def crew(url: str, backend: Backend) -> AsyncIterator[Crew]:
-    """Stops whatever still works."""
+    """Open a crew, and stop the workers that still run at the end."""
     async with MessageClient.open([f"{url}/v1/{APP}/"], KEY) as source:
         found = Crew(source, backend)
         try:

@@ -25,7 +25,7 @@ DELAYS_MS = (0, 0, 1, 50, 50, 200, 1_000)
 
 @dataclass(slots=True)
 class DelayModelMessage:
-    """A message as the model has it."""
+    """Represent a message of the model."""
 
     body: str
     own_ms: int
@@ -51,7 +51,7 @@ class DelayModelMessage:
 
 @dataclass(slots=True)
 class DelaySimulation:
-    """One seed.  `run` raises Broken."""
+    """Run one seed with `run`, which raises QueueInvariantBroken."""
 
     seed: int
     directory: Path
@@ -63,7 +63,7 @@ class DelaySimulation:
     held_up: int = 0
     """How often one message kept another from being there at once: without, nothing is tested."""
 
-    def run(self) -> None:
+    def run(self) -> None:  # noqa: C901 - one step after the other
         chance = random.Random(self.seed)
         servers = [self._open(), self._open()]
         with servers[0].transaction():
@@ -103,7 +103,7 @@ class DelaySimulation:
         return SqliteDatabase(self.directory / f"{self.seed}.sqlite")
 
     def _post(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """Some messages in one transaction, to some lanes."""
+        """Post some messages in one transaction, to some lanes."""
         posts, known = list[MessagePost](), list[tuple[tuple[str, int], DelayModelMessage]]()
         for _ in range(chance.randrange(1, 4)):
             lane = chance.choice(LANES)
@@ -127,7 +127,7 @@ class DelaySimulation:
             _must(posted.deliver_at == (later.seconds(one.due_ms) if one.waits else ""), f"{one.body} {posted}")
 
     def _behind(self, lane: tuple[str, int], one: DelayModelMessage) -> None:
-        """What it has to wait for, as the documentation says."""
+        """Determine what a message has to wait for, as the documentation says."""
         holders = [other.due_ms for other in self.model[lane] if other.holds and other.waits]
         one.due_ms = max(one.own_ms, *holders) if holders else one.own_ms
         if holders and one.own_ms <= max(*holders, self.now_ms):
@@ -148,7 +148,7 @@ class DelaySimulation:
                     one.came = self.step
 
     def _withdraw(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """One that holds up nobody, so that the model need not say since when."""
+        """Withdraw a message that holds up nobody, so that the model need not say since when."""
         lane = chance.choice(LANES)
         some = [one for one in self.model[lane] if one.waits and not one.holds]
         if some:
@@ -160,7 +160,7 @@ class DelaySimulation:
             one.withdrawn = True
 
     def _read(self, server: SqliteDatabase, lane: tuple[str, int]) -> None:
-        """On from where it was read, as every worker does."""
+        """Read on from the last position, as every worker does."""
         queue = queues.find(server, APP, lane[0])
         for one in read(server, queue.id, lane[1], self.places[lane], 1_000, False, self.now_ms):
             if position_of(one.message_id) > self.places[lane]:

@@ -41,7 +41,7 @@ VANISHED_MAX = 3
 
 @dataclass(slots=True, eq=False)
 class LeaseModelMessage:
-    """A message as the model has it."""
+    """Represent a message of the model."""
 
     body: str
     priority: int
@@ -59,7 +59,7 @@ class LeaseModelMessage:
 
 @dataclass(slots=True)
 class StrandHolder:
-    """A worker that has a strand."""
+    """Represent a worker that has leased a strand."""
 
     lease: MessageLease
     strand: int
@@ -71,7 +71,7 @@ class StrandHolder:
 
 @dataclass(slots=True)
 class LeaseSimulation:
-    """One seed.  `run` raises Broken."""
+    """Run one seed with `run`, which raises QueueInvariantBroken."""
 
     seed: int
     directory: Path
@@ -190,7 +190,7 @@ class LeaseSimulation:
         self.others[holder.strand] = 0 if holder.out_of_turn else self.others[holder.strand] + 1
 
     def _judge(self, server: SqliteDatabase, holder: StrandHolder, found: list[Handed]) -> None:
-        """What was handed out comes next, as the documentation says."""
+        """Check that what was handed out comes next, as the documentation says."""
         self._bury(server)
         strand = holder.strand
         waiting = {p: some for p in range(1, PRIORITIES + 1) if (some := self._waiting(strand, p))}
@@ -213,7 +213,8 @@ class LeaseSimulation:
         return self.now_ms - one.posted_ms > LATE_MS
 
     def _bury(self, server: SqliteDatabase) -> None:
-        """What has vanished with its workers often enough is given up, with its partition."""
+        """Check that what is given up vanished with its workers often enough or was refused, and that its partition is
+        named."""
         try:
             letters = queues.find(server, APP, DEAD_LETTERS)
         except NoQueue:
@@ -236,7 +237,7 @@ class LeaseSimulation:
         del self.holders[holder.strand]
 
     def _finish(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """Everything that was posted is done in the end, or given up."""
+        """Complete everything that was posted, and check that all of it is done in the end, or given up."""
         self.now_ms += 100_000
         self.holders.clear()
         for _ in range(20 * len(self.model)):

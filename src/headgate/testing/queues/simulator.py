@@ -53,8 +53,8 @@ PACE = JobPace(
 
 
 class LateBackend(MortalBackend):
-    """Also loses its connection for a while, now and then: what was under way arrives late, unless refused.  When the
-    store of the world is away, all do."""
+    """Lose the connection now and then, so that requests under way arrive late unless they are refused. While the
+    world's store is away, all connections are."""
 
     late: float = 0.02
     world: QueueWorld
@@ -108,7 +108,7 @@ class QueueSimulation:
     processes: list[asyncio.Task[None]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Raises InvariantBroken, naming the seed."""
+        """Run the seed. Raise InvariantBroken that names the seed."""
         try:
             run_virtual(self._run())
         except InvariantBroken as broken:
@@ -146,7 +146,7 @@ class QueueSimulation:
         _verify(world)
 
     async def _joins(self, world: QueueWorld, workers: int, stop: asyncio.Event) -> None:
-        """One more worker, at rest: it gets its share, and no more than that moves."""
+        """Add one more worker, at rest, and check that it gets its share, and no more than that moves."""
         before = {lane: world.owner(lane) for lane in world.heads()}
         self.processes.append(asyncio.ensure_future(self._life(world, Store(world.backend), stop, stop)))
         await self._until(world, lambda: _shared(world, workers + 1))
@@ -169,7 +169,7 @@ class QueueSimulation:
                 raise InvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {left} {owners}")
 
     async def _process(self, number: int, world: QueueWorld, chance: random.Random, stop: asyncio.Event) -> None:
-        """Lives, dies at some request or is told to leave, is started again, a few times."""
+        """Run a worker that dies at some request or is told to leave, and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             last, leaves = lives <= 0 or self.calm, asyncio.Event()
@@ -202,7 +202,7 @@ class QueueSimulation:
         leaves: asyncio.Event,
         died: asyncio.Event | None = None,
     ) -> None:
-        """Until `stop` or `leaves`, which is then set."""
+        """Run a worker until `stop` or `leaves`, which is then set."""
         name = f"life-{world.chance.randrange(10**6)}"
 
         async def job(message: Message, context: None) -> None:
@@ -243,7 +243,7 @@ async def _either(stop: asyncio.Event, leaves: asyncio.Event) -> None:
 
 
 async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random, *, rough: bool) -> None:
-    """Messages are posted, some of them bad; one strand comes late."""
+    """Post messages, some of them bad; one strand comes late."""
     late = lanes[: world.priorities]
     for step in range(chance.randrange(1, 4)):
         for lane in lanes if step else lanes[world.priorities :]:
@@ -262,12 +262,12 @@ async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random, *,
 
 
 def _quiet(world: QueueWorld) -> bool:
-    """Everything is processed and recorded, and every partition has its worker."""
+    """Tell whether everything is processed and recorded, and every partition has its worker."""
     return not world.unfinished() and not world.unrecorded() and all(map(world.owner, world.messages))
 
 
 def _shared(world: QueueWorld, workers: int) -> bool:
-    """So many workers are there, and their shares differ by one at most."""
+    """Tell whether so many workers are there, and their shares differ by one at most."""
     names = [e.path.rpartition("/")[2] for e in world.backend.tree.under(world.app.workers.path)]
     owners = [world.owner(lane) for lane in world.heads()]
     sizes = [owners.count(name) for name in names]
@@ -287,7 +287,8 @@ def _verify(world: QueueWorld) -> None:
 
 
 def simulate_queues(first: int, count: int) -> tuple[int, int]:
-    """Runs seeds `first` … `first + count - 1`; deaths and repetitions in all.  Raises InvariantBroken."""
+    """Run the seeds `first` … `first + count - 1`, and return the numbers of deaths and repetitions. Raise
+    InvariantBroken."""
     found = list(tidily(partial(_run, seed) for seed in range(first, first + count)))
     return sum(one.deaths for one in found), sum(one.repeated for one in found)
 

@@ -1,4 +1,4 @@
-"""What must never happen where queues have priorities; it knows nothing of how turns are taken."""
+"""Check what must never happen where queues have priorities; know nothing of how turns are taken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPARE = 2
 
 @dataclass(slots=True)
 class StrandOracle:
-    """Lanes 1 to `priorities` of a queue are a strand, the next so many another."""
+    """Check queues with priorities. Lanes 1 to `priorities` form one strand, the next as many another."""
 
     priorities: int
     patience_s: float
@@ -38,7 +38,7 @@ class StrandOracle:
     """Strand and owner -> messages begun in a row while an older one of a lower priority was late."""
 
     def begins(self, lane: Lane, id: str, posted_s: float, now_s: float) -> None:
-        """A job is handed a message of this lane."""
+        """Note that a job receives a message of this lane."""
         first = lane.partition - (lane.partition - 1) % self.priorities
         strand = [Lane(lane.queue, first + n) for n in range(self.priorities)]
         head, owner = strand[0], self.owner(lane) or ""
@@ -72,5 +72,5 @@ class StrandOracle:
         self.must(self._before_late[turns] < SHARE + SPARE, f"{id} of {lane} is begun, and {late} wait for ever")
 
     def ends(self, lane: Lane) -> None:
-        """The job has ended."""
+        """Note that the job has ended."""
         self._running.pop(Lane(lane.queue, lane.partition - (lane.partition - 1) % self.priorities), None)

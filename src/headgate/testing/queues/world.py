@@ -49,7 +49,7 @@ def begun_max(policy: Policy) -> int:
 
 @dataclass(slots=True)
 class QueueWorld:
-    """Truth: what was posted, what was run, what was recorded.  Outlives every process."""
+    """Hold the truth that outlives every process: what was posted, run and recorded."""
 
     chance: random.Random
     app: Application
@@ -98,7 +98,8 @@ class QueueWorld:
         return message
 
     def waiting_since(self, lane: Lane) -> float | None:
-        """When the first message of a lane was posted that was never begun; None while one that was is not done."""
+        """Return when the first message of a lane was posted that has not started, or None while a started one is
+        not done."""
         first = next((m.message_id for m in self.messages.get(lane, ()) if not self.begun[m.message_id]), None)
         begun = [m.message_id for m in self.messages.get(lane, ()) if self.begun[m.message_id]]
         busy = any(id not in self.succeeded and id not in self.dead for id in begun)
@@ -109,7 +110,7 @@ class QueueWorld:
             event.set()
 
     def must(self, holds: bool, what: str) -> None:
-        """Remembered, too: a worker may swallow it."""
+        """Check a condition and remember a failure, because a worker may swallow the exception."""
         if not holds:
             self.broken = self.broken or InvariantBroken(what)
             raise self.broken
@@ -137,7 +138,7 @@ class QueueWorld:
             self.must(not over, f"{lane}: {id} is begun before {over}")
 
     def buries(self, letter: DeadLetter) -> None:
-        """What is given up was begun as often as its letter says, and that was often enough."""
+        """Check that a message that is given up was started as often as its letter says, and often enough."""
         id, begun = letter.message_id, self.begun[letter.message_id]
         self.must(begun >= 1, f"{id} is given up and was never begun")
         self.must(begun >= letter.attempts, f"{id} is said to have had {letter.attempts} tries, and had {begun}")
@@ -163,7 +164,7 @@ class QueueWorld:
             self.succeeded.add(message.message_id)
 
     def here(self, since_s: float) -> bool:
-        """Has the store been there for so long?"""
+        """Return whether the store has been available for this long."""
         return asyncio.get_running_loop().time() >= self.away_until_s + since_s
 
     def recorded(self, lane: Lane) -> Progress:
@@ -173,7 +174,7 @@ class QueueWorld:
     # --- the store
 
     async def watch(self) -> None:
-        """Until cancelled: progress never goes back, and is written by the owner alone."""
+        """Check until cancelled that progress never goes back and is written only by the owner."""
         seen: dict[Lane, Progress] = {}
         async for change in self.backend.watch(self.app.queues.path):
             if isinstance(change, EntryGone) or not isinstance(change, EntryChanged):
@@ -212,7 +213,7 @@ class QueueWorld:
 
 @dataclass(slots=True)
 class SimSource:
-    """`ports.messages.MessageSource` over the world, for one process."""
+    """Implement `ports.messages.MessageSource` over the world, for one process."""
 
     world: QueueWorld
     flaky: float = 0.02

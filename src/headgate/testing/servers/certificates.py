@@ -19,7 +19,7 @@ NAMES = ("authority", "server", "client", "stranger", "expired")
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCertificates:
-    """PEM files; those of servers and clients hold key and certificate."""
+    """Name PEM files; those of servers and clients hold both key and certificate."""
 
     authority: Path
     server: Path
@@ -50,7 +50,7 @@ class _Authority:
         self.certificate = builder.add_extension(constraint, critical=True).sign(self._key, SHA256())
 
     def sign(self, name: str, valid: timedelta = VALID) -> bytes:
-        """`valid`: from now on."""
+        """Return a new key and its certificate for `name`, which is good for the time `valid` from now on."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         where = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))])

@@ -12,10 +12,10 @@ PIECE = bytes(1 << 16)
 
 
 class SmallDisk:
-    """`place` is one, for who runs `inside`; what is on it stays until `close`."""
+    """Mount a small disk at `place` for programs that run `inside`; its content stays until `close`."""
 
     def __init__(self, directory: Path, place: Path, size_bytes: int) -> None:
-        """Raises RuntimeError with the reason when none can be made here."""
+        """Mount a disk of this size. Raise RuntimeError with the reason when none can be made here."""
         place.mkdir(parents=True, exist_ok=True)
         shell = ["sh", "-c", MOUNT, "sh", str(size_bytes), str(place)]
         self._keeper = Program(["unshare", "--user", "--map-root-user", "--mount", *shell], directory)
@@ -32,7 +32,7 @@ class SmallDisk:
         return [*enter, "setpriv", "--pdeathsig", "KILL", *command]
 
     def fill(self) -> None:
-        """To the last byte."""
+        """Fill the disk to the last byte."""
         try:
             with open(self.path / "filler", "ab", buffering=0) as filler:
                 while True:
@@ -42,7 +42,7 @@ class SmallDisk:
                 raise
 
     def empty(self) -> None:
-        """As before it was filled."""
+        """Restore the disk as it was before `fill`."""
         (self.path / "filler").unlink(missing_ok=True)
 
     def close(self) -> None:

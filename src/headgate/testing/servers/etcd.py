@@ -20,7 +20,7 @@ def installed() -> bool:
 
 
 class Etcd:
-    """One server.  `port` is its clients' port, of TLS with client certificates when there are some."""
+    """Run one server. `port` is for clients; with certificates, it speaks TLS."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Etcd:
         self.program.start()
 
     def ready(self) -> None:
-        """Waits until it listens for clients, which it does once it is a member."""
+        """Wait until the server listens for clients, which it does once it is a member."""
         self.program.until(self.serves)
 
     def serves(self) -> bool:
@@ -84,7 +84,7 @@ def etcd(directory: Path, certificates: GeneratedCertificates | None = None) -> 
 
 @contextmanager
 def cluster(directory: Path, count: int = 3) -> Iterator[list[Etcd]]:
-    """Servers that make up one store, ready; with one less than half gone it still serves."""
+    """Start servers that form one store, and yield them when ready. The store survives the loss of a minority."""
     ports = free_ports(2 * count)
     peers = [f"n{n}=http://127.0.0.1:{ports[count + n]}" for n in range(count)]
     servers = [Etcd(directory / str(n), ports[n], ports[count + n], name=f"n{n}", peers=peers) for n in range(count)]

@@ -24,7 +24,7 @@ _HOPS = {
 
 
 class ReceivedRequest(NamedTuple):
-    """A request that came."""
+    """Record a request."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class ReceivedRequest(NamedTuple):
 
 
 class FaultAnswer(NamedTuple):
-    """What a request is answered."""
+    """Answer a request."""
 
     status: int
     body: bytes
@@ -91,7 +91,7 @@ def changed(by: Callable[[bytes], bytes]) -> Fault:
 
 @dataclass
 class HeldAnswer:
-    """The request is done, and its answer waits until it is let go."""
+    """Perform the request, and hold its answer until it is released."""
 
     done: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,7 +105,7 @@ class HeldAnswer:
 
 
 class Faults:
-    """Passes on what comes to `url`, but for what goes wrong."""
+    """Pass requests on to `url`, except for the faults."""
 
     def __init__(self, behind: str) -> None:
         self._behind = behind

@@ -88,10 +88,10 @@ def missing() -> str:
 
 
 class LocalGerrit:
-    """One server with a site of its own below `directory`.  It keeps its ports when it starts again."""
+    """Run one server with its own site below `directory`. It keeps its ports after a restart."""
 
     def __init__(self, directory: Path, *, whole_topics: bool = False, java: Sequence[str] = ()) -> None:
-        """`java`: further options of the machine that runs it."""
+        """Prepare a server; `java`: further options of the machine that runs it."""
         self.site = directory / "site"
         self.port, self.ssh_port = free_ports(2)
         self._whole_topics = whole_topics
@@ -105,12 +105,12 @@ class LocalGerrit:
 
     @property
     def key(self) -> Path:
-        """The file with the private key of the account `headgate`."""
+        """Return the file with the private key of the account `headgate`."""
         return self.site / KEY
 
     @property
     def host_keys(self) -> list[str]:
-        """As `known_hosts` names them."""
+        """Return the host keys as lines of `known_hosts`."""
         files = sorted((self.site / "etc").glob("ssh_host_*_key.pub"))
         return [f"[127.0.0.1]:{self.ssh_port} {' '.join(file.read_text().split()[:2])}" for file in files]
 

@@ -28,7 +28,7 @@ _USERS, _SERVICES = "Registered Users", "Service Users"
 
 @dataclass(frozen=True, slots=True)
 class ReviewingChange:
-    """A change as it was after a push."""
+    """Describe a change as it was after a push."""
 
     number: int
     change_id: str
@@ -37,11 +37,11 @@ class ReviewingChange:
 
 
 class ReviewingRefused(Exception):
-    """The server does not do it."""
+    """Report that the server rejects an action."""
 
 
 class ReviewingPerson:
-    """One account: calls with its password."""
+    """Act as one account, with calls that carry its password."""
 
     def __init__(self, url: str, name: str, password: str = PASSWORD) -> None:
         self.url, self.name, self._password = url, name, password
@@ -108,7 +108,7 @@ class ReviewingPerson:
 
 
 class Clone:
-    """A repository that somebody works in, and pushes from."""
+    """Work in a repository, and push from it."""
 
     def __init__(self, person: ReviewingPerson, project: str, directory: Path) -> None:
         self.person, self.project, self.at = person, project, directory
@@ -194,7 +194,7 @@ class Clone:
 
 
 class ReviewingPeople:
-    """All of them: `admin` rules, `headgate` is the account of the program under test."""
+    """Manage the people: `admin` administers, and `headgate` is the account of the program under test."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -78,7 +78,7 @@ def _needed(program: Path) -> Iterator[Path]:
 
 
 class ImageRegistry:
-    """Serves until `close`; `settings` is a file that says how podman reaches it."""
+    """Serve images until `close`; `settings` is a file that tells podman how to reach the registry."""
 
     def __init__(self, place: Path) -> None:
         self.asked = list[str]()

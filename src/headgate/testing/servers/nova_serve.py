@@ -23,7 +23,7 @@ LOOK_S = 1.0
 
 
 class NovaCloud(integrated_helpers._IntegratedTestBase):
-    """Nova's services as its own tests have them, and never over."""
+    """Run Nova's services as its own tests do, without an end."""
 
     CAST_AS_CALL = False
 
@@ -41,14 +41,14 @@ class NovaCloud(integrated_helpers._IntegratedTestBase):
 
 
 class NovaServer(ThreadingMixIn, WSGIServer):
-    """Requests beside each other."""
+    """Serve requests in parallel."""
 
     daemon_threads = True
     request_queue_size = 64
 
 
 class QuietHandler(WSGIRequestHandler):
-    """Tells nothing of requests."""
+    """Log no requests."""
 
     def log_message(self, *told):
         """Say nothing."""

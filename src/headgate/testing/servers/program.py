@@ -54,7 +54,7 @@ def _is_free(port: int) -> bool:
 
 
 class Program:
-    """Runs `command` in `directory`; what it prints goes to `log`.  It ends with us at the latest."""
+    """Run `command` in `directory`, with its output in `log`. It ends with this process at the latest."""
 
     def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self.command, self.directory = ["setpriv", "--pdeathsig", "KILL", *command], directory
@@ -75,7 +75,7 @@ class Program:
             )
 
     def until(self, ready: Callable[[], bool], deadline_s: float = START_S) -> None:
-        """Waits until `ready`.  Raises RuntimeError with the end of the log."""
+        """Wait until `ready`. Raise RuntimeError with the end of the log."""
         end_s = time.monotonic() + deadline_s
         while not ready():
             if not self.running or time.monotonic() > end_s:
@@ -89,7 +89,7 @@ class Program:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """At once, as a power cut would."""
+        """Kill the program at once, as a power cut would."""
         if self.running:
             self.signal(signal.SIGKILL)
             assert self.process is not None, "it runs"

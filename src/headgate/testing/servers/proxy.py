@@ -11,7 +11,7 @@ LOOK_S = 0.01
 
 
 class Proxy:
-    """Passes on what comes to `port`.
+    """Pass on what comes to `port`.
 
     `cut` breaks what is connected; `refuse` breaks new connections, too; `stall` keeps them, and nothing arrives;
     `deaf` lets requests through and no answer back, `mute` the other way round; `restore` ends all of that.
@@ -55,12 +55,12 @@ class Proxy:
         return bool(self._pairs)
 
     async def drained(self) -> None:
-        """Waits until whoever was connected has gone, and what it had sent has arrived."""
+        """Wait until the clients have gone and everything that they sent has arrived."""
         while self._pairs:  # noqa: ASYNC110 - it is looked at after each pause anyhow
             await asyncio.sleep(LOOK_S)
 
     def cut(self) -> None:
-        """What is connected now breaks; new connections are taken."""
+        """Break the current connections, and accept new ones."""
         for pair in list(self._pairs):
             for writer in pair:
                 writer.transport.abort()

@@ -22,7 +22,7 @@ def program() -> str | None:
 
 
 class Lab:
-    """Machines that are all this one; `key` opens them."""
+    """Provide machines that are all this one; `key` opens them."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.key = root, root / "key"
@@ -32,7 +32,7 @@ class Lab:
 
     @property
     def host_key(self) -> str:
-        """Of all of them."""
+        """Return the host key of all of them."""
         return " ".join((self.root / "host.pub").read_text().split()[:2])
 
     @contextmanager
@@ -60,7 +60,7 @@ class Lab:
             running.kill()
 
     def properties(self, port: int) -> dict[str, str]:
-        """Of a machine of the inventory that is reached at this port."""
+        """Return the properties of an inventory machine that is reached at this port."""
         return {
             "ansible_host": "127.0.0.1",
             "ansible_port": str(port),

@@ -39,7 +39,7 @@ def installed() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """What the servers ask of clients."""
+    """State what the servers require of clients."""
 
     certificates: GeneratedCertificates | None = None
     """Only TLS, with a client certificate."""
@@ -50,7 +50,7 @@ class ServerKind:
 
 
 class ZooKeeper:
-    """One server.  `port` is its clients' port, of TLS if the kind says so."""
+    """Run one server. `port` is for clients, with TLS if the kind says so."""
 
     def __init__(self, directory: Path, kind: ServerKind, port: int, id: int = 1, peers: Sequence[str] = ()) -> None:
         self.port, self.id = port, id
@@ -104,7 +104,7 @@ class ZooKeeper:
         self.program.start()
 
     def ready(self) -> None:
-        """Waits until it serves."""
+        """Wait until the server serves."""
         self.program.until(self.serves)
 
     def serves(self) -> bool:
@@ -160,7 +160,7 @@ async def chroot(server: ZooKeeper) -> str:
 
 @contextmanager
 def ensemble(directory: Path, count: int = 3) -> Iterator[list[ZooKeeper]]:
-    """Servers that make up one store, ready; with one less than half gone it still serves."""
+    """Start servers that form one store, and yield them when ready. The store survives the loss of a minority."""
     ports = free_ports(3 * count)
     clients, quorum, election = ports[:count], ports[count : 2 * count], ports[2 * count :]
     peers = [f"server.{n + 1}=127.0.0.1:{quorum[n]}:{election[n]}" for n in range(count)]

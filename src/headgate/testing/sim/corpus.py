@@ -58,7 +58,7 @@ TEXTS = (
 
 
 def _checked(*stanzas: str, jobs: str = "attack") -> str:
-    """Declares what is given, and has the jobs run in the check pipeline."""
+    """Declare what is given, and have the jobs run in the check pipeline."""
     return "".join(f"- {stanza}\n" for stanza in (*stanzas, f"project: {{check: {{jobs: [{jobs}]}}}}"))
 
 

@@ -1,4 +1,4 @@
-"""What the services see of the world: a forge, git, and a runner."""
+"""Implement what the services see of the world: a forge, git, and a runner."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from headgate.testing.sim.world import (
 
 @dataclass(slots=True)
 class SimJudge:
-    """`ports.judge.Judge` that takes its time."""
+    """Implement `ports.judge.Judge`, and take some time."""
 
     world: SimWorld
 
@@ -63,7 +63,7 @@ class SimJudge:
 
 @dataclass(slots=True)
 class SimForge:
-    """`ports.forge.Watch` over the world."""
+    """Implement `ports.forge.ForgeWatch` over the world."""
 
     world: SimWorld
     name: str = "sim"
@@ -151,7 +151,7 @@ class SimForge:
 
 @dataclass(slots=True)
 class SimGit:
-    """`ports.git.GitWork` over the world."""
+    """Implement `ports.git.GitWork` over the world."""
 
     world: SimWorld
 
@@ -267,12 +267,14 @@ FAILING_S = 2.0
 
 @dataclass(slots=True)
 class SimRunner:
-    """`ports.runner.Runner` over the world."""
+    """Implement `ports.runner.Runner` over the world."""
 
     world: SimWorld
     flaky: float = 0.05
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
+    async def run(  # noqa: C901 - one outcome after the other
+        self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact
+    ) -> BuildOutcome:
         """Run a build.  The job `serves` pauses, and the jobs after it need it until they have ended."""
         if (occasion := spec.change.occasion) is not None:
             self.world.posts.ran.setdefault(occasion.lane, []).append(occasion.id)

@@ -87,14 +87,14 @@ _PARSED = ParseCache()
 
 @dataclass(slots=True)
 class HubPeople:
-    """What they do at the forge; any number of runs with the same chance are the same."""
+    """Act as people at the forge; equal chances give equal runs."""
 
     hub: SimForgeHub
     chance: random.Random
     _commits: int = 0
 
     def meddle(self, pull: SimPull) -> None:
-        """At the moment of a merge."""
+        """Interfere at the moment of a merge."""
         if self.chance.random() < 0.1 and pull.open and not self.hub.faithful:
             self.hub.push(pull, self._head())
 
@@ -167,7 +167,7 @@ class HubPeople:
 
 
 class HubJudge(StoreJudge):
-    """What must hold once all is quiet."""
+    """Check what must hold once all is quiet."""
 
     def __init__(self, store: MemoryBackend, world: SimWorld, notes: Notes, hub: SimForgeHub) -> None:
         super().__init__(store, world, notes)
@@ -255,7 +255,7 @@ def _has_result(finished: Finished) -> bool:
 
 
 class HubProcesses(Processes):
-    """Each with a driver of its own."""
+    """Run processes, each with its own driver."""
 
     __slots__ = ()
 
@@ -290,7 +290,7 @@ class HubProcesses(Processes):
 
 @dataclass(slots=True)
 class HubSimulation(Simulation):
-    """One gate, one forge, some people."""
+    """Simulate one gate, one forge and some people."""
 
     hub: SimForgeHub = field(init=False)
     chance: random.Random = field(init=False)

@@ -24,7 +24,7 @@ _URL = re.compile(rf"https://{HOST}/(?P<name>[ab])/pull/(?P<number>\d+)")
 
 @dataclass(slots=True)
 class SimPull:
-    """One pull request."""
+    """Represent one pull request."""
 
     project: str
     number: int
@@ -56,7 +56,7 @@ class SimPull:
 
 @dataclass(frozen=True, slots=True)
 class SimDelivery:
-    """What the forge sends of something that happened."""
+    """Represent what the forge sends about an event."""
 
     id: str
     project: str
@@ -72,7 +72,7 @@ def named(url: str) -> str:
 
 @dataclass(slots=True)
 class Gestures:
-    """What people do at the forge; `world` has its branches."""
+    """Act on the forge; `world` has its branches."""
 
     world: SimWorld
     chance: random.Random
@@ -103,7 +103,7 @@ class Gestures:
         return self._tell(pull, EventKind.PROPOSED, ForgeEvent("pull_request", "opened"))
 
     def push(self, pull: SimPull, head: str) -> None:
-        """Another head, which nobody has approved where reviews do not outlive a push."""
+        """Push another head, which nobody has approved if reviews do not outlive a push."""
         pull.head, pull.approval = head, 0 if self.dismisses else pull.approval
         pull.remarks.clear()
         self.world.proposed[head] = pull.key
@@ -166,7 +166,7 @@ class Gestures:
         return pull
 
     def _send(self, project: str, number: int) -> None:
-        """Lost, doubled, late, and so in another order."""
+        """Send a delivery that may be lost, doubled or late, and so come in another order."""
         self._ids += 1
         delivery, loop = SimDelivery(f"d{self._ids}", project, number), asyncio.get_running_loop()
         chance = self.chance.random()
@@ -182,7 +182,7 @@ class Gestures:
 
 @dataclass(slots=True)
 class SimForgeHub(Gestures):
-    """The forge: what it says, and what it is asked to do."""
+    """Imitate the forge: what it reports, and what it does on request."""
 
     def standing(self, pull: SimPull, told: int) -> tuple[ChangeState, list[tuple[int, EventKind, ForgeEvent]]]:
         """Return how a pull request is, and what happened since so much of it was told."""

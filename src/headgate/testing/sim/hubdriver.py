@@ -40,7 +40,7 @@ SILENT, UNHEARD = 0.05, 0.1
 
 
 class Still:
-    """A connection with the configuration, where nothing happens."""
+    """Imitate a connection to the configuration, where nothing happens."""
 
     name = "sim"
 
@@ -48,10 +48,10 @@ class Still:
         self._world = world
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """The world has those it has."""
+        """Ignore the projects: the world has its own."""
 
     def stir(self, hint: Hint) -> None:
-        """Nobody hints at anything."""
+        """Ignore hints."""
 
     async def sightings(
         self,
@@ -207,7 +207,7 @@ class SimHub:
         self._hub.calls += 1
 
     def _late(self, chance: float = SILENT) -> None:
-        """The answer is lost, whatever was done."""
+        """Lose the answer now and then, whatever was done."""
         if not self._hub.faithful and self._chance.random() < chance:
             raise ReporterAway("no answer")
 

@@ -21,7 +21,7 @@ PAUSE_MAX_S = 1.5
 
 @dataclass(slots=True)
 class Intruder:
-    """Any number of runs with the same chance are the same."""
+    """Act as an intruder; equal chances give equal runs."""
 
     world: SimWorld
     chance: random.Random
@@ -60,7 +60,7 @@ class Intruder:
         self.world.propose(self._patchset(change), approved=False)
 
     def _needed(self, topic: str) -> str:
-        """Chooses an honest change, another hostile one, itself, or one that is not there."""
+        """Choose an honest change, another hostile one, itself, or one that is not there."""
         honest = [key for key, standing in self.world.open.items() if standing.change.project != EVIL]
         among = honest if honest and self.chance.random() < 0.6 else [*self.world.open]
         none = f"{self.chance.choice([EVIL, *PROJECTS])}/{BRANCH}/{topic}"
@@ -84,7 +84,7 @@ class Intruder:
         return replace(change, commit=commit)
 
     def _config(self) -> str:
-        """One of the corpus; now and then with a few letters changed."""
+        """Choose a configuration of the corpus; now and then change a few letters of it."""
         text = self.chance.choice(CONFIGS)
         if not text or self.chance.random() < 0.7:
             return text
@@ -98,7 +98,7 @@ class Intruder:
             self.world.withdraw(self.chance.choice(own))
 
     def _replace(self) -> None:
-        """A new patchset of one change, many times over."""
+        """Propose a new patchset of one change, many times over."""
         if own := self._own():
             change = self.world.open[self.chance.choice(own)].change
             for _ in range(self.chance.randrange(1, 6)):

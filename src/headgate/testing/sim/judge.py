@@ -1,4 +1,4 @@
-"""What must hold after every commit, and once all is quiet."""
+"""Check what must hold after every commit, and once all is quiet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AWAY = 0.1
 
 @dataclass(slots=True)
 class Notes:
-    """The history of a simulated gate."""
+    """Keep the history of a simulated gate."""
 
     finished: dict[str, Finished] = field(default_factory=dict)
     """Buildset -> how it ended, of those that gave way to no other."""
@@ -85,7 +85,7 @@ COMMITS_MAX, CIRCLE_DELAY_S = 8_000, 1.0
 
 
 class StoreJudge(Through):
-    """The one store of all processes, looked at after every commit."""
+    """Hold the one store of all processes, and check it after every commit."""
 
     def __init__(self, store: MemoryBackend, world: SimWorld, notes: Notes) -> None:
         super().__init__(store)
@@ -121,8 +121,10 @@ class StoreJudge(Through):
             self._world.broken = self._world.broken or broken
         return written
 
-    def _judge(self, ops: Sequence[Op], written: Sequence[Entry | None]) -> None:
-        """Looks at what the commit changed, no more."""
+    def _judge(  # noqa: C901 - one law after the other
+        self, ops: Sequence[Op], written: Sequence[Entry | None]
+    ) -> None:
+        """Look at what the commit changed, no more."""
         suspects = list[str]()
         for op, entry in zip(ops, written, strict=True):
             if entry is None:
@@ -239,8 +241,8 @@ class StoreJudge(Through):
         stays = ("election", map.events.tenant("t").state.path)
         return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
 
-    def verify(self) -> None:
-        """Raises InvariantBroken."""
+    def verify(self) -> None:  # noqa: C901 - one law after the other
+        """Check the end of a run. Raise InvariantBroken."""
         landed = [change.key for change in self._world.landed]
         if len(set(landed)) < len(landed):
             raise InvariantBroken(f"landed twice: {landed}")

@@ -1,4 +1,4 @@
-"""What is configured in a world: which jobs, which pipelines, which tenants."""
+"""Define what is configured in a world: which jobs, which pipelines, which tenants."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * TOLD_EVERY
 
 
 class SimKind(NamedTuple):
-    """What is configured."""
+    """Say what is configured."""
 
     served: bool
     together: bool

@@ -22,7 +22,7 @@ LAG_CHANCE, LAG_MAX_S = 0.02, 0.3
 
 
 class SimFault(Enum):
-    """What happens at some request."""
+    """List what can happen at a request."""
 
     DEATH = "the process dies"
     UNKNOWN = "the answer to this request is lost"
@@ -33,12 +33,12 @@ class SimFault(Enum):
 
 
 class Dead(BaseException):
-    """Nothing of a process outlives it: no handler, no second try."""
+    """Report that a process is dead: no handler may run, and nothing is retried."""
 
 
 class SimLink(Through):
-    """`troubles`: number of the request -> what happens then.  `died` is set by a death, and nothing is answered any
-    more.  Requests take a random number of loop turns."""
+    """Connect a process to the store. `troubles` maps the numbers of requests to what happens then. A death sets
+    `died`, and nothing is answered any more. Requests take a random number of loop turns."""
 
     def __init__(
         self, inner: Backend, chance: random.Random, troubles: Mapping[int, SimFault], *, lags: bool = True
@@ -126,7 +126,8 @@ class SimLink(Through):
         return await ask()
 
     async def _reached(self) -> None:
-        """Raises Unavailable while the store cannot be reached; waits while the process is stopped."""
+        """Wait while the process is stopped. Raise Unavailable while the store cannot be reached, Dead when the process
+        died."""
         if self.died.is_set():
             raise Dead
         loop = asyncio.get_running_loop()

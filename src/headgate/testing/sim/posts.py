@@ -26,7 +26,7 @@ BODIES = ('{"n": 1}', "no JSON {{ lookup('env', 'HOME') }}", "\x00\x1b[2J", "[" 
 
 @dataclass(slots=True)
 class SimPosts:
-    """Truth: what was posted, what ran, what was answered."""
+    """Hold the truth: what was posted, what ran, what was answered."""
 
     posted: dict[Lane, list[Message]] = field(
         default_factory=lambda: {Lane(QUEUE, n + 1): [] for n in range(PARTITIONS)}
@@ -38,7 +38,7 @@ class SimPosts:
     listeners: list[asyncio.Event] = field(default_factory=list)
 
     def post(self, chance: random.Random) -> None:
-        """To any partition, any body."""
+        """Post any body to any partition."""
         lane = chance.choice(list(self.posted))
         number = sum(map(len, self.posted.values()))
         id = make_id(TICKS + number, number, 7)
@@ -82,7 +82,7 @@ def _can_run(message: Message) -> bool:
 
 @dataclass(slots=True)
 class Customer:
-    """Posts, one or many at once."""
+    """Post, one message or many at once."""
 
     posts: SimPosts
     chance: random.Random
@@ -96,7 +96,7 @@ class Customer:
 
 @dataclass(slots=True)
 class SimMessages:
-    """What is asked of a `ports.messages.MessageSource`: a server that is sometimes away."""
+    """Implement what is used of a `ports.messages.MessageSource`, for a server that is sometimes away."""
 
     posts: SimPosts
     chance: random.Random
@@ -115,7 +115,7 @@ class SimMessages:
         return [one for one in self.posts.posted[lane] if position_of(one.message_id) > after][:limit]
 
     async def happenings(self) -> AsyncIterator[MessageNews]:
-        """Now and then it breaks, and says nothing of what was posted."""
+        """Yield news, but break now and then and omit what was posted."""
         event = asyncio.Event()
         self.posts.listeners.append(event)
         try:
@@ -129,18 +129,18 @@ class SimMessages:
         raise SourceDown("the stream broke")
 
     async def create(self, queue: str, partitions: int = 1) -> None:
-        """It is there."""
+        """Do nothing: the queue exists."""
 
 
 @dataclass(slots=True)
 class SimTaker:
-    """`ports.reporter.Reporter`: takes each answer once, and does not always say so."""
+    """Implement `ports.reporter.Reporter`: take each answer once, and sometimes fail to confirm it."""
 
     posts: SimPosts
     chance: random.Random
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway."""
+        """Take an answer. Raise ReporterAway."""
         await asyncio.sleep(self.chance.random() * 0.05)
         if self.chance.random() < AWAY:
             raise ReporterAway("it does not answer")

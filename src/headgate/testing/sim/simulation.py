@@ -127,7 +127,7 @@ class Simulation:
         return of(self.seed)
 
     def run(self) -> SimWorld:
-        """Raises InvariantBroken, naming the seed."""
+        """Run the seed. Raise InvariantBroken that names the seed."""
         if self.seed % FRESH_EVERY == 0:
             return self.run_on(MemoryBackend())
         before = _left(self.kind)
@@ -296,7 +296,7 @@ class Processes:
     ops_max: int
 
     async def run(self, kind: str, name: str) -> None:
-        """Lives, dies at some request, is started again, a few times."""
+        """Run a process that dies at some request and is started again, a few times."""
         calm = self.simulation.calm
         lives = 0 if calm else self.chance.randrange(DEATHS_MAX + 1)
         skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
@@ -375,7 +375,7 @@ class Processes:
 def simulate(
     seeds: Iterable[int], *, hostile: bool = False, circular: bool = False, posted: bool = False, moving: bool = False
 ) -> int:
-    """Runs them all; how many deaths there were.  Raises InvariantBroken."""
+    """Run all seeds and return the number of deaths. Raise InvariantBroken."""
     return sum(
         tidily(
             partial(_deaths, seed, hostile=hostile, circular=circular, posted=posted, moving=moving) for seed in seeds

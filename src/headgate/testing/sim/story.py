@@ -1,4 +1,4 @@
-"""What people do: propose, approve, replace, withdraw, close the gate, and now and then push past it."""
+"""Do what people do: propose, approve, replace, withdraw, close the gate, and now and then push past it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 
 @dataclass(slots=True)
 class Story:
-    """Any number of runs with the same chance are the same."""
+    """Act as people; equal chances give equal runs."""
 
     world: SimWorld
     chance: random.Random
@@ -80,7 +80,7 @@ class Story:
             self._close_a_circle(change.key)
 
     def _close_a_circle(self, key: str) -> None:
-        """Two open changes come to need each other, by newer patchsets of both."""
+        """Let two open changes come to need each other, by newer patchsets of both."""
         others = [other for other in self._open() if other != key]
         if not others:
             return
@@ -92,7 +92,7 @@ class Story:
             self.world.propose(fresh, approved=self._maybe(0.85))
 
     def _patchset(self, change: Change) -> Change:
-        """A commit, and its luck."""
+        """Draw a commit, and its luck."""
         world, commit = self.world, f"c{self._commits}"
         earlier = f"c{self.chance.randrange(self._commits)}" if self._commits else ""
         self._commits += 1
@@ -128,7 +128,7 @@ class Story:
         self.world.propose(self.world.open[key].change, approved=True)
 
     def _open(self) -> list[str]:
-        """Of those who mean well."""
+        """List the open changes of those who mean well."""
         return sorted(key for key, standing in self.world.open.items() if standing.change.project in PROJECTS)
 
     def _some_open(self) -> str:
@@ -137,7 +137,7 @@ class Story:
 
 @dataclass(slots=True)
 class Tagger:
-    """Pushes tags, one or many at once, and moves some; nobody deletes any."""
+    """Push tags, one or many at once, and move some; delete none."""
 
     world: SimWorld
     chance: random.Random
@@ -154,7 +154,7 @@ class Tagger:
 
 @dataclass(slots=True)
 class Doubter:
-    """Takes approvals back at any moment, also while something is being landed, and gives most of them again."""
+    """Withdraw approvals at any moment, also during a landing, and give most of them again."""
 
     world: SimWorld
     chance: random.Random
@@ -175,7 +175,7 @@ class Doubter:
         )
 
     def _give_again(self, change: Change) -> None:
-        """Unless it landed, or is another one now."""
+        """Approve the change again, unless it landed or is another one now."""
         now = self.world.open.get(change.key)
         if now is not None and now.change == change:
             self.world.propose(change, approved=True)
@@ -183,8 +183,8 @@ class Doubter:
 
 @dataclass(slots=True)
 class Mover:
-    """Removes pipelines and brings them back, renames queues, gives projects other queues, and now and then pushes what
-    cannot be read; at the end the gate is there, and what is open is proposed once more."""
+    """Remove pipelines and restore them, rename queues, move projects between queues, and now and then push what
+    cannot be read. At the end, the gate exists and open changes are proposed again."""
 
     world: SimWorld
     chance: random.Random
@@ -215,7 +215,7 @@ class Mover:
 
 @dataclass(slots=True)
 class GateCloser:
-    """Closes the gate at any moment, as the API does, and opens it again."""
+    """Close the gate at any moment, as the API does, and open it again."""
 
     world: SimWorld
     chance: random.Random
@@ -234,7 +234,7 @@ class GateCloser:
             await ordered(self.context, "t", lambda now: replace(now, closings=()))
 
     async def _pause(self) -> None:
-        """Some time; often until something passed, which is to land then."""
+        """Wait for some time; often until something passed, which is to land then."""
         if self.chance.random() < WATCHED:
             self.world.passing.clear()
             with suppress(TimeoutError):

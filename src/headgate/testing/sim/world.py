@@ -33,7 +33,7 @@ UNSERVED = "the service is gone"
 
 
 class InvariantBroken(AssertionError):
-    """What must never happen has happened."""
+    """Report that an invariant does not hold."""
 
 
 def commits(head: str) -> list[str]:
@@ -58,7 +58,7 @@ def tree(head: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What one hostile commit does to whoever touches it."""
+    """Describe what one hostile commit does to whatever touches it."""
 
     config: str = ""
     """The project's configuration at this commit."""
@@ -74,7 +74,7 @@ class Harm:
 
 @dataclass(slots=True)
 class SimWorld:
-    """Truth: the heads of branches, which changes are open, what was tested.  Outlives every process."""
+    """Hold the truth that outlives every process: the heads of branches, which changes are open, what was tested."""
 
     chance: random.Random
     config: str
@@ -299,7 +299,7 @@ def _told(heads: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimProposal:
-    """A job of its own, that a commit adds to its project's gate."""
+    """Represent a job that a commit adds to its project's gate."""
 
     commit: str
     wrong: bool = False

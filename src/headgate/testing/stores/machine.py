@@ -25,7 +25,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kind of backend, and what can be done to it."""
+    """Describe a kind of backend, and what can be done to it."""
 
     runner: Callable[[], AbstractContextManager[Run]]
     open: Callable[[], Awaitable[Backend]]
@@ -52,7 +52,7 @@ CHECKS = st.lists(st.tuples(PLACE, st.one_of(st.none(), st.integers(0, 3))), max
 
 
 def machine(subject: Subject) -> type[StoreMachine]:
-    """For `hypothesis.stateful.run_state_machine_as_test`."""
+    """Return a machine for `hypothesis.stateful.run_state_machine_as_test`."""
     return type("Machine", (StoreMachine,), {"subject": subject})
 
 
@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
         return appended[place % len(appended)] if appended else PATHS[0]
 
     def _ops(self, changes: list[tuple[str, str | int, bytes]], lease: Lease | None) -> list[Op]:
-        """One per path; with a lease only where it may be."""
+        """Return one operation per path, and every append, with a lease only where it may be."""
         ops: dict[str, Op] = {}
         for number, (kind, where, value) in enumerate(changes):
             path = self._path(where)
@@ -104,7 +104,7 @@ class StoreMachine(RuleBasedStateMachine):
     def commit_on_what_was(
         self, checks: list[tuple[str | int, int | None]], changes: list[tuple[str, str | int, bytes]]
     ) -> None:
-        """Checks of versions that were, and may be no more: also of entries deleted and made again."""
+        """Commit with checks of earlier versions, also of entries that were deleted and created again."""
         paths = {self._path(place): age for place, age in checks}
         old = [At(path, self.twin.version(path, age)) for path, age in paths.items()]
         self.run(self.twin.commit(old, self._ops(changes, None)))
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(place=PLACE)
     def make_again(self, place: str | int) -> None:
-        """The version before must not come back."""
+        """Create an entry again; its earlier version must not come back."""
         path = self._path(place)
         self.run(self.twin.commit([], [Delete(path)]))
         self.run(self.twin.commit([At(path, None)], [Put(path, b"again")]))
@@ -174,7 +174,7 @@ async def _opened(subject: Subject) -> Backend:
 
 
 async def _missed(gap: Callable[[Backend], Awaitable[None]], twin: Twin, ops: list[Op]) -> None:
-    """A commit between two gaps: whoever watches may learn of it from a snapshot alone."""
+    """Commit `ops` between two gaps: whoever watches may learn of it from a snapshot alone."""
     await gap(twin.backend)
     await twin.commit([], ops)
     await gap(twin.backend)
@@ -187,7 +187,7 @@ async def _called(call: Awaitable[None]) -> None:
 async def _lapsed(
     lapse: Callable[[Backend, Lease, float], Awaitable[None]], twin: Twin, pair: tuple[Lease, Lease]
 ) -> None:
-    """Renews the other leases until this one has run out."""
+    """Renew the other leases until this one has run out."""
     ended = asyncio.ensure_future(_called(lapse(twin.backend, pair[1], TTL_S)))
     while not ended.done():
         for other in twin.leases:

@@ -32,7 +32,7 @@ from headgate.testing.unsure import UnsureBackend
 
 @dataclass(slots=True)
 class WatcherView:
-    """What somebody knows who only watches."""
+    """Hold what a watcher knows."""
 
     backend: Backend
     prefix: str
@@ -62,7 +62,7 @@ class WatcherView:
                 self.moved.set()
 
     async def shows(self, entries: Sequence[Entry]) -> None:
-        """Waits until it does."""
+        """Wait until the watcher shows these entries."""
         wanted = {entry.path: entry for entry in entries}
         assert self.task is not None, "it is watching"
         try:
@@ -110,7 +110,7 @@ class Twin:
         return At(path, entry.version if entry else None)
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op], fate: str = "answers") -> None:
-        """`checks` and `ops` in the model's words; `fate` as in UnsureBackend."""
+        """Commit to both. `checks` and `ops` are in the model's terms; `fate` is as in UnsureBackend."""
         unsure = UnsureBackend(self.backend)
         unsure.next_commit = fate
         theirs = [At(self._name(check.path), self._theirs(check)) for check in checks]
@@ -133,7 +133,7 @@ class Twin:
         await self.compare()
 
     async def compare(self) -> None:
-        """All of it, and each entry by itself."""
+        """Compare everything, and each entry by itself."""
         entries = await self.backend.list("")
         found = {e.path: (e.value, e.lease) for e in entries}
         leases = {ours: theirs for ours, theirs in (*self.leases, *self.dead)}
@@ -148,7 +148,7 @@ class Twin:
             assert self._versions[entry.path][-1][1] == entry.version, f"{entry} changed without a commit"
 
     async def part(self, path: str) -> None:
-        """One place, and what is below it, asked for by itself."""
+        """Compare one place, and what is below it, with separate requests."""
         path = self._name(path)
         everything = await self.backend.list("")
         assert list(await self.backend.list(path)) == [e for e in everything if inside(e.path, path)]
@@ -158,7 +158,7 @@ class Twin:
         self.leases.append((Lease(f"lease {len(self.leases) + len(self.dead)}"), await self.backend.grant(ttl_s)))
 
     def end(self, pair: tuple[Lease, Lease]) -> None:
-        """In the model; whoever calls this ends the backend's own."""
+        """End a lease in the model; the caller ends the backend's."""
         self.leases.remove(pair)
         self.dead.append(pair)
         self.model = self.model.expire(pair[0])
@@ -175,7 +175,7 @@ class Twin:
         self.views.append(view)
 
     async def settle(self) -> None:
-        """Waits until whoever watches knows what there is."""
+        """Wait until every watcher knows everything."""
         for view in self.views:
             await view.shows(await self.backend.list(view.prefix))
 
@@ -195,7 +195,7 @@ class Twin:
         await self.compare()
 
     async def _found(self, expected: Sequence[Entry | None]) -> list[Entry | None]:
-        """What an unanswered commit wrote, read back."""
+        """Read back what an unanswered commit wrote."""
         return [None if entry is None else await self.backend.get(self._name(entry.path)) for entry in expected]
 
     def _adopt(

@@ -1,4 +1,4 @@
-"""What single steps cost on the wire: requests of all processes that take part, keep-alives apart."""
+"""Measure what single steps cost on the wire: requests of all processes that take part, keep-alives apart."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def steps_on_zookeeper(server: ZooKeeper) -> dict[str, int]:
 
 
 async def steps_on_etcd(server: Etcd) -> dict[str, int]:
-    """As on ZooKeeper."""
+    """Measure the same steps as on ZooKeeper."""
     root = fresh()
     return await _steps(lambda port: EtcdBackend.open(f"etcd://127.0.0.1:{port}/{root}"), server.port)
 
 
 @dataclass(slots=True)
 class Side:
-    """One process: its backend, its store, its mirror."""
+    """Represent one process: its backend, its store, its mirror."""
 
     backend: Networked
     context: Context
@@ -105,7 +105,7 @@ async def _steps(open: Open, port: int) -> dict[str, int]:
 
 
 async def _build(one: Side, two: Side, session: Session) -> None:
-    """Asked for by one process and done by the other; the asker takes up the answer."""
+    """Ask for a build in one process and do it in the other; the asker takes up the answer."""
     claim_of, id = two.context.builds, fresh()
     path = f"{claim_of.places.requests}/{id}"
     await one.context.store.commit([], one.context.builds.submit(Request(id, meta=META), PARAMS))
@@ -183,7 +183,8 @@ async def _semaphores(
 
 
 async def _mirrors(open: Open, port: int) -> dict[str, int]:
-    """A process that comes later, by a network that breaks; meanwhile a request was made and another one ended."""
+    """Connect a process that comes later, by a network that breaks; meanwhile a request is made and another one ended.
+    Return how many requests its mirror took."""
     found: dict[str, int] = {}
     async with _side(open, port) as one, proxy(port) as line:
         builds, store = one.context.builds, one.context.store

@@ -1,4 +1,4 @@
-"""What happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REVIEWED = {
 
 
 class FakeGiteaRefused(Exception):
-    """Gitea does not do it."""
+    """Report that Gitea rejects an action."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class FakeGiteaRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FakeGiteaActs:
-    """All of them."""
+    """Perform actions on the forge."""
 
     world: FakeGiteaWorld
     post: FakeGiteaPost
@@ -122,8 +122,8 @@ class FakeGiteaActs:
     def _mark_merged(
         self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, tip: str
     ) -> None:
-        """A pull request whose head is in its base is merged, whoever pushed it, where the repository says that this is
-        looked at."""
+        """Mark a pull request whose head is in its base as merged, whoever pushed it, where the repository says that
+        this is looked at."""
         for pull in repository.pulls.values() if repository.detects_merges else ():
             its = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
             if its and hosts.contains(repository, tip, pull.head_sha):

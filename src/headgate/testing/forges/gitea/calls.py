@@ -20,7 +20,7 @@ GONE = "The target couldn't be found."
 
 @dataclass(slots=True)
 class FakeGiteaCall:
-    """One request."""
+    """Represent one request."""
 
     world: FakeGiteaWorld
     shows: FakeGiteaShows
@@ -65,7 +65,7 @@ Answered = tuple[int, Any]
 
 
 class FakeGiteaRoute(NamedTuple):
-    """One call."""
+    """Declare one call."""
 
     method: str
     template: str

@@ -35,7 +35,7 @@ PATH = "/code"
 
 @dataclass(frozen=True, slots=True)
 class FakeGiteaPerson:
-    """Somebody who uses the forge in a browser and with git."""
+    """Act as a person who uses the forge in a browser and with git."""
 
     acts: FakeGiteaActs
     account: FakeGitHubAccount
@@ -156,7 +156,7 @@ def make_repository(
 
 @dataclass(slots=True)
 class Gitea:
-    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate Gitea. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     """With its path."""

@@ -28,7 +28,7 @@ COARSE = {
 
 @dataclass(slots=True)
 class FakeGiteaHookDelivery(Delivery):
-    """What Gitea sends."""
+    """Represent what Gitea sends."""
 
     forgejo: bool = False
 
@@ -51,7 +51,7 @@ class FakeGiteaHookDelivery(Delivery):
 
 @dataclass(frozen=True, slots=True)
 class FakeGiteaPost:
-    """Tells the hooks what happened."""
+    """Send events to the hooks."""
 
     world: FakeGiteaWorld
     shows: FakeGiteaShows

@@ -84,7 +84,7 @@ def unmet(pull: FakeGiteaPull) -> Iterator[str]:
 
 
 def _good(patterns: tuple[str, ...], statuses: list[FakeGitHubStatus]) -> bool:
-    """Each pattern has to match something, and all that it matches has to be good; without patterns, all has to be."""
+    """Check that each pattern matches something, and that all it matches is good; without patterns, all has to be."""
     asked = [[one for one in statuses if fnmatchcase(one.context, pattern)] for pattern in patterns] or [statuses]
     return all(found and all(one.state == "success" for one in found) for found in asked)
 

@@ -28,7 +28,7 @@ API = "/api/v1"
 
 @dataclass(slots=True)
 class FakeGiteaServer:
-    """Takes requests."""
+    """Serve requests."""
 
     world: FakeGiteaWorld
     shows: FakeGiteaShows

@@ -1,4 +1,4 @@
-"""What a stand-in for Gitea knows: accounts, repositories, pull requests and what is said on them."""
+"""Hold what a stand-in for Gitea knows: accounts, repositories, pull requests and what is said on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FakeGiteaToken:
 
 @dataclass(slots=True, eq=False)
 class FakeGiteaHook:
-    """A webhook of all repositories."""
+    """Represent a webhook of all repositories."""
 
     url: str
     secret: str
@@ -53,7 +53,7 @@ class FakeGiteaReview:
 
 @dataclass(slots=True, eq=False)
 class FakeGiteaProtection:
-    """Of the branches that a rule's name matches."""
+    """Protect the branches that a rule's name matches."""
 
     name: str
     approvals: int = 0
@@ -146,7 +146,7 @@ class FakeGiteaRepository:
 
 @dataclass(slots=True)
 class FakeGiteaWorld:
-    """All of it."""
+    """Hold everything that the forge knows."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)

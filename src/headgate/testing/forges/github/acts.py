@@ -1,4 +1,4 @@
-"""What happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.testing.forges.github.views import FakeGitHubShows, Shown, mergeab
 
 
 class FakeGitHubRefused(Exception):
-    """GitHub does not do it."""
+    """Report that GitHub rejects an action."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class FakeGitHubRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubPost:
-    """Tells the hooks of apps what happened."""
+    """Send events to the hooks of apps."""
 
     world: FakeGitHubWorld
     shows: FakeGitHubShows
@@ -189,7 +189,7 @@ class Pulls:
                 self.post.of_pull(pull, who, "synchronize", before=old, after=new)
 
     def _mark_merged(self, repository: FakeGitHubRepository, who: FakeGitHubAccount, branch: str, tip: str) -> None:
-        """A pull request whose head is in its base is merged, whoever pushed it."""
+        """Mark a pull request whose head is in its base as merged, whoever pushed it."""
         for pull in repository.pulls.values():
             its = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
             if its and hosts.contains(repository, tip, pull.head_sha):

@@ -1,4 +1,4 @@
-"""Who asks the stand-in, whether they may, and how much they have left."""
+"""Determine who asks the stand-in, whether they may, and how much they have left."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Budget:
 
 @dataclass(slots=True)
 class FakeGitHubLimits:
-    """How much everybody may ask."""
+    """Limit every caller."""
 
     world: FakeGitHubWorld
     limits: dict[str, int] = field(default_factory=lambda: dict(BUDGETS))

@@ -1,4 +1,4 @@
-"""What GraphQL shows of the stand-in's world."""
+"""Show through GraphQL what it has of the stand-in's world."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
 
 
 class FakeGitHubGraph:
-    """The root of what one caller sees."""
+    """Resolve the root of what one caller sees."""
 
     def __init__(self, world: FakeGitHubWorld, limits: FakeGitHubLimits, caller: FakeGitHubCaller, web: str) -> None:
         self._world, self._limits, self._caller, self._web = world, limits, caller, web

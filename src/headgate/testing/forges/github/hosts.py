@@ -26,14 +26,14 @@ fi
 
 
 class Kept(Protocol):
-    """What has a repository; that of another forge does as well."""
+    """Declare something that has a repository, possibly of another forge."""
 
     @property
     def git_dir(self) -> Path: ...
 
 
 class Proposed(Protocol):
-    """What is to be merged."""
+    """Declare something to be merged."""
 
     @property
     def repository(self) -> Kept: ...
@@ -43,7 +43,7 @@ class Proposed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubFile:
-    """A file that a pull request changes."""
+    """Describe a file that a pull request changes."""
 
     path: str
     status: str

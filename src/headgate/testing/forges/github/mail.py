@@ -59,7 +59,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Mail:
-    """What is delivered, and how badly."""
+    """Deliver webhooks, as reliably as a test wants."""
 
     clock: Clock
     log: list[Delivery] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Mail:
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def lose(self, count: int) -> None:
-        """Never send the next ones, nor log them."""
+        """Drop the next deliveries without logging them."""
         self._lost = count
 
     def fail(self, count: int) -> None:
@@ -172,7 +172,7 @@ class Mail:
 
 
 class Postman:
-    """Delivers while the forge is there."""
+    """Deliver while the forge runs."""
 
     def __init__(self, mail: Mail) -> None:
         self._mail = mail

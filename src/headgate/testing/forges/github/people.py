@@ -39,7 +39,7 @@ from headgate.testing.servers.program import free_ports
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubPerson:
-    """Somebody who uses the forge in a browser and with git."""
+    """Act as a person who uses the forge in a browser and with git."""
 
     forge: FakeGitHubForge
     account: FakeGitHubAccount
@@ -155,7 +155,7 @@ class FakeGitHubPerson:
         self.forge.says.status(pull.repository, self.account, pull.head_sha, state, context, None, None)
 
     def rerun(self, repository: FakeGitHubRepository, run: CheckRun) -> None:
-        """Want a check run once more."""
+        """Request that a check run is run again."""
         run.asked_again = True
         self.forge.says.check(repository, self.account, run, "rerequested")
 
@@ -184,7 +184,7 @@ def make_repository(
 
 @dataclass(slots=True)
 class GitHub:
-    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate GitHub. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     world: FakeGitHubWorld

@@ -15,7 +15,7 @@ Node = dict[str, Any]
 
 
 class BadQuery(Exception):
-    """GitHub answers it with errors."""
+    """Report a query that GitHub answers with errors."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Field:
 
 @dataclass(slots=True)
 class Spread:
-    """`... on Type { }`, or the fragment of that name."""
+    """Represent `... on Type { }`, or the fragment of that name."""
 
     on: str
     selected: Selection

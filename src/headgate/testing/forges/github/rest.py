@@ -1,4 +1,4 @@
-"""How calls of the REST API come in, and how what is asked for is found."""
+"""Take in calls of the REST API, and find what they ask for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PER_PAGE, PER_PAGE_MAX = 30, 100
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubForge:
-    """What answers are made of."""
+    """Hold what answers are made from."""
 
     world: FakeGitHubWorld
     shows: FakeGitHubShows
@@ -32,7 +32,7 @@ class FakeGitHubForge:
 
 @dataclass(slots=True)
 class FakeGitHubCall:
-    """One request."""
+    """Represent one request."""
 
     forge: FakeGitHubForge
     caller: FakeGitHubCaller
@@ -101,7 +101,7 @@ class FakeGitHubRoute:
 
 
 class Routes:
-    """The calls that the stand-in knows."""
+    """Declare the calls that the stand-in knows."""
 
     def __init__(self) -> None:
         self._routes: list[FakeGitHubRoute] = []

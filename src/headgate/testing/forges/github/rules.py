@@ -1,4 +1,4 @@
-"""What must be so before a pull request may be merged: classic protection and rulesets, as GitHub weighs them."""
+"""Check what must be so before a pull request may be merged: classic protection and rulesets, as GitHub weighs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSES = frozenset({"success", "neutral", "skipped"})
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who wants to merge or push."""
+    """Identify who wants to merge or push."""
 
     account: FakeGitHubAccount
     slug: str = ""

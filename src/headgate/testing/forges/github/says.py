@@ -1,4 +1,4 @@
-"""What is said on pull requests and commits: comments, reviews, labels, statuses, check runs."""
+"""Record what is said on pull requests and commits: comments, reviews, labels, statuses, check runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNSIGNED = {"verified": False, "reason": "unsigned", "signature": None, "payloa
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """What is said on pull requests and commits."""
+    """Speak on pull requests and commits."""
 
     world: FakeGitHubWorld
     post: FakeGitHubPost

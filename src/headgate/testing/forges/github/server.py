@@ -30,7 +30,7 @@ _SAFE = "[^/]+"
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubExchange:
-    """One call with its answer, as descriptions know it."""
+    """Record one call with its answer, as API descriptions express it."""
 
     method: str
     template: str
@@ -44,7 +44,7 @@ class FakeGitHubExchange:
 
 @dataclass(slots=True)
 class FakeGitHubTrouble:
-    """What goes wrong with the next calls of a kind."""
+    """Make the next calls of a kind fail."""
 
     method: str
     template: str
@@ -59,7 +59,7 @@ class FakeGitHubTrouble:
 
 @dataclass(slots=True)
 class FakeGitHubServer:
-    """Takes requests."""
+    """Serve requests."""
 
     forge: FakeGitHubForge
     judge: Callable[[FakeGitHubExchange], None] | None = None
@@ -302,7 +302,7 @@ class FakeGitHubServer:
 
 
 class _Moved(Exception):
-    """A repository has another name now."""
+    """Report that a repository has another name now."""
 
 
 def _unchanged(one: FakeGitHubExchange) -> FakeGitHubExchange:

@@ -1,4 +1,4 @@
-"""What a stand-in for GitHub knows: accounts, repositories, pull requests and what is said on them."""
+"""Hold what a stand-in for GitHub knows: accounts, repositories, pull requests and what is said on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_APP_PERMISSIONS = {
 
 
 class Clock:
-    """The stand-in's own time, which tests move."""
+    """Keep the stand-in's own time, which tests advance."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
@@ -147,7 +147,7 @@ class FakeGitHubReview:
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """A discussion on a line."""
+    """Represent a discussion on a line."""
 
     id: int
     path: str
@@ -157,7 +157,7 @@ class Thread:
 
 @dataclass(slots=True, eq=False)
 class FakeGitHubProtection:
-    """Classic protection of the branches that a pattern matches."""
+    """Represent the classic protection of the branches that a pattern matches."""
 
     id: int
     pattern: str
@@ -195,7 +195,7 @@ class Ruleset:
 
 @dataclass(slots=True, eq=False)
 class FakeGitHubTimelineEntry:
-    """An entry of the timeline of a pull request."""
+    """Represent an entry of a pull request's timeline."""
 
     action: str
     """As webhooks name it."""
@@ -277,7 +277,7 @@ class FakeGitHubRepository:
 
 @dataclass(slots=True)
 class FakeGitHubWorld:
-    """All of it."""
+    """Hold everything that the forge knows."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)

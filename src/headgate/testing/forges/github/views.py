@@ -50,7 +50,7 @@ def node(kind: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubShows:
-    """Writes things down.  `web` and `api` are where people and programs find them."""
+    """Render what the API shows. `web` and `api` are the addresses for people and programs."""
 
     world: FakeGitHubWorld
     web: str

@@ -1,4 +1,4 @@
-"""What happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _FROM = {"pending": ("pending", "running"), "running": ("running",)}
 
 
 class FakeGitLabRefused(Exception):
-    """GitLab does not do it."""
+    """Report that GitLab rejects an action."""
 
     def __init__(self, status: int, message: str, *, plain: bool = False) -> None:
-        """`plain`: it is said as an `error`, as of tokens."""
+        """Refuse with a status and a message; if `plain`, it is said as an `error`, as of tokens."""
         super().__init__(message)
         self.status, self.message, self.plain = status, message, plain
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGitLabActs:
-    """Does things, as somebody."""
+    """Perform actions as somebody."""
 
     world: FakeGitLabWorld
     post: FakeGitLabPost

@@ -24,7 +24,7 @@ _STATES = frozenset({"pending", "running", "success", "failed", "canceled", "ski
 
 @dataclass(slots=True)
 class FakeGitLabCall:
-    """One request to the API."""
+    """Represent one request to the API."""
 
     world: FakeGitLabWorld
     acts: FakeGitLabActs

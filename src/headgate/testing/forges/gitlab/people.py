@@ -34,7 +34,7 @@ from headgate.testing.servers.program import free_ports
 
 @dataclass(frozen=True, slots=True)
 class FakeGitLabPerson:
-    """Somebody who uses the forge in a browser and with git."""
+    """Act as a person who uses the forge in a browser and with git."""
 
     acts: FakeGitLabActs
     user: FakeGitLabUser
@@ -143,7 +143,7 @@ def make_project(
 
 @dataclass(slots=True)
 class GitLab:
-    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate GitLab. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     world: FakeGitLabWorld

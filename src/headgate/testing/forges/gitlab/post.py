@@ -34,7 +34,7 @@ KINDS = {
 
 @dataclass(slots=True)
 class FakeGitLabHookDelivery(Delivery):
-    """What GitLab sends."""
+    """Represent what GitLab sends."""
 
     signing: str = ""
 
@@ -62,7 +62,7 @@ def signed(signing: str, id: str, at_s: int, body: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FakeGitLabPost:
-    """Tells the hooks of a project what happened."""
+    """Send events to the hooks of a project."""
 
     world: FakeGitLabWorld
     shows: FakeGitLabShows

@@ -28,7 +28,7 @@ _GIT = re.compile(r"/(?P<project>.+?)(?:\.git)?/(?P<path>info/refs|git-upload-pa
 
 @dataclass(frozen=True, slots=True)
 class FakeGitLabExchange:
-    """One call with its answer."""
+    """Record one call with its answer."""
 
     method: str
     template: str
@@ -39,7 +39,7 @@ class FakeGitLabExchange:
 
 @dataclass(slots=True)
 class FakeGitLabTrouble:
-    """What goes wrong with the next calls of a kind."""
+    """Make the next calls of a kind fail."""
 
     method: str
     template: str
@@ -52,7 +52,7 @@ class FakeGitLabTrouble:
 
 @dataclass(slots=True)
 class FakeGitLabLimits:
-    """How much everybody may ask, in a window of time."""
+    """Limit every caller within a window of time."""
 
     world: FakeGitLabWorld
     limit: int = LIMIT
@@ -83,12 +83,12 @@ class FakeGitLabLimits:
 
 
 class _Moved(Exception):
-    """A project has another path now."""
+    """Report that a project has another path now."""
 
 
 @dataclass(slots=True)
 class FakeGitLabServer:
-    """Takes requests."""
+    """Serve requests."""
 
     world: FakeGitLabWorld
     acts: FakeGitLabActs

@@ -1,4 +1,4 @@
-"""What a stand-in for GitLab knows: users, projects, merge requests and what is said on them."""
+"""Hold what a stand-in for GitLab knows: users, projects, merge requests and what is said on them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FakeGitLabToken:
 
 @dataclass(slots=True, eq=False)
 class FakeGitLabHook:
-    """A webhook of a project."""
+    """Represent a webhook of a project."""
 
     id: int
     url: str
@@ -63,7 +63,7 @@ class Note:
 
 @dataclass(slots=True, eq=False)
 class FakeGitLabStatus:
-    """Of a commit, which GitLab takes for a job of a pipeline."""
+    """Represent the status of a commit, which GitLab treats as a job of a pipeline."""
 
     id: int
     sha: str
@@ -79,7 +79,7 @@ class FakeGitLabStatus:
 
 @dataclass(slots=True, eq=False)
 class Protected:
-    """A protected branch: who has at least these levels may."""
+    """Protect a branch: only users with at least these levels may push or merge."""
 
     branch: str
     push: int = MAINTAINER
@@ -171,7 +171,7 @@ class FakeGitLabProject:
 
 @dataclass(slots=True)
 class FakeGitLabWorld:
-    """All of it."""
+    """Hold everything that the forge knows."""
 
     root: Path
     """Where repositories are."""

@@ -1,4 +1,4 @@
-"""How things look in answers and deliveries."""
+"""Render things as answers and deliveries show them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BROKEN = frozenset({"conflict", "commits_status"})
 
 @dataclass(frozen=True, slots=True)
 class FakeGitLabShows:
-    """Makes JSON."""
+    """Render JSON."""
 
     web: str
     """Where it is, without a slash at the end."""

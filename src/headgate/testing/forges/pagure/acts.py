@@ -1,4 +1,4 @@
-"""What happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATUSES = ("success", "failure", "error", "pending", "canceled")
 
 
 class FakePagureRefused(Exception):
-    """Pagure does not do it."""
+    """Report that Pagure rejects an action."""
 
     def __init__(self, status: int, message: str, code: str = "ENOCODE", errors: Any = None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class FakePagureRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FakePagureActs:
-    """All of them."""
+    """Perform actions on the forge."""
 
     world: FakePagureWorld
     post: FakePagurePost
@@ -148,7 +148,9 @@ class FakePagureActs:
             request.merge_status = "CONFLICTS" if tree is None else "MERGE"
         return request.merge_status
 
-    def merge(self, request: FakePagureRequest, who: FakeGitHubAccount) -> str:
+    def merge(  # noqa: C901 - the forge's rules, one after the other
+        self, request: FakePagureRequest, who: FakeGitHubAccount
+    ) -> str:
         """Merge it as the call does; return what it answers, which may not be so.  Raise FakePagureRefused."""
         project, options = request.project, request.project.options
         if not self.world.commits(project, who.login):

@@ -15,7 +15,7 @@ from headgate.testing.forges.pagure.views import FakePagureShows, Shown
 
 @dataclass(slots=True)
 class FakePagureCall:
-    """One request."""
+    """Represent one request."""
 
     world: FakePagureWorld
     shows: FakePagureShows
@@ -60,7 +60,7 @@ Answered = tuple[int, Any]
 
 
 class FakePagureRoute(NamedTuple):
-    """One call."""
+    """Declare one call."""
 
     method: str
     template: str

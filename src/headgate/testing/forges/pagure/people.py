@@ -33,7 +33,7 @@ PATH = "/code"
 
 @dataclass(frozen=True, slots=True)
 class FakePagurePerson:
-    """Somebody who uses the forge in a browser and with git."""
+    """Act as a person who uses the forge in a browser and with git."""
 
     acts: FakePagureActs
     account: FakeGitHubAccount
@@ -131,7 +131,7 @@ def make_project(
 
 @dataclass(slots=True)
 class Pagure:
-    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate Pagure. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     """With its path."""

@@ -20,7 +20,7 @@ from headgate.testing.forges.pagure.views import FakePagureShows
 
 @dataclass(slots=True)
 class FakePagureHookDelivery(Delivery):
-    """What Pagure sends."""
+    """Represent what Pagure sends."""
 
     project: str = ""
     instance: str = ""
@@ -43,7 +43,7 @@ class FakePagureHookDelivery(Delivery):
 
 @dataclass(frozen=True, slots=True)
 class FakePagurePost:
-    """Tells the addresses that a project names what happened there."""
+    """Send events to the addresses that a project names."""
 
     world: FakePagureWorld
     shows: FakePagureShows

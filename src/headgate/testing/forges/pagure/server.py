@@ -29,7 +29,7 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass(slots=True)
 class FakePagureServer:
-    """Takes requests."""
+    """Serve requests."""
 
     world: FakePagureWorld
     shows: FakePagureShows
@@ -109,7 +109,7 @@ class FakePagureServer:
         return self.world.tokens.get(text) if kind == "token" else None
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
-        """What is public is read by everybody; who may commit pushes with a token as password."""
+        """Let everybody read what is public, and those who may commit push, with a token as password."""
         found = _GIT.fullmatch(request.path.removeprefix(self.path))
         project = self.world.projects.get(found["project"]) if found is not None else None
         if found is None or project is None or project.private:

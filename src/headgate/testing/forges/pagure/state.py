@@ -1,4 +1,4 @@
-"""What a stand-in for Pagure knows: accounts, projects, pull requests and what is said on them."""
+"""Hold what a stand-in for Pagure knows: accounts, projects, pull requests and what is said on them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class FakePagureProject:
 
 @dataclass(slots=True)
 class FakePagureWorld:
-    """All of it."""
+    """Hold everything that the forge knows."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)

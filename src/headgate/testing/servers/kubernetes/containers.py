@@ -27,7 +27,7 @@ def limits() -> list[str]:
 
 
 class ContainerEngine:
-    """Begins and removes containers; `close` leaves nothing of them."""
+    """Run and remove containers; `close` leaves nothing of them."""
 
     def __init__(self) -> None:
         self._place = place = Path(tempfile.mkdtemp(prefix="hg-pods-"))  # podman takes no long names

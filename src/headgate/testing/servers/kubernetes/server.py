@@ -38,7 +38,7 @@ _VERBS = {"GET": "get", "POST": "create", "DELETE": "delete"}
 
 @dataclass(frozen=True, slots=True)
 class FakeKubernetesExchange:
-    """One call with its answer, as the description knows it."""
+    """Record one call with its answer, as the API description expresses it."""
 
     method: str
     template: str
@@ -50,7 +50,7 @@ class FakeKubernetesExchange:
 
 @dataclass(slots=True)
 class FakeKubernetesTrouble:
-    """What goes wrong with the next calls whose `METHOD path` the pattern finds."""
+    """Make the next calls fail whose `METHOD path` matches the pattern."""
 
     pattern: str
     status: int
@@ -90,7 +90,7 @@ class _Call:
 
 @dataclass(slots=True)
 class FakeKubernetesServer:
-    """Takes requests; `log` has the calls, `wrong` what the judge found."""
+    """Serve requests; `log` has the calls, `wrong` what the judge found."""
 
     cluster: FakeCluster
     url: str

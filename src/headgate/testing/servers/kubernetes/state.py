@@ -1,4 +1,4 @@
-"""What a modelled cluster has, and how its things come to be: slowly, as those of a real one."""
+"""Hold what a modelled cluster has, and let its things come to be slowly, as those of a real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Thing = dict[str, Any]
 
 
 class FakeKubernetesKind(NamedTuple):
-    """One kind of things."""
+    """Describe one kind of objects."""
 
     name: str
     group: str
@@ -42,7 +42,7 @@ KINDS = {
 
 
 class No(Exception):
-    """Refused, as a cluster refuses it."""
+    """Report a refusal as a cluster words it."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class No(Exception):
 
 @dataclass(slots=True)
 class FakeKubernetesPace:
-    """How often a thing is looked at before it is as it will be."""
+    """Say how many looks each step takes."""
 
     reviews: int = 1
     """Access reviews that are denied in a new namespace."""
@@ -75,7 +75,7 @@ Run = Callable[[Thing], Mapping[str, Any]]
 
 @dataclass(slots=True)
 class FakeCluster:
-    """Its things by kind, namespace and name; `admin` is the token of whoever may do everything."""
+    """Hold things by kind, namespace and name. `admin` is the token that permits everything."""
 
     authority: str
     """PEM: what accounts find as `ca.crt`."""
