@@ -22,7 +22,7 @@ settings.load_profile("here")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """Escapes what is no text in what a test says: a worker that cannot send it to who gathers the results ends."""
+    """Escapes what is not a text in what a test says: a worker that cannot send it to who gathers the results ends."""
     return _sendable((yield))
 
 

@@ -26,7 +26,7 @@ MINUTE_S = 60 * PACE_S * 2_000 / 86_400
 PATIENCE_S = 20.0
 START_S, DAY_MAX_S = 900.0, 3_600.0
 RESTING_S, BEGUN_MIN = 0.05, 20
-"""CPU seconds in three seconds of who rests; store requests of a scheduler that has begun."""
+"""CPU seconds in three seconds of each process that rests; store requests of a scheduler that has begun."""
 RECONFIGURED_S = 20.0
 """How long it takes at most until the line of cron is in force and all rest again."""
 LIVING = ("scheduler", "merger")
@@ -115,7 +115,10 @@ async def _started(here: Running) -> None:
             used = here.used()
             now = [used[kind] for kind in LIVING]
             pairs = zip(now, before, strict=True) if before else ()
-            rest = [one.cpu_s - other.cpu_s < RESTING_S and one.git_s == other.git_s for one, other in pairs]
+            rest = [
+                one.cpu_s - other.cpu_s < RESTING_S * len(here.programs[kind]) and one.git_s == other.git_s
+                for kind, (one, other) in zip(LIVING, pairs, strict=False)
+            ]
             before = now
             if rest and all(rest) and now[0].requests > BEGUN_MIN:
                 return

@@ -1,4 +1,4 @@
-"""What it costs when a worker joins or is lost."""
+"""Measure what it costs when a worker joins or is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.queues.fleet import DisturbanceCost, disturbances, fleet
+from headgate.testing.queues.fleet import DisturbanceCost, disturbances, fleet, start_three
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ensemble, zookeeper
 
 QUEUES = 27
@@ -73,10 +73,8 @@ async def ours() -> dict[str, DisturbanceCost]:
         async def leader_dies() -> None:
             next(server for server in servers if server.leads).program.kill()
 
-        async with fleet(Path(name), url, backend, queues=QUEUES, session_s=max(3.0, SESSION_LEAST_S)) as found:
-            for _ in range(3):
-                await found.start()
-            await found.shared(3)
+        async with fleet(Path(name), url, backend, queues=QUEUES) as found:
+            await start_three(found, max(3.0, SESSION_LEAST_S))
             costs = {
                 name: await found.cost(disturb, workers)
                 for name, (disturb, workers) in disturbances(found, leader_dies).items()

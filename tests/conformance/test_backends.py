@@ -120,7 +120,7 @@ async def test_others_read_while_it_runs_and_cannot_write(tmp_path: Path) -> Non
 
 
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(b"this is no database at all, it only looks large enough" * 100)
+    (tmp_path / "s").write_bytes(b"this is not a database at all, it only looks large enough" * 100)
     with pytest.raises(Corrupt, match="move it away"):
         await SqliteBackend.open(tmp_path / "s")
 

@@ -144,7 +144,7 @@ async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> Non
         over = asyncio.Event()
 
         async def write(name: str) -> int:
-            """How many there are."""
+            """Append until it is over; return how many entries there are."""
             count = 0
             while not over.is_set():
                 try:
@@ -165,7 +165,7 @@ async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> Non
 
 
 def _hand_over(servers: Sequence[Etcd]) -> None:
-    """From the one that leads to another."""
+    """Move the lead from the server that has it to another."""
     leader = next(server for server in servers if server.leads)
     other = next(server for server in servers if server is not leader)
     listed = etcdctl([f"127.0.0.1:{leader.port}"], "member", "list")
@@ -185,7 +185,7 @@ async def again(backend: EtcdBackend, parent: str = "/q") -> Sequence[Entry]:
 
 
 def etcdctl(endpoint: Sequence[str], *words: str) -> str:
-    """What it says.  `endpoint`: where, and flags."""
+    """Run etcdctl and return what it says.  `endpoint`: where, and flags."""
     command = ["etcdctl", f"--endpoints={endpoint[0]}", *endpoint[1:], *words]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
@@ -293,7 +293,7 @@ async def test_what_was_compacted_away_is_read_anew(backend: EtcdBackend, line: 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("etcd://h:x", "no host:port"),
+        ("etcd://h:x", "not a host:port"),
         ("etcd://h?tls=1", "unknown option 'tls'"),
         ("etcd://u@h", "user:password"),
         ("etcd://h/a//b", "not a store path"),

@@ -1,4 +1,4 @@
-"""Who may come in, and where: logins, certificates, places that are somebody else's."""
+"""Test who may come in, and where: logins, certificates, places that are somebody else's."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_speaking_plainly_to_a_port_of_tls_says_what_may_be_wrong(strict_s
 
 async def test_files_that_are_none_are_named(open_server: ZooKeeper, tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("nothing")
-    for file, message in (("ca", "no file of certificates"), ("none", "no file of certificates")):
+    for file, message in (("ca", "not a file of certificates"), ("none", "not a file of certificates")):
         with pytest.raises(StoreError, match=message):
             await closed(f"zookeeper://127.0.0.1:{open_server.port}?tls_ca={tmp_path / file}")
 
@@ -140,9 +140,9 @@ async def test_a_mark_that_is_not_ours_is_said_so(open_server: ZooKeeper, mark: 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("zookeeper://h:x", "'h:x' is no host:port"),
-        ("zookeeper://", "is no host:port"),
-        ("zookeeper://h,:1", "is no host:port"),
+        ("zookeeper://h:x", "'h:x' is not a host:port"),
+        ("zookeeper://", "is not a host:port"),
+        ("zookeeper://h,:1", "is not a host:port"),
         ("zookeeper://h/a//b", "not a store path"),
         ("zookeeper://h?tls=yes", "unknown option 'tls'"),
         ("zookeeper://user@h", "user:password"),

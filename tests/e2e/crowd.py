@@ -96,11 +96,11 @@ def crowd() -> dict[str, State]:
 
 
 @asynccontextmanager
-async def crowded(root: Path, access: Access | None = None) -> AsyncIterator[tuple[Site, str]]:
+async def crowded(root: Path, access: Access | None = None, tenants: str = TENANTS) -> AsyncIterator[tuple[Site, str]]:
     """The site, and the address it is served at."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: NOW_MS)
-    tenant = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git.example")})["example"]
+    tenant = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git.example")})["example"]
     cache = ParseCache()
     config = cache.parse(tenant.projects[0], "master", {"zuul.yaml": PIPELINES})
     fixed = Fixed(tenant, TenantLayouts.of(tenant, {tenant.projects[0].project: {"master": config}}, cache))

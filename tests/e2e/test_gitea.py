@@ -69,6 +69,7 @@ async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
                 bob.review(pull)
             await until("the good ones land", lambda: pulls["good"].merged and pulls["late"].merged)
             await until("the other is told", lambda: statuses(rocket, numbers["bad"]).get("example/gate") == "failure")
+            await until("the comment comes, too", lambda: len(pulls["bad"].comments) == 2)
             assert not pulls["bad"].merged
             comments = [one.body.split("**")[1] for one in pulls["bad"].comments]
             assert comments == ["check: failed", "gate: failed"] and pulls["good"].comments == []

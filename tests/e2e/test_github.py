@@ -118,6 +118,7 @@ async def test_a_change_lands_at_github(hub: GitHub, tmp_path: Path) -> None:
             bob.review(pull)
         await until("the good ones land", lambda: pulls["good"].merged and pulls["late"].merged)
         await until("the other is told", lambda: checks(rocket, numbers["bad"]).get("example/gate") == "failure")
+        await until("the comment comes, too", lambda: len(pulls["bad"].comments) == 2)
         assert not pulls["bad"].merged
         assert [one.body.split("**")[1] for one in pulls["bad"].comments] == ["check: failed", "gate: failed"]
         assert pulls["good"].comments == []

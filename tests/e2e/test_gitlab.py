@@ -105,6 +105,7 @@ async def test_a_change_lands_at_gitlab(tmp_path: Path) -> None:
                 bob.approve(one)
             await until("the good ones land", lambda: found["good"].state == found["late"].state == "merged")
             await until("the other is told", lambda: jobs(found["bad"]).get("example/gate") == "failed")
+            await until("the comment comes, too", lambda: len(found["bad"].notes) == 2)
             assert found["bad"].state == "opened"
             assert [note.body.split("**")[1] for note in found["bad"].notes] == ["check: failed", "gate: failed"]
             assert found["good"].notes == []

@@ -85,7 +85,7 @@ exit 3
 
 
 def test_a_long_log_is_read_where_one_looks(headgate: Headgate, page: Page) -> None:
-    """What is drawn is what is in sight; what is searched is all of it; an address names a line."""
+    """Check that what is in sight is drawn, that all of the log is searched, and that an address names a line."""
     repositories = headgate.repositories
     passed = repositories.propose("code/api", "short", {"b": "1\n"}, "Say little")
     wait_for("it has passed", lambda: "Build succeeded" in repositories.note("code/api", passed))
@@ -176,7 +176,7 @@ def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate
     wait_for("it has failed", lambda: "Build failed" in headgate.repositories.note("code/api", commit))
     page.goto(headgate.url + "/t/example/autoholds")
     row = page.locator("tbody tr").first
-    for told in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "until"):
+    for told in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "is given back"):
         expect(row).to_contain_text(told)
     shoot(page, "autoholds")
     row.locator("li a").click()

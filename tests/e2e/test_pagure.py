@@ -63,6 +63,7 @@ async def test_a_change_lands_at_pagure(tmp_path: Path) -> None:
                 bob.thumb(pull)
             await until("the good ones land", lambda: {pulls[n].status for n in ("good", "late")} == {"Merged"})
             await until("the other is told", lambda: flags(pulls["bad"]).get("example/gate") == "failure")
+            await until("the comment comes, too", lambda: "gate: failed" in pulls["bad"].comments[-1].text)
             assert pulls["bad"].status == "Open"
             said = [one.text.split("**")[1] for one in pulls["bad"].comments if one.user.login == "headgate"]
             assert said == ["check: failed", "gate: failed"]

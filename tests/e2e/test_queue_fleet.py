@@ -12,7 +12,7 @@ from headgate.map.workers import ROOT, QueueMap
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.queues.fleet import disturbances, fleet
+from headgate.testing.queues.fleet import disturbances, fleet, start_three
 from headgate.testing.servers.etcd import Etcd, cluster
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, ensemble
 
@@ -43,10 +43,8 @@ async def _disturbed(
         next(server for server in servers if server.leads).program.kill()
 
     backend = await open(url)
-    async with fleet(root, url, backend, queues=QUEUES, session_s=session_s) as found:
-        for _ in range(3):
-            await found.start()
-        await found.shared(3)
+    async with fleet(root, url, backend, queues=QUEUES) as found:
+        await start_three(found, session_s)
         costs = {}
         for name, (disturb, workers) in disturbances(found, leader_dies).items():
             costs[name] = await found.cost(disturb, workers)

@@ -151,7 +151,7 @@ def test_tags_start_a_pipeline_and_are_told_how_it_ended(headgate: Headgate) -> 
     note(headgate, second, "Headgate (release, refs/tags/meanwhile):")
     blob = run_git("hash-object", "-w", "README", at=repositories.work(API))
     push(headgate, f"{blob}:refs/tags/blob")
-    wait_for("what is no commit is told", lambda: ended(headgate, "release", "refs/tags/blob"))
+    wait_for("what is not a commit is told", lambda: ended(headgate, "release", "refs/tags/blob"))
     assert (
         f"refs/tags/blob names a blob, {blob}, and no commit"
         in ended(headgate, "release", "refs/tags/blob")[0]["message"]

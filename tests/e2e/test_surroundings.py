@@ -1,4 +1,4 @@
-"""What a machine can have wrong: said clearly, before anything is written over, and waited for where it may pass."""
+"""Test what a machine can have wrong: said clearly before anything is written over, waited for where it may pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.conftest import PIPELINES, TENANTS
 from .headgate import SETTINGS, wait_for
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
-JUNK = b"this is no database, and somebody may need it\n" * 200
+JUNK = b"this is not a database, and somebody may need it\n" * 200
 STORE_SIZE_BYTES = 2_000_000
 
 

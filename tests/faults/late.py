@@ -12,7 +12,7 @@ from tests.faults.fleet import LOOK_S, SESSION_S, Component, Fleet
 
 CATCH_S = 5.0
 """How long a commit under a lock is waited for: the work may be over before one is sent."""
-NOTICED = "joining anew"
+NOTICED = "joining again"
 WORK = {"scheduler": b"/item/", "merger": b"/zuul/merger/", "executor": b"/zuul/executor/"}
 """In what is sent to the store for the work that a lock is held for."""
 
@@ -48,7 +48,7 @@ async def freeze(kind: str, fleet: Fleet) -> str:
 
 
 async def _entries(backend: Backend, component: Component) -> list[str]:
-    """Of the registry, that are its own."""
+    """List the entries of the registry that are the component's own."""
     listed = await backend.list(f"/zuul/components/{component.kind}")
     return [entry.path for entry in listed if _of(component, entry)]
 
@@ -60,7 +60,7 @@ def _of(component: Component, entry: Entry) -> bool:
 
 
 async def _caught(victim: Component, work: bytes) -> bool:
-    """Whether something for its work has now left it, and has not arrived."""
+    """Say whether something for its work has now left it, and has not arrived."""
     try:
         async with asyncio.timeout(CATCH_S):
             while not any(work in line.withheld for line in victim.lines):
@@ -77,7 +77,7 @@ async def _caught(victim: Component, work: bytes) -> bool:
 
 
 async def _late(backend: Backend, victim: Component) -> list[str]:
-    """What changes from when its commit arrives until it has joined anew."""
+    """Return what changes from when its commit arrives until it has joined anew."""
     while (before := await backend.list("/zuul")) != await _a_moment_later(backend):
         pass  # what others had sent
     for line in victim.lines:
@@ -105,7 +105,7 @@ async def _late(backend: Backend, victim: Component) -> list[str]:
 
 
 def _written(before: Sequence[Entry], after: Sequence[Entry]) -> list[str]:
-    """Where they differ; but a session of those that are stopped may end meanwhile."""
+    """Return where they differ; but a session of those that are stopped may end meanwhile."""
     gone = [entry.path for entry in set(before) - set(after) if not entry.lease]
     return sorted({*gone, *(entry.path for entry in set(after) - set(before))})
 

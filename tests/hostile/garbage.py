@@ -7,9 +7,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import zstandard
-
 from headgate.base.tasks import end, run_until
+from headgate.base.zstd import compress
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
 from headgate.map.places import Map
@@ -60,8 +59,8 @@ GARBAGE: Mapping[str, Spoil] = {
     "cut short": lambda value: value[: len(value) // 2],
     "deep": lambda value: b"[" * 100_000,
     "half a character": lambda value: b'{"id":"\\ud800","name":"\\ud800","key":"\\ud800","error":"\\ud800"}',
-    "a bomb": lambda value: zstandard.ZstdCompressor(level=19).compress(bytes(100_000_000)),
-    "damaged while compressed": lambda value: zstandard.ZstdCompressor().compress(value)[:-3] + b"abc",
+    "a bomb": lambda value: compress(bytes(100_000_000)),
+    "damaged while compressed": lambda value: compress(value)[:-3] + b"abc",
     "without its pieces": lambda value: POINTER % (b"0" * 32, 2),
     "in too many pieces": lambda value: POINTER % (b"0" * 32, 10**15),
 }

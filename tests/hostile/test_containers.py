@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.process import imagebuild
 from headgate.adapters.process.bounds.budget import ProcessBounds
-from headgate.adapters.process.containers import imagebuild, orphans, store
-from headgate.adapters.process.containers.imagebuild import Layers
+from headgate.adapters.process.containers import orphans, store
 from headgate.adapters.process.containers.store import ImageSupply
+from headgate.adapters.process.imagebuild import Layers
 from headgate.testing.servers.images import Entry, ImageRegistry, shell
 from tests.integration.builds.bench import Bench
 
@@ -124,7 +125,7 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
 
 
 async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: ImageRegistry) -> None:
-    """What an image removed, as a key that it was built with, is in none of its containers."""
+    """Check that what an image removed, as a key that it was built with, is in none of its containers."""
     above: dict[str, Entry] = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
     image = registry.put("team/replaced", shell(d__old=b"x", e__old=b"x"), above)
     bench = bench_of(tmp_path)
@@ -263,7 +264,7 @@ async def test_an_image_that_a_build_has_stays_whatever_others_fetch(
 
 
 def test_what_podman_wrote_leads_nowhere(tmp_path: Path) -> None:
-    """As if a flaw in it had been found: it is nobody's, and who tidies after it is root."""
+    """Act as if a flaw in podman had been found: it is nobody's, and who tidies after it is root."""
     root, mine = tmp_path / "store/root", tmp_path / "mine"
     for name in ("overlay-images", "overlay-layers", "overlay/l", f"overlay/{'a' * 64}"):
         (root / name).mkdir(parents=True)
@@ -276,6 +277,6 @@ def test_what_podman_wrote_leads_nowhere(tmp_path: Path) -> None:
         (root / "overlay-layers/layers.json").write_text(json.dumps([{"id": one} for one in layers]))
         (root / "overlay-layers/layers.new").unlink(missing_ok=True)
         (root / "overlay-layers/layers.new").symlink_to(mine)
-        with pytest.raises(OSError, match="is no name in a store of images"):
+        with pytest.raises(OSError, match="is not a name in a store of images"):
             orphans.take_out(root, tmp_path / "aside")
         assert mine.read_text() == SECRET and not list((tmp_path / "aside").iterdir())

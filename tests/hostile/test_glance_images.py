@@ -28,7 +28,7 @@ def wanted(content: bytes = b"", format: str = "qcow2", **tags: str) -> WantedIm
     [
         (disk(backing=112) + b"/etc/shadow", "qcow2", "backing file"),
         (disk(features=4), "qcow2", "data in another file"),
-        (b"QFI\xfb", "qcow2", "no whole qcow2"),
+        (b"QFI\xfb", "qcow2", "not a whole qcow2"),
         (disk(), "raw", "is qcow2, and its build returned that its format is raw"),
         (b"vhdxfile", "raw", "is vhdx"),
         (bytes(512) + b"conectix".ljust(512, b"\0"), "raw", "is vhd"),

@@ -20,7 +20,7 @@ from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePend
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.machines.maker import MachineMaker as Maker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -43,7 +43,7 @@ class Stubborn(Sky):
     asked: list[str] = field(default_factory=list)
 
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        """As any cloud."""
+        """Make the machine as any cloud does."""
         self.asked.append(wanted.node)
         return await Sky.advance(self, wanted, state)
 
@@ -227,7 +227,7 @@ def rack(*hosts: dict[str, Any], name: str = "p/rack") -> FlatProvider:
 
 @in_a_yard
 async def test_a_list_of_machines_without_end_holds_up_nobody(yard: Yard) -> None:
-    """As if the check of the configuration had let it pass."""
+    """Act as if the check of the configuration had let the list pass."""
     flood = rack(*({"name": f"h{n}", "label": "iron", "slots": 100} for n in range(50)))
     await yard.tell("u", flood)
     await yard.tell("t", provider(label("small")))

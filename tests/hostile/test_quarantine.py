@@ -1,4 +1,4 @@
-"""What nobody can handle stops nobody else: records turned into garbage anywhere, and whatever raises."""
+"""Check that what nobody can handle stops nobody else: records turned into garbage anywhere, and whatever raises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import decide, leave
+from headgate.gate import leave, trial
 from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.records import Empty, Raw
@@ -116,11 +116,11 @@ def _raises(patch: pytest.MonkeyPatch, owner: Any, name: str, about: Callable[..
 
 
 def deciding(patch: pytest.MonkeyPatch) -> None:
-    _raises(patch, decide, "freeze", lambda item, *rest: item.change.topic)
+    _raises(patch, trial, "freeze", lambda item, *rest: item.change.topic)
 
 
 def reporting_what_was_decided(patch: pytest.MonkeyPatch) -> None:
-    _raises(patch, decide, "freeze", lambda item, *rest: item.change.topic)
+    _raises(patch, trial, "freeze", lambda item, *rest: item.change.topic)
     _raises(patch, leave, "text", lambda item, *rest: item.change.topic)
 
 

@@ -1,4 +1,4 @@
-"""Whatever a configuration may say has an effect, or says that it has none."""
+"""Check that whatever a configuration may say has an effect, or says that it has none."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from headgate.config.drivers import DRIVERS
 from headgate.config.files.check import Keys
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys import job, objects, tenant
 from headgate.config.keys.consumers import CONSUMERS
-from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.pipeline import PIPELINE
 

@@ -1,4 +1,4 @@
-"""What a job can write is touched in one place: `adapters/work`.
+"""Check that what a job can write is touched in one place: `adapters/work`.
 
 Elsewhere in the executor's code every call that touches a file is in this list, with the reason why what it touches is
 not in a job's hands.
@@ -46,7 +46,7 @@ NOT_OF_JOBS = {
         "kernel": "/proc",
         "mounts": "the machine's own directories",
     },
-    "adapters/process/confinement/agent.py": {
+    "adapters/process/agent.py": {
         "add": "a file that the operator names",
         "opened": "a directory that is made before anything of the build runs",
     },
@@ -67,7 +67,7 @@ NOT_OF_JOBS = {
         "_covers": "what the settings name",
         "prepare": "beside the work directory: a job has it as what it writes into only",
     },
-    "adapters/process/containers/imagebuild.py": {
+    "adapters/process/imagebuild.py": {
         **dict.fromkeys(("_check", "_files"), "the proposed tree, before anything of the build runs"),
         **dict.fromkeys(("_changed_s", "begin", "has", "keep"), "no job has the images"),
     },
@@ -79,7 +79,7 @@ NOT_OF_JOBS = {
             ("_layers", "_writing", "_remove", "_choose", "_touched_s", "begin"), "no job has the store of images"
         ),
     },
-    "adapters/process/confinement/cell.py": {
+    "adapters/process/cell.py": {
         "_as_root": "/proc",
         "_chown": "directories of the build that no job can rename; by a program that follows no links",
         "_run": "a directory beside the work directory: a job can read it only",
@@ -87,9 +87,10 @@ NOT_OF_JOBS = {
     "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
     "adapters/process/context/facts.py": {"offer": "a directory that is made before its playbook can write in it"},
+    "adapters/process/context/roles.py": {"offer": "in a tree of playbooks: a job can read them only"},
     "adapters/process/context/places.py": {"of": "directories are made before a job can write in them"},
     "adapters/process/joboutput.py": dict.fromkeys(
-        ("_listed", "_write", "write_manifest"), "among the kept logs: a job can read them only"
+        ("_listed", "_write", "write_inventory", "write_manifest"), "among the kept logs: a job can read them only"
     ),
     "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
     "adapters/process/network/forwards.py": dict.fromkeys(
@@ -117,7 +118,6 @@ NOT_OF_JOBS = {
     "adapters/process/workspace.py": {
         "_included": "in a tree of playbooks: a job can read them only",
         "_own": "beside the work directory: a job can read it only",
-        "_offer": "in a tree of playbooks: a job can read them only",
         "forget": "beside the work directory: a job can read it only",
         "prepare": "the work directory is made before anything of the build runs; and among the kept logs",
         "stage": "in a tree of playbooks, and beside the work directory: a job can read them only",

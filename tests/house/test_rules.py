@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
 from functools import cache
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from headgate.base.errors import UserError
 from headgate.cli.main import COMMANDS, group
 from headgate.cli.pages.command import pages
 
@@ -53,7 +55,7 @@ TASKS = {
     "services/worker.py": "claims end with their worker",
     "services/nodes/images/keeper.py": "what it waits for ends with the wait",
     "testing/day/people.py": "what people are about to do ends with their day",
-    "services/nodes/machines/errands.py": "steps of machines end with the making",
+    "services/nodes/errands.py": "steps of machines end with the making",
     "services/nodes/machines/maker.py": "what it waits for ends with the wait",
     "services/nodes/probes.py": "probes end with the probing",
     "services/nodes/launcher.py": "preparing and cleaning end with the term of the launcher",
@@ -81,6 +83,7 @@ TASKS = {
     "testing/inventory/lessees.py": "servers and users of the simulation",
     "testing/forges/github/mail.py": "the postman ends with the forge",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
+    "testing/nodes/builds.py": "the mirror of who asks ends with the asking",
     "web/peers/listener.py": "connections on their way in end with who accepts them",
     "testing/nodes/imageworld.py": "the model ends with its run",
     "testing/nodes/machineworld.py": "what a simulation runs ends with it",
@@ -99,7 +102,7 @@ def name(path: Path) -> str:
 
 
 class Facts(NamedTuple):
-    """What the rules ask of one module; its tree is large and is not kept."""
+    """Hold what the rules ask of one module; its tree is large and is not kept."""
 
     functions: list[tuple[str, int, int]]
     """Name, lines, depth of nesting."""
@@ -190,6 +193,40 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 def test_the_core_is_pure(package: str) -> None:
     modules = (SOURCE / package).rglob("*.py")
     assert not [(name(p), m) for p in modules for m in sorted(facts(p).imports & IMPURE)]
+
+
+PUBLIC = ("headgate.queue", "headgate.queueing", "headgate.stock")
+"""What other programs import."""
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_public_package_declares_what_it_has(package: str) -> None:
+    found = importlib.import_module(package)
+    assert sorted(found.__all__) == found.__all__ and all(hasattr(found, name) for name in found.__all__)
+    assert all(getattr(found, name).__doc__ for name in found.__all__ if isinstance(getattr(found, name), type))
+
+
+def test_pages_import_what_is_public() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs" / "how-to").glob("*.md")]
+    imported = re.compile(r"^\s*from (headgate[\w.]*) import (.+)$", re.MULTILINE)
+    found = [(page.name, *one) for page in pages for one in imported.findall(page.read_text())]
+    assert found and not [
+        one
+        for one in found
+        if one[1] not in PUBLIC
+        or not {name.strip() for name in one[2].split(",")} <= set(importlib.import_module(one[1]).__all__)
+    ]
+
+
+def test_every_kind_of_error_has_an_exit_status_that_the_page_explains() -> None:
+    documented = set(map(int, re.findall(r"^\| (\d+) \|", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE)))
+    kinds = {UserError, *UserError.__subclasses__()}
+    assert {kind.status for kind in kinds} <= documented and {kind.status for kind in kinds} >= {1, 69, 75}
+
+
+def test_product_code_knows_no_test_library() -> None:
+    product = (p for p in MODULES if "testing" not in p.parts and p.stem != "testing")
+    assert not [name(p) for p in product if facts(p).imports & {"pytest", "hypothesis", "unittest", "mock"}]
 
 
 def test_paths_of_the_store_are_written_in_the_map_alone() -> None:

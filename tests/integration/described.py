@@ -16,8 +16,8 @@ from schemathesis.checks import CHECKS
 EXAMPLES = 5
 """Requests of each operation for each set of known values; every caller sends each."""
 CHECKED = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
-Known = Mapping[str, Sequence[str]]
-"""Name of a parameter -> the values to ask for, of which some lead somewhere."""
+Known = Mapping[str, Sequence[Any]]
+"""Name of a parameter, or of a value in a body -> the values to ask for, of which some lead somewhere."""
 
 
 @dataclass(slots=True)
@@ -29,6 +29,8 @@ class Caller:
     root: str = "http://headgate.example"
     statuses: dict[str, set[int]] = field(default_factory=dict)
     """Method and path -> statuses that were answered."""
+    open: set[str] = field(default_factory=set)
+    """Method and path of what was done for a caller without headers."""
     wrong: dict[str, str] = field(default_factory=dict)
     """Method and path -> request and answer that the description does not have."""
 
@@ -39,21 +41,17 @@ class Caller:
 
         Deletes come last, the longest path first, so that the others find what they ask for.
         """
-        described = deepcopy(description)
-        for item in described["paths"].values():
-            shared = item.get("parameters", [])
-            for operation in (one for name, one in item.items() if name != "parameters"):
-                for one in (*shared, *operation.get("parameters", [])):
-                    if one["name"] in known:
-                        one["schema"] = {"enum": list(known[one["name"]])}
-        operations = [found.ok() for found in schemathesis.openapi.from_dict(described).get_all_operations()]
-        for operation in sorted(operations, key=lambda one: (one.method == "delete", -len(one.path))):
+        for operation in await asyncio.to_thread(_operations, description, known):
             if not operation.path.endswith(left_out):
                 await asyncio.to_thread(self._ask, operation, callers)
 
     def report(self) -> str:
         """Return each wrong answer in a paragraph."""
         return "\n\n".join(f"{name}: {what}" for name, what in self.wrong.items())
+
+    def succeeded(self) -> set[str]:
+        """Return what was done at least once, by method and path."""
+        return {name for name, seen in self.statuses.items() if seen & {200, 201, 204}}
 
     def _ask(self, operation: Any, callers: Sequence[Mapping[str, str]]) -> None:
         @given(case=operation.as_strategy())
@@ -81,9 +79,37 @@ class Caller:
         sending = self.client.request(method, url, **told)
         answer = asyncio.run_coroutine_threadsafe(sending, self.loop).result()
         self.statuses.setdefault(name, set()).add(answer.status_code)
+        if not headers and answer.is_success:
+            self.open.add(name)
         try:
             case.validate_response(answer, checks=[CHECKS.get_one(name) for name in CHECKED])
         except BaseExceptionGroup as found:
             asked = {key: value for key, value in told.items() if key != "headers"}
             why = "; ".join(str(one) for one in found.exceptions)
             self.wrong[name] = f"{url} {asked}: {answer.status_code} {answer.text[:500]}: {why}"
+
+
+def _operations(description: Any, known: Known) -> list[Any]:
+    """Return the operations that ask for what is known, deletes last."""
+    described = deepcopy(description)
+    for item in described["paths"].values():
+        shared = item.get("parameters", [])
+        for operation in (one for name, one in item.items() if name != "parameters"):
+            for one in (*shared, *operation.get("parameters", [])):
+                if one["name"] in known:
+                    one["schema"] = {"enum": list(known[one["name"]])}
+    _know_bodies(described, known)
+    operations = [found.ok() for found in schemathesis.openapi.from_dict(described).get_all_operations()]
+    return sorted(operations, key=lambda one: (one.method == "delete", -len(one.path)))
+
+
+def _know_bodies(described: Any, known: Known) -> None:
+    """Have the values of bodies that are objects be among those that are known."""
+    shapes = described.get("components", {}).get("schemas", {})
+    for item in described["paths"].values():
+        for operation in (one for name, one in item.items() if name != "parameters"):
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                form = content["schema"]
+                form = shapes[form["$ref"].rpartition("/")[2]] if "$ref" in form else form
+                for name in known.keys() & form.get("properties", {}).keys():
+                    form["properties"][name] = {"enum": list(known[name])}

@@ -19,10 +19,10 @@ from headgate.ports.cloud import Resource, State
 from headgate.ports.images import Sending, Sent, WantedImage
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
+from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.images.choice import chosen, read_all
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.machines.accounts import CloudAccount
 from headgate.services.nodes.machines.survey import providers
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session

@@ -4,7 +4,6 @@ and a mended one takes effect, be it pushed or landed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from headgate.map.places import Map
 from headgate.map.records import LayoutRecord
 from headgate.recipes.codec import readable
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 
@@ -50,12 +48,6 @@ def held(running: Gate) -> list[str]:
     return [project.removeprefix("git.example/") for project in record(running).held]
 
 
-async def until(running: Gate, holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await running.context.mirror.moved(running.context.mirror.moves)
-
-
 async def lands(
     running: Gate, repositories: Repositories, project: str, topic: str, files: dict[str, str]
 ) -> list[str]:
@@ -74,14 +66,14 @@ async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
     pushed(repositories, "config", {"zuul.yaml": WHOLE})
     async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
         commit = await asyncio.to_thread(pushed, repositories, "config", {"zuul.yaml": TORN})
-        await until(running, lambda: held(running) == ["config"])
+        await running.until(lambda: held(running) == ["config"])
         layouts = running.scheduler.tenants["example"].layouts
         assert list(layouts.landed.pipelines) == ["check", "gate"] and layouts.landed.errors == ()
         first, *rest = layouts.errors
         assert (first.name, first.project, first.branch) == (NOT_IN_FORCE, "git.example/config", "master")
         assert any(error.path == "zuul.yaml" and error.line for error in rest)
         assert await lands(running, repositories, "code/api", "one", {"one": "x\n"}) == ["unit"]
-        await until(running, lambda: not running.context.merges.open(running.context.mirror))
+        await running.until(lambda: not running.context.merges.open(running.context.mirror))
         note = await asyncio.to_thread(repositories.note, "config", commit)
         assert "not in force" in note and "zuul.yaml:" in note
     async with gate(tmp_path / "later", repositories.hub, backend, TENANTS) as running:
@@ -89,10 +81,10 @@ async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
         assert await lands(running, repositories, "code/api", "two", {"two": "x\n"}) == ["unit"]
         run = running.scheduler.tenants["example"]
         assert await lands(running, repositories, "config", "mends", {"zuul.yaml": MENDED}) == ["unit"]
-        await until(running, lambda: "extra" in run.layouts.landed.jobs)
+        await running.until(lambda: "extra" in run.layouts.landed.jobs)
         assert held(running) == [] and run.layouts.errors == ()
         assert await lands(running, repositories, "code/api", "three", {"three": "x\n"}) == ["extra", "unit"]
-        await until(running, lambda: not backend.tree.under(Map().config.former.path))
+        await running.until(lambda: not backend.tree.under(Map().config.former.path))
     found = check(backend.tree.under(Map().path))
     assert not found.unknown and not found.undecodable
 
@@ -108,14 +100,14 @@ async def test_an_untrusted_project_is_mended_by_a_change_of_its_own(
             "unit",
         ]
         await asyncio.to_thread(pushed, repositories, "code/api", {"zuul.yaml": OWN.replace("- project", "- [project")})
-        await until(running, lambda: held(running) == ["code/api"])
+        await running.until(lambda: held(running) == ["code/api"])
         assert await lands(running, repositories, "code/api", "one", {"one": "x\n"}) == ["own", "unit"]
         assert await lands(running, repositories, "code/lib", "lib", {"one": "x\n"}) == ["unit"]
         await asyncio.to_thread(repositories.propose, "code/api", "worse", {"zuul.yaml": "- job: [\n"})
         assert (await running.history.result_of("worse", "check")).result == "CONFIG_ERROR"
         own = OWN.replace("own", "mine").replace("jobs/mine", "jobs/own")
         assert await lands(running, repositories, "code/api", "mends", {"zuul.yaml": own}) == ["mine", "unit"]
-        await until(running, lambda: not held(running))
+        await running.until(lambda: not held(running))
         assert await lands(running, repositories, "code/api", "two", {"two": "x\n"}) == ["mine", "unit"]
 
 
@@ -129,10 +121,10 @@ async def test_what_others_refer_to_is_not_taken_away(tmp_path: Path, repositori
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
         assert await lands(running, repositories, "code/api", "zero", {"zuul.yaml": uses}) == ["shared", "unit"]
         await asyncio.to_thread(pushed, repositories, "shared", {"zuul.yaml": PIPELINES})
-        await until(running, lambda: held(running) == ["shared"])
+        await running.until(lambda: held(running) == ["shared"])
         assert await lands(running, repositories, "code/api", "one", {"one": "x\n"}) == ["shared", "unit"]
         assert await lands(running, repositories, "code/api", "without", {"zuul.yaml": "# nothing\n"}) == ["unit"]
-        await until(running, lambda: not held(running))
+        await running.until(lambda: not held(running))
         assert "shared" not in running.scheduler.tenants["example"].layouts.landed.jobs
 
 
@@ -149,5 +141,5 @@ async def test_what_takes_nothing_away_by_being_wrong_takes_effect(
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
         before = record(running).branches["git.example/code/own"]
         await asyncio.to_thread(pushed, repositories, "code/own", files)
-        await until(running, lambda: record(running).branches["git.example/code/own"] != before)
+        await running.until(lambda: record(running).branches["git.example/code/own"] != before)
         assert held(running) == []

@@ -59,7 +59,7 @@ def keys(here: Path, *words: str) -> Result:
 
 
 def said(done: Result) -> str:
-    """What a failed command tells its user."""
+    """Return what a failed command tells its user."""
     assert isinstance(done.exception, UserError), done.output
     return str(done.exception)
 
@@ -103,7 +103,7 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
 
 
 def deeds(here: Path) -> list[HandAction]:
-    """What waits to be taken into the history, in order."""
+    """List what waits to be taken into the history, in order."""
 
     async def read() -> list[HandAction]:
         backend = await SqliteBackend.open(here / "state/headgate.sqlite")
@@ -191,7 +191,7 @@ def test_encrypting_for_nobody_and_for_no_key_is_told(here, tmp_path):
     assert "say for whom" in CliRunner().invoke(group, ["encrypt"], input="x").output
     (tmp_path / "no.pub").write_text("nothing")
     done = CliRunner().invoke(group, ["encrypt", "--public-key", str(tmp_path / "no.pub")], input="x")
-    assert "this is no public key in PEM form" in said(done)
+    assert "this is not a public key in PEM form" in said(done)
 
 
 def test_a_secret_that_the_keys_do_not_open_is_an_error_of_the_configuration(here, tmp_path):

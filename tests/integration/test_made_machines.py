@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from headgate.config.freeze.nodesets import flattened
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.places import InventoryMap
@@ -17,10 +18,10 @@ from headgate.ports.cloud import MachinePending as Pending
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import serve
+from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.launcher import Launcher
-from headgate.services.nodes.machines.accounts import CloudAccount
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.nodes.requester import Tenants
+from headgate.services.tenancy import Tenants
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At
@@ -43,7 +44,7 @@ NODESETS = """
 
 
 class Quick(Sky):
-    """Makes machines at once, every second one of which is no host and has a secret."""
+    """Makes machines at once, every second one of which is not a host and has a secret."""
 
     async def advance(self, wanted: MachineSpec, state: State) -> Pending | Made:
         made = await super().advance(wanted, state)
@@ -101,30 +102,49 @@ def configured(repositories: Repositories) -> str:
     return MACHINE_TENANTS.replace("label, section", "label, nodeset, section")
 
 
-async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, repositories: Repositories) -> None:
+async def built(root: Path, repositories: Repositories, labels: str = "[little]") -> tuple[BuildSpec, Quick]:
+    """Return a build that passed, and the cloud of its machines once none is written down any more.  `labels`: those of
+    the provider."""
     tenants, cloud, seen = configured(repositories), sky(), list[BuildSpec]()
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         seen.append(spec)
         return BuildOutcome(build=spec.build, result="SUCCESS")
 
-    push(repositories, (repositories.work("config") / "zuul.yaml").read_text())
+    push(
+        repositories,
+        (repositories.work("config") / "zuul.yaml").read_text().replace("labels: [little]", f"labels: {labels}"),
+    )
     backend = LawfulBackend(MemoryBackend(), Laws("/zuul"), EVERYBODY)
     async with (
-        gate(tmp_path, repositories.hub, backend, tenants, {"unit": unit}, clouds={"sky": "aws"}) as running,
+        gate(root, repositories.hub, backend, tenants, {"unit": unit}, clouds={"sky": "aws"}) as running,
         launching(running, cloud),
     ):
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         assert (await running.history.result_of("greet", "check")).result == "SUCCESS"
         await none_left(running.context)
     (spec,) = seen
+    return spec, cloud
+
+
+async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, repositories: Repositories) -> None:
+    spec, cloud = await built(tmp_path, repositories)
     ((name, host),) = spec.hosts.items()
     other = next(one for one in ("box", "space") if one != name)
     assert host["ansible_host"] == "i-1" and host["headgate_host_key"] == "ssh-ed25519 AAAA"
     assert (host["nodepool"]["label"], host["nodepool"]["az"]) == ("little", "one")
     assert spec.zuul["resources"] == {other: {"namespace": "i-2"}}
-    assert [node.name for node in spec.job.nodeset.nodes] == [(name,)], "what is no host is in no inventory"
+    assert [node.name for node in spec.job.nodeset.nodes] == [(name,)], "what is not a host is in no inventory"
     assert list(spec.node_secrets) == [other] and "t0psecret" not in str(spec.node_secrets)
+    assert not cloud.instances
+
+
+async def test_two_nodes_of_a_label_with_slots_are_one_machine(tmp_path: Path, repositories: Repositories) -> None:
+    spec, cloud = await built(tmp_path, repositories, labels="[{name: little, slots: 2}]")
+    box, space = spec.hosts["box"], spec.hosts["space"]
+    assert box["ansible_host"] == space["ansible_host"] == "i-1" and cloud.made == 1
+    assert (box["nodepool"]["slot"], space["nodepool"]["slot"]) == (0, 1)
+    assert box["headgate_machine"] != space["headgate_machine"]
     assert not cloud.instances
 
 
@@ -160,3 +180,33 @@ async def test_what_the_cloud_said_is_reported(tmp_path: Path, repositories: Rep
             (build,) = ended.builds
             assert build.result == "NODE_FAILURE" and "little at main: no host was found for it" in (build.error or "")
             await none_left(running.context)
+
+
+async def test_a_nodeset_that_is_too_large_to_be_written_down_fails_and_others_are_served(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    """Try it where the tenant bounds no nodeset."""
+    tenants = configured(repositories).replace("name: example\n", "name: example\n    max-nodes-per-job: -1\n")
+    text = (repositories.work("config") / "zuul.yaml").read_text()
+    many = ", ".join(f"box{number}" for number in range(150))
+    text = text.replace("{name: box, label: little}, {name: space", f"{{name: [{many}], label: little}}, {{name: space")
+    push(repositories, text)
+    cloud = sky()
+    cloud.most = 500
+
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        return BuildOutcome(build=spec.build, result="SUCCESS")
+
+    async with (
+        gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"unit": unit}, clouds={"sky": "aws"}) as running,
+        launching(running, cloud),
+    ):
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        (build,) = (await running.history.result_of("greet", "check")).builds
+        assert build.result == "NODE_FAILURE"
+        assert "its 151 machines cannot be written down at once" in (build.error or "")
+        push(repositories, text.replace(f"[{many}]", "box"))
+        tenant = running.scheduler.tenants["example"]
+        await running.until(lambda: len(flattened(tenant.layouts.landed, "bare")[0].nodes[0].name) == 1)
+        repositories.propose("code/api", "again", {"hello": "hi\n"})
+        assert (await running.history.result_of("again", "check")).result == "SUCCESS"

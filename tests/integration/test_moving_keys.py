@@ -147,8 +147,8 @@ def test_the_password_may_be_another_one(here: Path) -> None:
     [
         (path_of("hub", "org/app"), {"schema": 2, "keys": []}, "its schema is 2"),
         (path_of("hub", "org/app"), {"schema": 1, "keys": []}, "its versions are"),
-        (path_of("hub", "org/app"), [], "no record of keys"),
-        (path_of("hub", "org/app"), {"schema": 1, "keys": [{"version": 0}]}, "no record of keys"),
+        (path_of("hub", "org/app"), [], "not a record of keys"),
+        (path_of("hub", "org/app"), {"schema": 1, "keys": [{"version": 0}]}, "not a record of keys"),
         (path_of("hub", "org/app"), {"schema": 1, "keys": [{"version": "0", "created": 1, "private_key": "x"}]}, "0"),
         (path_of("hub", "org/app"), record("no key"), "cannot be opened"),
         (path_of("hub", "org/app"), {"schema": 1, "keys": record("a")["keys"] * 2}, "a number of its own"),
@@ -167,4 +167,4 @@ def test_what_is_wrong_is_said_with_its_path_and_nothing_is_imported(
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 1}', "null", "\x00", '{"keys": {"a": 1}'])
 def test_a_file_that_is_no_export_is_told_from_one(here: Path, text: str) -> None:
     (here / "file").write_text(text)
-    assert "this is no file that" in said(keys(here, "import", str(here / "file")))
+    assert "this is not a file that" in said(keys(here, "import", str(here / "file")))

@@ -1,4 +1,4 @@
-"""What the API says of one change: where it is, when it lands, what keeps it, what it needs."""
+"""Test what the API says of one change: where it is, when it lands, what keeps it, what it needs."""
 
 from __future__ import annotations
 
@@ -91,6 +91,20 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     running.runner.hold.set()
     landed = await until(client, "second", lambda told: told["state"] == "landed")
     assert landed["lacks"] == [] and landed["needs"][0]["state"] == "landed"
+
+
+async def test_changes_that_need_each_other_are_a_circle_and_what_they_need_is_not(
+    client: httpx.AsyncClient, running: Gate, repositories: Repositories
+) -> None:
+    needs = "Depends-On: git.example/code/api/master"
+    repositories.propose("code/api", "below", {"b": "1\n"}, "Below")
+    for topic, other in (("one", "two"), ("two", "three"), ("three", "one")):
+        repositories.propose("code/api", topic, {topic: "1\n"}, f"{topic}\n\n{needs}/{other}\n{needs}/below\n")
+    told = await until(client, "one", lambda told: len(told["circle"]) == 2)
+    named = {one["key"]: one["ref"]["topic"] for one in told["needs"]}
+    assert sorted(named.values()) == ["below", "three", "two"]
+    assert sorted(named[key] for key in told["circle"]) == ["three", "two"]
+    assert (await until(client, "below", lambda told: len(told["needed_by"]) == 3))["circle"] == []
 
 
 async def test_bad_questions_are_answered_in_words(client: httpx.AsyncClient, running: Gate) -> None:

@@ -63,7 +63,7 @@ async def test_what_does_not_speak_ssh_is_not_well() -> None:
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "ssh", "22 "])
 async def test_a_port_that_is_none_is_named(port: str) -> None:
-    assert "is no port" in await refusal(a_machine(port))
+    assert "is not a port" in await refusal(a_machine(port))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 300, "a..b", "\x1b[31m"])

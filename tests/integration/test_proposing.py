@@ -34,7 +34,7 @@ def commit(tree: Repositories, subject: str, text: str = "b\n", author: str = ""
 
 
 def says(command: object, *args: str) -> str:
-    """What the command prints; of one that refuses, why."""
+    """Return what the command prints; of one that refuses, why."""
     done = CliRunner().invoke(command, args)  # type: ignore[arg-type]  # a command
     return done.output if done.exception is None else str(done.exception)
 
@@ -58,7 +58,7 @@ def test_a_change_is_proposed_again_and_withdrawn(tree: Repositories) -> None:
     assert refs(tree)["refs/for/master/greet-the-whole-world"] == second
     assert f"Withdrew greet-the-whole-world from master: {second[:8]}" in says(withdraw)
     assert refs(tree) == {}
-    assert "nobody proposes greet-the-whole-world for master" in says(withdraw)
+    assert "there is no proposal greet-the-whole-world for master" in says(withdraw)
 
 
 def test_the_topic_is_the_branch_or_what_is_said(tree: Repositories) -> None:
@@ -120,7 +120,7 @@ def test_a_work_tree_says_which_repository_it_is(bare: Repositories) -> None:
     one = commit(bare, "One")
     says(propose, "one")
     said = says(approve, "one")
-    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "not in the log of what was done" in said
+    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "This action is not recorded" in said
     assert refs(bare)["refs/approved/master/one"] == one
     assert f"one of {bare.hub / 'code'} is tested again: {one}" in says(recheck, "one")
     assert refs(bare)["refs/recheck/master/one"] == one

@@ -59,7 +59,7 @@ async def hands(tmp_path: Path) -> AsyncIterator[tuple[Crew, str]]:
 
 
 async def ask(config: str, name: str, *arguments: str) -> Result:
-    """In a thread of its own, as a process would."""
+    """Run the command in a thread of its own, as a process would."""
     return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", config, *arguments])
 
 
@@ -117,7 +117,7 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
     ("arguments", "text"),
     [
         (("peek", "unknown"), "there is no such queue"),
-        (("peek", "q:0"), "no partition of a queue"),
+        (("peek", "q:0"), "not a partition of a queue"),
         (("pause", "unknown"), "no worker knows a partition"),
         (("seek", "q", "yesterday"), "start, now, a message id, or a time is wanted"),
         (("post", "q", ""), "must not be empty"),

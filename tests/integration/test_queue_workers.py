@@ -876,7 +876,7 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
             "[qdo-worker]\njob = os:getcwd\n[queuey]\napp_key = ${UNSET}\n",
             "4: the environment variable UNSET is not set",
         ),
-        ("[qdo-worker]\njob = os:getcwd\n[queuey]\nconnection = ftp://x\n", "is no URL of an application's queues"),
+        ("[qdo-worker]\njob = os:getcwd\n[queuey]\nconnection = ftp://x\n", "is not a URL of an application's queues"),
         (
             "[qdo-worker]\njob = os:getcwd\n[retry]\nattempts = 0\n",
             "4: attempts must be a whole number from 1 to 1,000, not '0'",
@@ -898,7 +898,7 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
         ("[store]\nurl = server:\n[zookeeper]\nconnection = zk1:2181\n", "4: connection cannot be"),
         ('[qdo-worker]\nname = "open\n', "2: name: a closing quote is missing"),
         ("[qdo-worker]\njob = os:getcwd\njob_context = no.such:thing  ; why\n", "3: no.such:thing: ModuleNotFound"),
-        ("[qdo-worker]\njob = os:getcwd\n[partitions]\nids = a:0\n", "no partition of a queue"),
+        ("[qdo-worker]\njob = os:getcwd\n[partitions]\nids = a:0\n", "not a partition of a queue"),
     ],
 )
 def test_what_is_wrong_in_a_settings_file_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:

@@ -65,12 +65,6 @@ def left(backend: MemoryBackend, tenant: str, pipeline: str = "") -> Iterator[st
             yield f"{entry.path} {entry.value.decode()}"
 
 
-async def until(running: Gate, holds: object) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # type: ignore[operator]  # asked again once anything moved
-            await running.context.mirror.moved(running.context.mirror.moves)
-
-
 async def held(running: Gate, repositories: Repositories, *topics: str, project: str = "code/api") -> list[str]:
     """Approved changes whose jobs in the gate do not end; their commits."""
     running.runner.hold = asyncio.Event()
@@ -94,7 +88,7 @@ async def lands(running: Gate, repositories: Repositories, topic: str, pipeline:
 
 async def noted(running: Gate, repositories: Repositories, commit: str, words: str) -> None:
     """It is there once nothing is asked of the merger any more."""
-    await until(running, lambda: not running.context.merges.open(running.context.mirror))
+    await running.until(lambda: not running.context.merges.open(running.context.mirror))
     assert words in await asyncio.to_thread(repositories.note, "code/api", commit)
 
 
@@ -115,7 +109,7 @@ async def test_what_is_in_a_renamed_pipeline_leaves_it_and_its_people_are_told(
         assert {b.result for b in (await running.history.result_of("one", "gate")).builds} == {"CANCELED"}
         for commit in (one, two):
             await noted(running, repositories, commit, "pipeline gate was removed")
-        await until(running, lambda: not [*left(backend, "example", "gate")])
+        await running.until(lambda: not [*left(backend, "example", "gate")])
         await lands(running, repositories, "three", "integrate")
         found = check(backend.tree.under(Map().path))
         assert not found.unknown and not found.undecodable and not backend.tree.under(Map().quarantine.path)
@@ -134,7 +128,7 @@ async def test_a_pipeline_that_goes_while_nobody_is_there(
         found = await running.history.result_of("one", "gate")
         assert found.result == "DEQUEUED" and "was removed" in found.message
         await noted(running, repositories, commit, "pipeline gate was removed")
-        await until(running, lambda: not [*left(backend, "example", "gate")])
+        await running.until(lambda: not [*left(backend, "example", "gate")])
         assert "gate" not in running.scheduler.tenants["example"].layouts.landed.pipelines
 
 
@@ -143,11 +137,11 @@ async def test_a_pipeline_that_comes_back_begins_with_nothing(tmp_path: Path, re
     async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
         await held(running, repositories, "one")
         await asyncio.to_thread(pushed, repositories, WITHOUT)
-        await until(running, lambda: not [*left(backend, "example", "gate")])
+        await running.until(lambda: not [*left(backend, "example", "gate")])
         place, mirror = running.context.map.layout("example").record, running.context.mirror
         before = mirror.get(place.path)
         await asyncio.to_thread(pushed, repositories, PIPELINES)
-        await until(running, lambda: mirror.get(place.path) != before)  # another repository may be looked at sooner
+        await running.until(lambda: mirror.get(place.path) != before)  # another repository may be looked at sooner
         await lands(running, repositories, "two")
 
 
@@ -157,7 +151,7 @@ async def test_a_configuration_that_cannot_be_read_removes_nothing(tmp_path: Pat
         place, mirror = running.context.map.layout("example").record, running.context.mirror
         before = mirror.get(place.path)
         await asyncio.to_thread(pushed, repositories, PIPELINES.replace("name: gate\n    manager: dep", "name: [gate"))
-        await until(running, lambda: mirror.get(place.path) != before)
+        await running.until(lambda: mirror.get(place.path) != before)
         await asyncio.to_thread(pushed, repositories, PIPELINES)
         assert running.runner.hold is not None
         running.runner.hold.set()
@@ -174,7 +168,7 @@ async def test_a_renamed_queue_goes_on_with_the_builds_that_it_has(tmp_path: Pat
         names = lambda: [  # noqa: E731
             place.queue("any").record.decode(e.value).name for e in backend.tree.under(f"{place.path}/queue")
         ]
-        await until(running, lambda: names() == ["together"])
+        await running.until(lambda: names() == ["together"])
         assert running.runner.hold is not None
         running.runner.hold.set()
         for topic in ("one", "two"):
@@ -238,7 +232,7 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
             await running.context.store.commit([], [Map().hold_requests(id).record.put(hold)])
             await running.context.mirror.reached(Map().hold_requests(id).record.path)
         await anew(running)
-        await until(running, lambda: not [*left(backend, "another")])
+        await running.until(lambda: not [*left(backend, "another")])
         told = {f.tenant: f for f in running.history.finished.values()}
         assert told["another"].result == "DEQUEUED" and "tenant another was removed" in told["another"].message
         assert "example" not in told, "the other one goes on"
@@ -247,7 +241,7 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
         def of_whom() -> list[str]:
             return [one.tenant for one in hold_requests(Map(), running.context.mirror)]
 
-        await until(running, lambda: of_whom() == ["example"])
+        await running.until(lambda: of_whom() == ["example"])
         file.text = ANOTHER
         await anew(running)
         assert state_of(running.context, "another") == TenantState(), "it begins with nothing"
@@ -275,8 +269,8 @@ async def test_a_tenant_that_goes_while_nobody_is_there(tmp_path: Path, reposito
     async with gate(tmp_path / "later", repositories.hub, backend, TENANTS) as running:
         found = await running.history.result_of("one", "check")
         assert (found.tenant, found.result) == ("mine", "DEQUEUED")
-        await until(running, lambda: not [*left(backend, "mine")])
-        await until(running, lambda: not kept(running, "code/mine"))
+        await running.until(lambda: not [*left(backend, "mine")])
+        await running.until(lambda: not kept(running, "code/mine"))
         assert kept(running, "code/api")
         await lands(running, repositories, "two")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import tarfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from headgate.adapters.sql.history import SqlHistory
 from headgate.base.errors import UserError
 from headgate.cli.store.command import command
 from headgate.cli.store.urls import open_url
 from headgate.map.places import Map
+from headgate.ports.history import HistoryQuery, PastBuild
 from headgate.store.types import Append, Entry, Put
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 
@@ -35,7 +39,7 @@ async def fill(url: str) -> None:
 
 
 async def tree(url: str) -> list[tuple[str, bytes]]:
-    """In the order of birth; numbered ones without their number."""
+    """List entries in the order of birth; numbered ones without their number."""
     backend = await open_url(url)
     entries = await backend.list("")
     await backend.close()
@@ -103,6 +107,16 @@ def test_nothing_is_written_over(tmp_path: Path, full: str) -> None:
     assert asyncio.run(tree(full)) == before
 
 
+def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    refused = run("export", "--store", full, tmp_path / "export")
+    assert isinstance(refused.exception, UserError) and "No space left on device" in str(refused.exception)
+    assert not list(tmp_path.glob("export*")), "nor a part of it, with the keys of projects"
+
+
 def test_reset_keeps_the_keys_unless_told(full: str) -> None:
     assert run("reset", "--store", full, "--yes").output == "103 entries removed\n"
     assert asyncio.run(tree(full)) == [(KEY, b"{}")]
@@ -138,3 +152,76 @@ def test_reset_asks_and_does_not_disturb_who_is_at_work(zookeeper_server: ZooKee
     asyncio.run(body())
     assert run("reset", "--store", url).exit_code == 1
     assert run("reset", "--store", url, "--yes").output == "1 entries removed\n"
+
+
+STATE = Path(__file__).parents[1] / "releases" / "state-0.1.0.tar.xz"
+
+
+def moved(old: Path, new: Path, file: Path) -> list[Result]:
+    """Export what is in one directory, and import it into another."""
+    new.mkdir()
+    for name in ("headgate.conf", "tenants.yaml"):
+        (new / name).write_text((old / name).read_text())
+    return [
+        run("export", "--config", old / "headgate.conf", file),
+        run("import", "--config", new / "headgate.conf", file),
+    ]
+
+
+def builds_of(root: Path) -> list[PastBuild]:
+    history = SqlHistory(f"sqlite:///{root}/state/history.sqlite")
+    try:
+        return asyncio.run(history.builds("example", HistoryQuery({})))
+    finally:
+        history.close()
+
+
+@pytest.fixture
+def left_behind(tmp_path: Path) -> Path:
+    """Provide what a gate left that was killed at work."""
+    with tarfile.open(STATE) as packed:
+        packed.extractall(tmp_path / "old", filter="data")
+    return tmp_path / "old"
+
+
+def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, left_behind: Path) -> None:
+    exported, imported = moved(left_behind, tmp_path / "new", tmp_path / "file")
+    assert exported.exit_code == imported.exit_code == 0, (exported, imported)
+    assert "4 rows of the history imported" in imported.output, "three buildsets, and a build"
+    (build,) = builds_of(tmp_path / "new")
+    assert (build.job_name, build.result) == ("unit", "SUCCESS") and build.log_url
+    assert builds_of(left_behind) == [build]
+    (tmp_path / "new" / "state" / "headgate.sqlite").unlink()
+    again = run("import", "--config", tmp_path / "new" / "headgate.conf", tmp_path / "file")
+    assert "stays as it is" in again.output and builds_of(tmp_path / "new") == [build]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ('{"history":"build","row":{"uuid":"x","table":"y","no":1}}', 0, "5 rows"),
+        ('{"history":"sqlite_master","row":{"name":"build"}}', 0, "4 rows"),
+        ('{"history":"build","row":{"uuid":{"a":1}}}', 1, "the history is not"),
+        ('{"history":"build","row":[]}', 1, "not a line of an export"),
+        ('{"history":"build","row":{"uuid":"x","number":9223372036854775807}}', 1, "build is not one of Headgate: x: "),
+        ('{"history":"build","row":{"uuid":"x","end_ms":99999999999999999}}', 1, "$.end_ms"),
+        ('{"history":"build","row":{"uuid":"x","artifacts":"y"}}', 1, "$.artifacts"),
+        ('{"history":"build","row":{"uuid":"x","comments":{"a":[{"message":"m","level":"\\u001b[2J"}]}}}', 1, "level"),
+        ('{"history":"buildset","row":{"uuid":"x","tenant":"example","pipeline":"gate","ref":"y"}}', 1, "`project`"),
+    ],
+)
+def test_rows_that_somebody_else_wrote_harm_nothing(
+    tmp_path: Path, left_behind: Path, line: str, status: int, said: str
+) -> None:
+    run("export", "--config", left_behind / "headgate.conf", tmp_path / "file")
+    *lines, tail = (tmp_path / "file").read_text().splitlines()
+    spoilt = "\n".join([*lines, line, tail.replace('"rows":4', '"rows":5')]) + "\n"
+    (tmp_path / "spoilt").write_text(spoilt)
+    (left_behind / "state" / "headgate.sqlite").unlink()
+    (left_behind / "state" / "history.sqlite").unlink()
+    for more in (left_behind / "state").glob("*.sqlite-*"):
+        more.unlink()
+    result = run("import", "--config", left_behind / "headgate.conf", tmp_path / "spoilt")
+    assert result.exit_code == status and said in (told := f"{result.output} {result.exception}"), told
+    assert "\x1b" not in told
+    assert status == 0 or builds_of(left_behind) == []

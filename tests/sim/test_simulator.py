@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges import people
-from headgate.gate import absorb, decide, landings, readiness, words
+from headgate.gate import absorb, decide, landings, readiness, trial, words
 from headgate.gate.actions import Resume
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, State
@@ -69,15 +69,16 @@ def base_check_removed(patch: pytest.MonkeyPatch) -> None:
     def always(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
         return True
 
-    patch.setattr(decide, "rests_on", always)
+    patch.setattr(trial, "rests_on", always)
 
 
 def failures_land(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(decide, "result_of", lambda item: "SUCCESS")
+    for module in (decide, landings):
+        patch.setattr(module, "result_of", lambda item: "SUCCESS")
 
 
 def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
-    """At its coming in; what is landed is not held to it either."""
+    """Ask for an approval when an item comes in; what is landed is not held to it either."""
     the_server_does_not_hold_the_approval(patch)
     patch.setattr(readiness, "guarded", lambda pipeline: False)
 
@@ -199,7 +200,7 @@ def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """Who leads the connection next tells it again."""
+    """Forget what was told of refs: who leads the connection next tells it again."""
     real = refs.Refs.pieces
 
     def forgetful(self: refs.Refs, *rest: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,25 @@ COLLECT = """
 """
 
 
+UPLOAD = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - debug: {msg: it is carried away}
+    - command: grep -c 'it is carried awa[y]' {{ zuul.executor.log_root }}/job-output.txt
+      register: found
+      until: found.rc == 0
+      retries: 600
+      delay: 0.05
+    - shell: cp -a {{ zuul.executor.log_root }}/. ../server && gzip {{ zuul.executor.log_root }}/job-output.json
+      args: {chdir: "{{ zuul.executor.log_root }}"}
+"""
+UPLOADED = """
+cd ../../..; for f in server/job-output.*; do test ! -h $f && test -f $f || echo no file: $f; done
+grep -c 'it is carried awa[y]' server/job-output.txt; grep -c 'of_ru[n]' server/job-output.json; ls logs
+"""
+
+
 PLACE = f"headgate-contract-{os.getpid()}"
 
 
@@ -122,3 +142,15 @@ async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str)
             "artifacts": [{"name": "Result", "url": "result.txt"}],
         },
     }
+
+
+async def test_whoever_uploads_the_logs_has_the_log_among_them_as_a_file(tmp_path: Path) -> None:
+    """Upload as roles do that copy links as links, and as those do that compress what they upload."""
+    stage = Stage(tmp_path)
+    says = "- hosts: localhost\n  gather_facts: false\n  tasks: [{name: of_run, debug: {}}]\n"
+    post = stage.book("upload.yaml", UPLOAD, trusted=True), stage.book("uploaded", UPLOADED)
+    await stage.build(run=(stage.book("says.yaml", says),), post_run=post)
+    told = stage.log.partition("uploaded@master")[2]
+    assert "no file" not in told and told.count("| 1\n") == 2, stage.log
+    assert "job-output.json.gz" in told and "job-output.json\n" not in told, stage.log
+    assert stage.bench.kept("job-output.json")[1]["plays"], "what is kept is no job's"

@@ -1,4 +1,4 @@
-"""What is kept of a build for people and for programs: lines with task, host and item, and the same as JSON."""
+"""Test what is kept of a build for people and for programs: lines with task, host and item, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ PLAY = """
     - name: fails
       command: "false"
       ignore_errors: true
+    - import_role: {name: polite}
+    - pause: {seconds: 1}
     - name: old conditions, as roles have them
       debug: {msg: it holds}
       when: text
@@ -41,6 +43,7 @@ PLAY = """
 
 
 async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
+    stage.file("roles/polite/tasks/main.yaml", "- name: greets\n  debug: {msg: 'to {{ item }}'}\n  loop: [all]\n")
     run = stage.book("play.yaml", PLAY)
     await stage.build(pre_run=(stage.book("first", "true"),), run=(run,), vars={"text": "some text"})
     stamped = [line.partition(" | ") for line in stage.log.splitlines()]
@@ -52,6 +55,8 @@ async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
         "one | changed: one-item",
         "one | changed: other-item",
         "one | it holds",
+        "TASK [polite : greets]",
+        "one | to all",
     ]
     assert [line for line in wanted if line not in lines] == [], stage.log
     first, told = stage.bench.kept("job-output.json")
@@ -59,15 +64,18 @@ async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
     assert (told["phase"], told["index"], told["playbook"]) == ("run", "0", "h/code/play.yaml")
     assert (told["branch"], told["trusted"]) == ("master", False)
     assert told["stats"]["one"] == {
-        "ok": 4, "changed": 3, "failures": 0, "unreachable": 0, "skipped": 0, "rescued": 0, "ignored": 1
+        "ok": 6, "changed": 3, "failures": 0, "unreachable": 0, "skipped": 0, "rescued": 0, "ignored": 1
     }  # fmt: skip
     play = told["plays"][0]
     assert play["play"]["name"] == "the play" and play["play"]["duration"]["start"] < play["play"]["duration"]["end"]
     results = {task["task"]["name"]: task["hosts"]["one"] for task in play["tasks"]}
+    (of_role,) = (task for task in play["tasks"] if "role" in task)
+    assert (of_role["task"]["name"], of_role["role"]["name"]) == ("greets", "polite")
+    assert of_role["role"]["path"].endswith("roles/polite") and of_role["role"]["id"] != of_role["task"]["id"]
     assert [item["stdout"] for item in results["loops"]["results"]] == ["one-item", "other-item"]
     assert results["fails"]["rc"] == 1 and results["fails"]["failed"] and results["fails"]["action"].endswith("command")
     assert results["hidden"].keys() <= {"changed", "censored", "action", "failed", "rc"}
-    assert "treasure" not in json.dumps(told) + stage.log
+    assert "treasure" not in json.dumps(told) + stage.log and "Failure using method" not in stage.log
     tree = stage.bench.kept("zuul-manifest.json")["tree"]
     assert [one["name"] for one in tree] == ["sub", "zuul-info", "job-output.json", "job-output.txt"]
     (page,) = tree[0]["children"]

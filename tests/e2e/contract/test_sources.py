@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.ansible.environments import Environments
+from headgate.gate.work import RepoState
+from headgate.ports.checkout import CheckedOut
+from headgate.testing.repositories import run_git
 from tests.e2e.ansible import fetched, with_posix
+from tests.integration.builds.bench import Copies
 
 from .stage import Stage
 
@@ -51,6 +55,13 @@ RUN = """
     - shell: cat README && pwd && echo made > ~/zuul-output/logs/made.txt
       args: {chdir: "~/{{ zuul.project.src_dir }}"}
 """
+LOOKS = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - shell: git fsck --strict && git log --format='commit %s' && git status --porcelain | wc -l
+      args: {chdir: "~/{{ zuul.project.src_dir }}"}
+"""
 COLLECT = """
 - hosts: localhost
   gather_facts: false
@@ -68,6 +79,19 @@ COLLECT = """
         owner: false
         group: false
 """
+
+
+class Sharing(Copies):
+    """A checkout that shares objects, as those of repositories do."""
+
+    async def checkout(
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
+    ) -> CheckedOut:
+        if not (self.source / ".git").exists():
+            for words in ("init -q -b master", "add -A", "commit -q -m tested"):
+                run_git(*words.split(), at=self.source)
+        run_git("clone", "-q", "--shared", str(self.source), str(dest), at=self.source)
+        return CheckedOut(run_git("rev-parse", "HEAD", at=dest), (self.source / ".git/objects",))
 
 
 @pytest.fixture
@@ -92,10 +116,11 @@ async def test_sources_and_logs_are_synchronized_with_a_container(contained: Sta
 async def test_sources_and_logs_are_synchronized(far: Stage, posix: Environments) -> None:
     if shutil.which("rsync") is None:
         pytest.skip("needs Debian's package rsync")
-    far.opened(ansible=posix)
+    far.opened(ansible=posix, copying=Sharing)
     pre, post = (far.book(f"{name}.yaml", text, trusted=True) for name, text in (("pre", PREPARE), ("post", COLLECT)))
-    run = far.book("run.yaml", RUN)
-    await far.build(pre_run=(pre,), run=(run,), post_run=(post,), ansible_version="9")
+    run = far.book("run.yaml", RUN), far.book("looks.yaml", LOOKS)
+    await far.build(pre_run=(pre,), run=run, post_run=(post,), ansible_version="9", workspace_checkout=True)
+    assert "one | commit tested\n" in far.log and "one | 0\n" in far.log, "git works in what was carried there"
     assert "localhost | direct\n" in far.log
     assert "one | x\n" in far.log and f"one | {far.home}/src/h/code\n" in far.log
     assert (far.bench.runner.log_root / far.bench.id / "made.txt").read_text() == "made\n"

@@ -1,12 +1,24 @@
-"""What every playbook is told, trusted or not: the names that roles use without looking."""
+"""Test what every playbook is told, trusted or not: the names that roles use without looking."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from pathlib import Path
+from typing import Any
 
-from headgate.config.model import FrozenJob, JobRole
+from msgspec.structs import replace
 
-from .stage import Stage
+from headgate.adapters.process.inventory import AnsibleInventory
+from headgate.adapters.process.variables import zuul
+from headgate.config.model import FrozenJob, JobRole, NodeGroup, Nodeset
+from headgate.gate.change import Change
+from headgate.gate.refs import variables
+from headgate.gate.work import BuildSpec, MergeItem, RepoState
+from headgate.testing.servers.program import free_ports
+
+from .stage import NODES, Stage
 
 TOLD = """
 - hosts: all
@@ -47,7 +59,7 @@ TOLD = """
           - zuul.executor.src_root == zuul.executor.work_root ~ '/src'
           - zuul.executor.log_root == zuul.executor.work_root ~ '/logs'
           - zuul.executor.result_data_file == zuul.executor.work_root ~ '/results.json'
-          - lookup('file', zuul.executor.inventory_file) | length > 0
+          - "zuul.build in lookup('file', zuul.executor.inventory_file)"
     - name: its playbooks
       vars:
         context: "{{ zuul.playbook_context }}"
@@ -80,6 +92,35 @@ async def test_every_playbook_is_told_of_its_machines_its_build_and_itself(stage
         group_vars={"web": {"of_group": "group"}, "all": {"of_all": "all"}}, host_vars={"one": {"of_host": "host"}},
     )  # fmt: skip
     assert stage.log.count("one | helped one") == 2
+    kept = stage.bench.kept("zuul-info/inventory.yaml")["all"]
+    assert (kept["hosts"]["one"]["nodepool"]["label"], kept["hosts"]["one"]["of_host"]) == ("any", "host")
+    assert (kept["vars"]["zuul"]["job"], kept["vars"]["of_job"]) == ("job", "job")
+    assert kept["children"]["web"]["hosts"] == {"one": {}} and "private_key" not in json.dumps(kept)
+
+
+async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(stage: Stage) -> None:
+    """Say it as `{{ ansible_user_dir }}/zuul-output`, which base jobs and their children say; not of the executor
+    itself, where each kind of playbook has a home of its own."""
+    play = """
+- hosts: all
+  tasks: [{debug: {msg: "{{ out | default('nothing') }} for {{ ansible_user_dir }}/out; {{ later | default('-') }}"}}]
+"""
+    said = {"out": "{{ ansible_user_dir }}/out", "later": "{{ nobody_says_it }}"}
+    await stage.build(run=(stage.book("says.yaml", play, trusted=True),), vars=said)
+    out, _, home = re.search(r"one \| (\S+)( for )(\S+); -", stage.log).groups()  # type: ignore[union-attr]
+    assert out == ("nothing" if stage.is_here else home), stage.log
+    assert "later is left out" in stage.log
+
+
+async def test_a_machine_out_of_reach_is_no_fault_of_variables_that_name_its_facts(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    (port,) = free_ports(1)
+    hosts = {"one": {"ansible_host": "127.0.0.1", "ansible_port": str(port)}}
+    play = stage.book("says.yaml", "- hosts: all\n", trusted=True)
+    outcome = await stage.bench.start(
+        run=(play,), vars={"out": "{{ ansible_user_dir }}"}, nodeset=NODES, spec={"hosts": hosts}
+    )
+    assert outcome.result is None and "there are no facts of the host" in stage.log, "it is tried again"
 
 
 async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> None:
@@ -93,8 +134,6 @@ async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> 
 
 
 def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:
-    from headgate.adapters.process.inventory import AnsibleInventory
-
     hosts = {"win": {"ansible_connection": "winrm"}, "net": {"ansible_connection": "ansible.netcommon.network_cli"}}
     told = AnsibleInventory(FrozenJob(name="j"), hosts, "me").flat({"localhost": {}, "win": {}, "net": {}})["all"][
         "hosts"
@@ -102,3 +141,35 @@ def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:
     for name in hosts:
         assert told[name]["ansible_host"] == name and "ansible_python_interpreter" not in told[name]
     assert "ansible_remote_tmp" not in told["win"] and os.sep in told["net"]["ansible_remote_tmp"]
+
+
+def test_where_python_is_may_be_said_for_all_machines_or_for_a_group() -> None:
+    """Show that nothing of a machine says it then, as what is said of a machine stands above both."""
+    told = {"ansible_python_interpreter": "/opt/python"}
+    hosts = {"one": {"ansible_host": "192.0.2.1"}, "two": {"ansible_host": "192.0.2.2"}}
+    nodeset = Nodeset(groups=(NodeGroup("web", ("one", "gone")),))
+
+    def of(job: FrozenJob, **everywhere: Any) -> list[Any]:
+        found = AnsibleInventory(replace(job, nodeset=nodeset), hosts, "me").live(everywhere, ())["all"]["hosts"]
+        return [found[name].get("ansible_python_interpreter") for name in hosts]
+
+    assert of(FrozenJob(name="j")) == ["auto", "auto"]
+    assert of(FrozenJob(name="j"), **told) == [None, None]
+    assert of(FrozenJob(name="j", group_vars={"web": told})) == [None, "auto"]
+    assert of(FrozenJob(name="j", host_vars={"one": told}), **told) == ["/opt/python", None]
+
+
+def test_what_is_ahead_is_told_by_the_names_of_its_forge() -> None:
+    """`change` is a number where changes have some, and `patchset` too, as of the change itself."""
+    pull = MergeItem("a", "github.com/acme/lib", "hub", "main", "refs/pull/12/head", "1" * 40, number="12", url="u:12")
+    review = replace(pull, item="b", ref="refs/changes/11/4711/3", number="4711", patchset="3", topic="big")
+    plain = MergeItem("c", "acme/lib", "local", "main", "refs/for/main/mend", "2" * 40, topic="mend")
+    change = Change("hub", "github.com/acme/app", "main", commit="3" * 40, ref="refs/pull/1/head", number="1")
+    spec = BuildSpec("build", "set", "t", "gate", "i", FrozenJob(name="j"), change, 1, zuul=variables(change))
+    items = zuul(spec, RepoState(chain=(pull, review, plain)), {}, {})["items"]
+    assert [(one["change"], one["patchset"], one["topic"], one["change_url"]) for one in items] == [
+        ("12", "1" * 40, "", "u:12"),
+        ("4711", "3", "big", "u:12"),
+        ("mend", "2" * 40, "mend", ""),
+        ("1", "3" * 40, "", ""),
+    ]

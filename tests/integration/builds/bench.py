@@ -97,6 +97,7 @@ class Bench:
         disk: Path | None = None,
         keys: Secrets | None = None,
         read_log: ReadLog | None = None,
+        copying: type[Copies] = Copies,
         **settings: Any,
     ) -> None:
         self.id = ""
@@ -104,7 +105,7 @@ class Bench:
         self.source.mkdir()
         (self.source / "README").write_text("x\n")
         here = RunnerSettings(sandbox=sandbox, **settings)
-        self.copies = Copies(self.source)
+        self.copies = copying(self.source)
         self.runner = ProcessRunner(
             (disk or root) / "builds", root / "logs", self.copies, here, keys, read_log=read_log
         )
@@ -139,7 +140,7 @@ class Bench:
             return await self.start(**job)
 
     async def says(self, text: str) -> None:
-        """Until the log of the last build has this in it."""
+        """Wait until the log of the last build has this in it."""
         found = b""
         async with asyncio.timeout(DEADLINE_S):
             async for chunk in follow(self._log, lambda: False):

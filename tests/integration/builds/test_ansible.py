@@ -24,6 +24,8 @@ RETURNS = """
     - shell: |
         echo {{ flavour }} | tr a-z A-Z
         echo on stderr >&2
+    - debug: {var: item}
+      loop: [cherry]
     - name: hidden
       command: echo treasure
       no_log: true
@@ -47,9 +49,50 @@ async def test_a_playbook_has_roles_variables_and_returns_data(tmp_path: Path) -
         "said": said,
         "zuul": {"log_url": "http://l", "artifacts": [{"name": "doc", "url": "doc/"}]},
     }
-    for line in ("PLAY [all]", "TASK [hidden]", f"one | {said}", "one | VANILLA", "one | on stderr", "PLAY RECAP"):
+    own = 'one |   "item": "cherry"'
+    for line in ("PLAY [all]", "TASK [hidden]", f"one | {said}", "one | VANILLA", "one | on stderr", own, "PLAY RECAP"):
         assert f"| {line}" in bench.log
     assert "treasure" not in bench.log and "the output is hidden" in bench.log
+
+
+OF_TEXTS = """
+- hosts: localhost
+  gather_facts: false
+  vars:
+    found: [{path: a.py, at: 3, says: "\\e[31mbad\\e[0m"}]
+    whole: '{"zuul": {"warnings": ["\\u001b[1mcareful\\u001b[0m"]}, "as": "json"}'
+  tasks:
+    - zuul_return:
+        data:
+          zuul:
+            retry: "{{ 'no' }}"
+            redactions: ["{{ 'never' ~ 'shown' }}"]
+            file_comments: "{{ {item.path: [{'line': item.at ~ '', 'message': item.says}]} }}"
+      loop: "{{ found }}"
+    - zuul_return: {data: "{{ whole | string }}"}
+- hosts: localhost
+  gather_facts: false
+  tasks: [{zuul_return: {data: {zuul: {pause: [], file_comments: {"a.py": [{line: x1, message: m}]}}}}}]
+"""
+
+
+async def test_what_templates_make_texts_of_is_returned_as_what_it_is(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    outcome = await bench.build(
+        run=(bench.script("texts.yaml", OF_TEXTS), bench.script("wrong", "echo not reached")),
+        post_run=(bench.script("after", "echo It was nevershown."),), secret_exposure="redact",
+    )  # fmt: skip
+    assert outcome.result == "FAILURE" and "Expected `int`, got `str`" in bench.log, bench.log
+    assert "It was [redacted]." in bench.log and "nevershown" not in bench.log
+    assert outcome.data == {
+        "as": "json",
+        "zuul": {
+            "retry": False,
+            "redactions": ["[redacted]"],
+            "file_comments": {"a.py": [{"line": 3, "message": "bad"}]},
+            "warnings": ["careful"],
+        },
+    }
 
 
 STREAMS = """

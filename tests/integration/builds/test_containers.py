@@ -116,7 +116,7 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
         huge: "is too large: (all images together may have|disk limit of) 6 MB",
         "docker.io/library/debian": "is none that jobs may have here",
         "localhost/team/tools": "is of no registry",
-        "a b": "is no name of an image",
+        "a b": "is not a name of an image",
     }
     for name, why in wanted.items():
         outcome = await bench.build(run=(run,), image=name)

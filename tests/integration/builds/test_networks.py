@@ -1,4 +1,4 @@
-"""What builds reach, and what they do not."""
+"""Test what builds reach, and what they do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.process.network.blocklist import read_nets
+from headgate.adapters.blocklist import read_nets
 from headgate.adapters.process.network.doors import NetworkTarget
 from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.config.model import Node, Nodeset

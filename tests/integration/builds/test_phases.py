@@ -1,4 +1,4 @@
-"""What is run, in which order, what it is told, and what the build's result is."""
+"""Test what is run, in which order, what it is told, and what the build's result is."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ echo '{"zuul": {"artifacts": [{"name": "tar", "url": "t.tgz"}]}, "deep": {"b": [
 @pytest.mark.parametrize(
     ("does", "why"),
     [
-        ("echo '{broken' > $HEADGATE_RESULT", "is no JSON"),
+        ("echo '{broken' > $HEADGATE_RESULT", "is not JSON"),
         ("echo '[1]' > $HEADGATE_RESULT", "is not an object with `data`"),
         ("ln -s /etc/hostname $HEADGATE_RESULT", "cannot be read"),
         ("mkfifo $HEADGATE_RESULT", "is a FIFO, and no regular file"),
@@ -203,14 +203,26 @@ async def test_data_that_cannot_be_used_fails_the_build(tmp_path: Path, does: st
 async def test_files_left_in_the_log_directory_are_kept_within_limits(tmp_path: Path) -> None:
     bench = Bench(tmp_path, files_size_max_bytes=1000)
     does = """cd $ZUUL_LOG_DIR; mkdir sub; echo '{"a": 1}' > sub/report.json; head -c 2000 /dev/zero > big
-ln -s /etc/passwd stolen; mkfifo pipe; echo mine > job-output.txt.1"""
+ln -s /etc/passwd stolen; mkfifo pipe; echo mine > job-output.txt.1
+mkdir zuul-info; echo '"mine"' > zuul-info/inventory.yaml"""
     outcome = await bench.build(run=(bench.script("run", does),))
     assert outcome.result == "SUCCESS" and bench.kept("sub/report.json") == {"a": 1}
+    assert bench.kept("zuul-info/inventory.yaml") == "mine", "as what base jobs write there"
     kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
     ours = {"job-output.txt", "job-output.json", "zuul-info/inventory.yaml", "zuul-manifest.json"}
     assert kept == {"job-output.txt.1", "sub/report.json", *ours}
     for line in ("stolen is not kept: it is a symbolic link", "big is not kept: with its 2000 bytes"):
         assert line in bench.log
+
+
+async def test_the_kept_inventory_has_nothing_of_the_site_and_nothing_that_a_job_calls_a_secret(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, variables={"mirror_password": "hunter2", "who": "site"})
+    run = bench.script("run", """headgate-return 'zuul.redactions=["hunter3"]'""")
+    outcome = await bench.build(run=(run,), vars={"who": "job", "said": ["a hunter3"]})
+    assert outcome.result == "SUCCESS"
+    told = bench.kept("zuul-info/inventory.yaml")["all"]["vars"]
+    assert told["said"] == ["a [redacted]"] and {"who", "mirror_password"}.isdisjoint(told)
+    assert told["zuul"]["playbook_context"], "the rest is there"
 
 
 async def test_builds_side_by_side_do_not_meet(tmp_path: Path) -> None:

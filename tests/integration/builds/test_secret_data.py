@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headgate.config.model import Playbook
 from headgate.gate.returns.secrets import Sealed
 
 from .bench import Alone, Bench
@@ -63,6 +64,16 @@ async def test_what_a_job_returns_secretly_is_sealed_and_kept_nowhere_else(tmp_p
     kept = {file.name: file.read_text() for file in logs.rglob("*") if file.is_file()}
     assert [name for name, text in kept.items() if name != "job-output.txt" and TOKEN in text] == []
     assert "shown [redacted]" in kept["job-output.json"]
+
+
+async def test_a_job_that_returns_others_each_time_has_a_bounded_number_of_them_looked_for(tmp_path: Path) -> None:
+    bench, books = Bench(tmp_path), list[Playbook]()
+    for name in "abc":
+        told = json.dumps({"data": {"zuul": {"redactions": [f"treasure-{name}-{n:02}" for n in range(100)]}}})
+        books.append(bench.script(name, f"echo '{told}' > \"$HEADGATE_RESULT\""))
+    shows = bench.script("shows", "echo They were treasure-a-07, treasure-b-07 and treasure-c-07.")
+    await bench.build(run=(*books, shows), secret_exposure="redact")
+    assert "They were [redacted], [redacted] and treasure-c-07." in bench.log
 
 
 READS = f"""

@@ -19,7 +19,7 @@ import pytest
 from headgate.adapters.ansible.environments import beside
 from headgate.adapters.process.ansible import shared_config
 from headgate.adapters.process.bounds.watch import Limiter
-from headgate.adapters.process.confinement.cell import NO_COPIES
+from headgate.adapters.process.cell import NO_COPIES
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.sandbox import Confined, Sandbox
 from headgate.adapters.process.zygotes import pool
@@ -79,7 +79,7 @@ SLEEP = """
 
 
 async def looked(bench: Bench, **job: Any) -> dict[str, Any]:
-    """What a playbook finds of itself, without what is another's in each build."""
+    """Return what a playbook finds of itself, without what differs in each build."""
     bench.script("action_plugins/look.py", LOOK)
     outcome = await bench.build(run=(bench.script("play.yaml", LOOKS),), **job)
     assert outcome.result == "SUCCESS", bench.log

@@ -47,9 +47,9 @@ class World:
         self.gateway6, self.address6 = (f"2001:db8:{number:x}::{n}" for n in (1, 2))
         here6, self.local6 = (f"fd5a:7072:6f62:{number:x}::{n}" for n in (1, 2))
         self.metadata6 = f"fd00:ec2::{number:x}:254"
-        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+        self._end()
         self._ip(f"netns add {self.name}")
-        self._stack.callback(subprocess.run, ["ip", "netns", "del", self.name], check=False)
+        self._stack.callback(self._end)
         self._ip(f"link add {self.name} type veth peer name eth0 netns {self.name}")
         for where, device, four, *sixes in (
             ("", self.name, self.gateway, self.gateway6, here6),
@@ -71,6 +71,11 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _end(self) -> None:
+        """The link goes first: with its namespace it would go some time later, and its name could not be used again."""
+        subprocess.run(["ip", "link", "del", self.name], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
 
     @staticmethod
     def _ip(words: str) -> None:

@@ -75,9 +75,9 @@ class Pull:
 
 
 def connect(given: DriverOptions) -> Connected:
-    """As the registry has drivers made."""
+    """Make the driver as the registry has drivers made."""
     if len(given.said["token"]) < 8:
-        raise UserError("the token is no token")
+        raise UserError("the token is not a token")
     board = Board(given.directory / given.said.get("place", "board"), given.name)
     return Connected(board.git, board)
 
@@ -154,7 +154,7 @@ class Board:
         pull.happened.append((EventKind.STIRRED, ForgeEvent("pull_request", "comment", comments=(text,))))
 
     def merge(self, pull: Pull) -> None:
-        """As somebody does with the button."""
+        """Merge the pull request as somebody does with the button."""
         pull.merged, pull.open = self._merge(pull), False
         pull.happened.append((EventKind.MERGED, ForgeEvent("pull_request", "closed")))
 
@@ -313,7 +313,7 @@ class Board:
         return run_git("rev-parse", "HEAD", at=work)
 
     def _mark(self, pull: Pull) -> None:
-        """What its branch has is merged, whoever pushed it."""
+        """Mark a pull request as merged once its branch has its head, whoever pushed it."""
         bare = self.repositories.hub / pull.project
         if (
             pull.open

@@ -110,7 +110,7 @@ class Town:
         return [one.result for one in self.gate.history.finished.values() if one.pipeline == pipeline]
 
     def note(self, topic: str) -> str:
-        """What is said of a change of plain git."""
+        """Return what is said of a change of plain git."""
         commit = run_git("rev-parse", f"refs/for/master/{topic}", at=self.repositories.hub / "code/lib")
         return self.repositories.note("code/lib", commit)
 
@@ -271,6 +271,7 @@ async def test_a_circle_across_plain_git_and_a_forge_lands_as_one(tmp_path: Path
     async with town(tmp_path) as here:
         url = f"https://{HOST}/code/api/pulls/1"
         here.repositories.propose("code/lib", "half", {"half": "1\n"}, f"One half\n\nDepends-On: {url}")
+        await here.until(lambda: here.results("check"), "it is seen before what needs it: the circle is tested once")
         pull = await here.proposed("The other", {"other": "1\n"}, "Depends-On: code/lib/master/half")
         assert pull.url == url
         await here.checked(pull)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges.registry import FORGES, ConnectionOption, ForgeDriver
+from headgate.adapters.forges.registry import FORGES, ForgeDriver
+from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.process import connection_shapes, connections, known_connections
@@ -48,5 +49,5 @@ def test_mergers_and_tenants_know_them_beside_plain_git(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_with_a_section_is_told_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"headgate.conf: \[connection hub\]: the token is no token"):
+    with pytest.raises(UserError, match=r"headgate.conf: \[connection hub\]: the token is not a token"):
         connected(settings(tmp_path, token="short"))

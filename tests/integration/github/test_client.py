@@ -127,7 +127,7 @@ async def test_pages(ground: Ground) -> None:
 
 
 async def test_limits_are_obeyed_without_asking(ground: Ground) -> None:
-    """Who is told to be quiet asks nothing until then, whoever of the process wants it, and GitHub is not bothered."""
+    """Ask nothing until then when told to be quiet, whoever of the process wants it, so that GitHub is not bothered."""
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     ground.hub.limits.punish(ground.key(), 30)
@@ -210,11 +210,11 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
 
 def test_settings_that_cannot_be() -> None:
     for said, why in [
-        ({"server": "https://github.example.com/x"}, "no host name"),
+        ({"server": "https://github.example.com/x"}, "not a host name"),
         ({"server": "http://github.example.com"}, "only taken for this machine"),
         ({"app_id": "1"}, "needs both"),
-        ({"app_id": "x", "app_key": "/k"}, "no number"),
-        ({"app_id": "1", "app_key": "/k"}, "no private key"),
+        ({"app_id": "x", "app_key": "/k"}, "not a number"),
+        ({"app_id": "1", "app_key": "/k"}, "not a private key"),
     ]:
         with pytest.raises(UserError, match=why):
             account("hub", said, "")

@@ -59,7 +59,7 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
         shell = Shell(address, tmp_path)
         for wrong in ("", "guessed"):
             said = await shell("partition list", status=16, HEADGATE_TOKEN=wrong)
-            assert "bearer token" in said or "no token" in said
+            assert "bearer token" in said or "not a token" in said
         assert len(await shell("partition create", stdin="name: part0\n")) == 32
         assert "part0" in await shell("partition list -f pa*")
         await shell("provider definition set -t runm.compute", stdin=COMPUTE)
@@ -155,7 +155,7 @@ async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
         waits = json.loads(await shell(*parts, "memory=30", "--json"))
         assert waits["state"] == "WAITING"
         roles = {"RUNM_ROLES": "admin"}
-        assert "no duration" in await shell("lease", "ask", "--for", "2 hours", status=2)
+        assert "not a duration" in await shell("lease", "ask", "--for", "2 hours", status=2)
         await shell(
             "quota", "set", "each", "--for-user", "*", "--most", "9", "--hours", "40", "--window-hours", "168", **roles
         )

@@ -1,4 +1,4 @@
-"""How a launcher finds its cluster and says who it is; a kubeconfig that is wrong names the file and what is wrong."""
+"""Test how a launcher finds its cluster and says who it is; of a wrong kubeconfig the file and the fault are named."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def _config(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("said", "context", "wrong"),
     [
-        ("[1]", "", "is no kubeconfig"),
+        ("[1]", "", "is not a kubeconfig"),
         (_config(), "other", "there is no context 'other'"),
         (_config(**{"current-context": ""}), "", "has no current-context: set `context`"),
         (_config(clusters=[]), "", "there is no cluster 'one'"),
-        (_config(clusters=[{"name": "one", "cluster": {"server": "one"}}]), "", "which is no address"),
+        (_config(clusters=[{"name": "one", "cluster": {"server": "one"}}]), "", "which is not an address"),
         (_config(users=[{"name": "me", "user": {"auth-provider": {"name": "gcp"}}}]), "", "not known since 1.26"),
         (_config(users=[{"name": "me", "user": {"exec": {}}}]), "", "`exec` of the user me has no command"),
         (_config(users=[{"name": "me", "user": {"client-key": "none"}}]), "", "the client-key none cannot be read"),

@@ -29,6 +29,7 @@ from headgate.testing.repositories import Repositories
 from headgate.testing.servers.s3 import bucket
 from headgate.web.app import create_app
 from headgate.web.peers.fleet import PeerFleet
+from headgate.web.peers.heads import HeadApplication
 from headgate.web.remote import RemoteLogs
 from headgate.web.site import Site
 
@@ -72,7 +73,7 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         remote = RemoteLogs(context, client, PeerFleet(context))
         kept = KeptLogs(store)
         site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, kept=kept)
-        transport = httpx.ASGITransport(create_app(site))
+        transport = httpx.ASGITransport(HeadApplication(create_app(site)))
         async with httpx.AsyncClient(transport=transport, base_url="http://gate.example") as asking:
             yield World(asking, build.uuid, store, site)
     history.close()

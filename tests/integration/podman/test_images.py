@@ -84,7 +84,7 @@ async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path:
 async def test_what_is_packed_or_has_names_of_its_own_is_refused(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "root.tar"
     images = PodmanImages(Engine(words))
-    for content, why in ((gzip.compress(archive(bytes(10**7))), "no plain archive"), (holes(10**9), "sparse")):
+    for content, why in ((gzip.compress(archive(bytes(10**7))), "not a plain archive"), (holes(10**9), "sparse")):
         file.write_bytes(content)
         with pytest.raises(LaunchFailed, match=why):
             await sent(images, wanted("u3", content), file)

@@ -24,6 +24,7 @@ from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
+from headgate.web.peers.heads import HeadApplication
 from headgate.web.shapes import ConnectionShape
 from headgate.web.site import Site
 from headgate.web.vitals import Vitals
@@ -144,7 +145,7 @@ async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Wor
             vitals=Vitals(Near(), lambda: b"figures 1\n"),
             joined=lambda: session,
         )
-        transport = httpx.ASGITransport(create_app(site))
+        transport = httpx.ASGITransport(HeadApplication(create_app(site)))
         async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
             yield World(client, running, history, repositories, logs, site)
     history.close()

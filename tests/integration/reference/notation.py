@@ -59,7 +59,7 @@ def unlike(value: Any, wanted: Shape, named: Mapping[str, Shape], where: str = "
         return
     elif wanted.kind == "list":
         if not isinstance(value, list):
-            yield f"{where or 'it'} is no list: {value!r}"
+            yield f"{where or 'it'} is not a list: {value!r}"
             return
         for number, one in enumerate(value):
             yield from unlike(one, wanted.inner[0][1], named, f"{where}[{number}]")
@@ -73,7 +73,7 @@ def unlike(value: Any, wanted: Shape, named: Mapping[str, Shape], where: str = "
 
 def _fields(value: Any, wanted: Shape, named: Mapping[str, Shape], where: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{where or 'it'} is no mapping: {value!r}"
+        yield f"{where or 'it'} is not a mapping: {value!r}"
         return
     for name, inner in wanted.inner:
         if name in value:

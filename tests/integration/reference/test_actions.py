@@ -61,6 +61,22 @@ async def test_a_hold_is_asked_for_with_the_words_of_either_client(world: World)
     assert [one["ref_filter"] for one in await world.get("T/autohold")] == ["refs/heads/.*"] * 2
 
 
+async def test_what_a_hold_leaves_out_is_as_the_settings_say(world: World) -> None:
+    answer = await world.client.post(f"{PROJECT}/autohold", json={"job": "unit", "count": 2}, headers=token())
+    assert (answer.status_code, answer.text) == (200, "true")
+    (hold,) = await world.get("T/autohold")
+    assert (hold["reason"], hold["node_expiration"], hold["max_count"]) == (None, 86_400, 2)
+    for wrong in (
+        {"job": "unit"},
+        {"count": 1},
+        {"job": "unit", "count": "1"},
+        {"job": "unit", "count": 1, "x": 1},
+        [],
+    ):
+        refused = await world.client.post(f"{PROJECT}/autohold", json=wrong, headers=token())
+        assert refused.status_code == 400, wrong
+
+
 async def test_a_ref_is_enqueued_with_what_clients_send(world: World) -> None:
     body = {"pipeline": "by-hand", "ref": "refs/heads/master", "oldrev": "", "newrev": None, "parameters": None}
     url = f"{TENANT}/project/code/lib/enqueue"

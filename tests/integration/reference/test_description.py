@@ -1,46 +1,91 @@
-"""What the description says is what is answered, whatever is asked: no other status, type or shape, and no fault."""
+"""Check that answers are as the description says, whatever is asked: no other status, type or shape, and no fault."""
 
 from __future__ import annotations
 
 import asyncio
 
-import pytest
 import yaml
 
+from headgate.map.records import ZoneLabels
 from headgate.web.app import ROUTES
 
 from ..described import Caller
-from .conftest import World, token
+from .conftest import TENANT, World, token
 
-LEFT_OUT = ("/events", "/health/ready", "/key/{project}.pub")
+LEFT_OUT = ("/events", "/health/ready", "/key/{project}.pub", "/key/{project}")
 """Ends of paths: what does not end, what is not ready, as no process is, and keys, of which there are none here."""
 KNOWN = {
     "tenant": ["example", "example", "none"],
     "project": ["code/api", "config", "git.example/code/lib", "x"],
-    "pipeline": ["gate", "check", "x"],
+    "pipeline": ["gate", "check", "by-hand", "x"],
     "branch": ["master", "x"],
     "job": ["unit", "base", "x"],
     "change": ["done", "x"],
 }
 """Values of which some lead somewhere."""
+BODIES = {
+    "tenant": ["example"],
+    "project": ["code/lib", "code/api"],
+    "pipeline": ["by-hand", "gate"],
+    "ref": ["refs/heads/master"],
+    "change": [None, ""],
+    "oldrev": [None, ""],
+    "newrev": [None, ""],
+    "parameters": [None, {}, {"level": "high"}],
+    "unapproved": [False],
+    "ref_filter": [None],
+    "node_hold_expiration": [None, 0, 60],
+    "count": [1, 0, 7],
+    "queue": [""],
+    "projects": [[], ["code/api"]],
+    "reason": ["because"],
+    "state": ["hold", "running"],
+}
+"""Values with which things are done."""
+DONE = {
+    *(f"post /api/tenant/{{tenant}}/{verb}" for verb in ("close", "open", "state", "reconfigure")),
+    *(f"post /api/tenant/{{tenant}}/project/{{project}}/{verb}" for verb in ("enqueue", "autohold", "freeze-pipeline")),
+    "post /api/tenant/{tenant}/build/{uuid}/cancel", "delete /api/tenant/{tenant}/autohold/{id}",
+    "post /api/zone/{zone}/forget",
+}  # fmt: skip
+"""What changes something, and is done at least once; of the rest there is nothing here, or a test of its own."""
+ASKED = "post /api/tenant/{tenant}/project/{project}/freeze-pipeline"
+"""Changes nothing, though its method could."""
+OPERATOR = {"Authorization": "Bearer operators"}
 
 
 async def test_whatever_is_asked_is_answered_as_described(world: World) -> None:
     landed = await world.landed("done")
+    hold = {"job": "unit", "count": 1, "reason": "r", "node_hold_expiration": None}
+    assert (await world.client.post(f"{TENANT}/project/code/api/autohold", json=hold, headers=token())).json() is True
+    (held,) = await world.get("T/autohold")
     known = {**KNOWN, "uuid": [landed["uuid"], landed["buildset"]["uuid"]], "build": [landed["uuid"]]}
-    answer = await world.client.get("/openapi.yaml")
+    description = (await world.client.get("/openapi/openapi.json")).json()
     caller = Caller(world.client, asyncio.get_running_loop())
-    for values in (known, {}):
-        await caller.ask_all(yaml.safe_load(answer.text), values, ({}, token()), LEFT_OUT)
-    assert not caller.wrong, caller.report()
+    await caller.ask_all(description, known, ({}, token()), LEFT_OUT)
+    await caller.ask_all(description, {}, ({}, OPERATOR), LEFT_OUT)
     reads = {name: seen for name, seen in caller.statuses.items() if name.startswith("get ")}
     assert len(reads) > 50 and sum(200 in seen for seen in reads.values()) > 0.6 * len(reads), reads
+    busy = await world.under_way("busy")
+    context = world.running.context
+    await context.store.commit([], [context.map.executor.zones("far").labels.put(ZoneLabels(("arm",)))])
+    doing = {**BODIES, "uuid": [busy["uuid"]], "id": [held["id"]], "job": ["unit"], "zone": ["far"], "do": ["retry"]}
+    writes = {
+        **description,
+        "paths": {
+            path: {m: one for m, one in item.items() if m != "get"} for path, item in description["paths"].items()
+        },
+    }
+    await caller.ask_all(writes, doing, ({}, OPERATOR), LEFT_OUT)
+    assert not caller.wrong, caller.report()
+    assert caller.succeeded() >= DONE, sorted(DONE - caller.succeeded())
+    assert {name for name in caller.open if not name.startswith("get ")} == {ASKED}, "nothing is done for strangers"
 
 
-@pytest.mark.parametrize("path", ["/openapi.yaml", "/openapi/openapi.json"])
-async def test_every_route_and_what_it_may_be_asked_is_described(world: World, path: str) -> None:
-    answer = await world.client.get(path)
-    described = yaml.safe_load(answer.text)
+async def test_every_route_and_what_it_may_be_asked_is_described(world: World) -> None:
+    described = (await world.client.get("/openapi/openapi.json")).json()
+    for path in ("/openapi.yaml", "/openapi/openapi.yaml"):
+        assert yaml.load((await world.client.get(path)).text, yaml.CSafeLoader) == described, path
     served = {
         (method.lower(), part)
         for route in ROUTES
@@ -60,4 +105,8 @@ async def test_every_route_and_what_it_may_be_asked_is_described(world: World, p
             "nodeset", "result", "final", "held", "complete", "limit", "skip", "idx_min", "idx_max",
             "exclude_result"} <= asked, "the reference's filters"  # fmt: skip
     control = described["paths"]["/api/tenant/{tenant}/project/{project}/enqueue"]["post"]
-    assert control["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
+    assert control["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ForChange")
+    refused = {name: one["responses"] for name, one in described["paths"]["/api/tenant/{tenant}/patch"].items()}
+    assert {"304", "401", "404", "502", "503"} <= refused["get"].keys()
+    files = described["paths"]["/t/{tenant}/logs/{build}/{rest}"]["get"]["responses"]
+    assert {"200", "206", "304", "404", "416"} <= files.keys()

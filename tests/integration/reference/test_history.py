@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
+from urllib.parse import urljoin
 from xml.etree import ElementTree
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -30,6 +32,7 @@ async def test_what_is_under_way_is_listed_before_what_ended(world: World) -> No
     assert paged == [one["uuid"] for one in found]
     sets = await world.get("T/buildsets")
     assert sets[0]["result"] is None and sets[0]["refs"][0]["change"] == "busy" and "builds" not in sets[0]
+    assert sets[0]["first_build_start_time"] == found[0]["start_time"] is not None
     whole = await world.get(f"T/buildset/{sets[0]['uuid']}")
     assert [one["uuid"] for one in whole["builds"]] == [busy["uuid"]]
     assert [one["event_type"] for one in whole["events"]] == ["triggered"]
@@ -54,6 +57,9 @@ async def test_a_star_stands_for_any_text_and_names_repeat(world: World) -> None
     for query in ("job_name=UN*", "job_name=u_it", "job_name=u%25", "branch=*x", "project=other/*", "change=*"):
         assert await count(query) == 0, query
     assert (await world.client.get(f"{TENANT}/builds?job_name=a*b*c*d*e")).status_code == 400
+    for wrong in ("job_name=unit", "voting=1", "held=1", "nodeset=two", "reslut=FAILURE"):
+        refused = await world.client.get(f"{TENANT}/buildsets?{wrong}")
+        assert refused.status_code == 400 and wrong.partition("=")[0] in refused.json()["description"], wrong
 
 
 async def test_rows_are_counted_and_bounded_by_their_numbers(world: World) -> None:
@@ -73,6 +79,7 @@ async def test_a_build_that_ran_has_a_log_and_a_list_of_its_files(world: World) 
         (place / "docs/deep").mkdir(parents=True)
         (place / "job-output.txt").write_text("hello\n")
         (place / "docs/deep/<a>.json").write_text("{}")
+        (place / "data:text").write_text("x")
         return ran(spec, state)
 
     world.running.runner.jobs = {"unit": leaves}
@@ -81,14 +88,19 @@ async def test_a_build_that_ran_has_a_log_and_a_list_of_its_files(world: World) 
     assert url.startswith("http://headgate.example/") and url.endswith("/")
     (listed,) = [one for one in build["artifacts"] if one.get("metadata", {}).get("type") == "zuul_manifest"]
     tree = (await world.client.get(listed["url"])).json()["tree"]
-    assert {one["name"] for one in tree} == {"docs", "job-output.txt"}
+    assert {one["name"] for one in tree} == {"docs", "job-output.txt", "data:text"}
     (docs,) = [one for one in tree if one["name"] == "docs"]
     assert [one["name"] for one in docs["children"][0]["children"]] == ["<a>.json"]
     assert all(one["mimetype"] for one in tree)
     text = await world.client.get(f"{url}job-output.txt")
     assert text.text == "hello\n" and text.headers["access-control-allow-origin"] == "*"
-    page = await world.client.get(url)
-    assert 'href="/t/example/logs/' in page.text and "<a>.json" not in page.text and "&lt;a&gt;.json" in page.text
+    pages = {at: (await world.client.get(at)).text for at in (url, url.rstrip("/"))}
+    assert all("<a>.json" not in page and "&lt;a&gt;.json" in page for page in pages.values())
+    assert 'href="job-output.txt"' in pages[url], "programs put the name behind the address"
+    for at, page in pages.items():
+        links = {urljoin(at, found) for found in re.findall('href="([^"]+)"', page)}
+        assert len(links) == 3 and all(link.startswith(url) for link in links), links
+        assert {(await world.client.get(link)).status_code for link in links} == {200}
 
 
 def ran(spec: BuildSpec, state: RepoState) -> BuildOutcome:
@@ -119,6 +131,11 @@ async def test_system_events_tell_of_configurations(world: World) -> None:
     found = await world.get("T/system-events")
     assert found and {one["event_type"] for one in found} == {"tenant reconfiguration"}
     assert await world.get("T/system-events?event_type=other") == []
+    at = found[0]["_id"]
+    for query, count in ((f"idx_max={at}", len(found)), (f"idx_min={at}", 1), (f"idx_min={at + 1}", 0), ("skip=9", 0)):
+        assert len(await world.get(f"T/system-events?{query}")) == count, query
+    for wrong in ("idx_min=x", "limit=-1", "project=code/api"):
+        assert (await world.client.get(f"{TENANT}/system-events?{wrong}")).status_code == 400, wrong
 
 
 async def test_a_badge_is_also_where_its_address_lacks_the_api(world: World) -> None:

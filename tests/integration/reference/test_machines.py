@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from headgate.cli.main import group
 from headgate.map.inventory.machines import MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.map.records import ComponentFacts, ComponentRecord, OwnMachine
 from headgate.recipes.codec import encode
 from headgate.store.types import Put
 
@@ -42,9 +43,14 @@ async def furnished(world: World) -> None:
         await context.mirror.reached(entry.path, entry.version)
 
 
+async def elsewhere(world: World) -> list[dict[str, Any]]:
+    """Return the machines besides those of executors."""
+    return [one for one in await world.get("T/nodes") if not str(one["provider"]).startswith("[executor]")]
+
+
 async def test_machines_and_who_waits_are_told(world: World) -> None:
     await furnished(world)
-    (node,) = await world.get("T/nodes")
+    (node,) = await elsewhere(world)
     assert (node["uuid"], node["type"], node["state"]) == ("a" * 32, ["small", "tiny"], "ready")
     assert (node["interface_ip"], node["public_ipv4"], node["az"], node["username"]) == (
         "10.0.0.9", "192.0.2.9", "one", "zuul"
@@ -64,6 +70,28 @@ async def test_machines_and_who_waits_are_told(world: World) -> None:
     assert put is not None
     await context.mirror.reached(put.path, put.version)
     assert [(one["state"], one["position"]) for one in await world.get("T/nodeset-requests")] == [("fulfilled", None)]
+
+
+async def test_a_build_that_waits_for_machines_waits_no_more(world: World) -> None:
+    await furnished(world)
+    job = await world.under_way("busy")
+    context, url = world.running.context, f"{TENANT}/nodeset-requests"
+    asked = NodeRequest("r2", "example", "code/api", job["uuid"], "unit", (("box", "small"),), "host1")
+    (put,) = await context.store.commit([], [Put(context.map.nodes.requests("r2").record.path, encode(asked))])
+    assert put is not None
+    await context.mirror.reached(put.path, put.version)
+    for path, who, status in (
+        (f"{url}/r2", {}, 401),
+        (f"{url}/r2", token(zuul=None), 403),
+        (f"{url}/none", token(), 404),
+        (f"{url}/r1", token(), 409),
+        (f"{TENANT}//nodeset-requests/r2", token(), 204),
+    ):
+        answer = await world.client.delete(path, headers=who)
+        assert (answer.status_code, bool(answer.content)) == (status, status != 204), answer.text
+    assert (await world.get(f"T/build/{job['uuid']}"))["result"] == "CANCELED"
+    done = [one for one in await world.get("T/actions") if one["verb"] == "modify-nodeset-request"]
+    assert "done" in {one["outcome"] for one in done} and job["uuid"] in done[0]["subject"]
 
 
 async def test_a_machine_is_held_and_taken_away_by_who_may(world: World) -> None:
@@ -90,17 +118,17 @@ async def test_a_machine_is_held_and_taken_away_by_who_may(world: World) -> None
     assert (order.state, order.comment) == ("hold", "look at its disk") and order.until_ms > context.now_ms()
     assert order.hold_s == 60
     await context.mirror.reached(entry.path, entry.version)
-    assert [one["next_state"] for one in await world.get("T/nodes")] == ["hold"]
+    assert [one["next_state"] for one in await elsewhere(world)] == ["hold"]
 
 
 class Canned:
     """Answers as the pages would; keeps what it is told."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
-        self._answers, self.told = answers, list[tuple[str, dict[str, Any]]]()
+        self.answers, self.told = answers, list[tuple[str, dict[str, Any]]]()
 
     def get(self, path: str) -> Any:  # JSON
-        return self._answers[path]
+        return self.answers[path]
 
     def put(self, path: str, body: dict[str, Any]) -> None:
         self.told.append((path, body))
@@ -113,6 +141,7 @@ async def test_the_command_prints_and_asks(world: World, monkeypatch: pytest.Mon
     await furnished(world)
     names = ("nodes", "nodeset-requests")
     canned = Canned({f"{TENANT}/{name}": await world.get(f"T/{name}") for name in names})
+    canned.answers[f"{TENANT}/nodes"] = await elsewhere(world)
     monkeypatch.setattr("headgate.cli.nodes.pages", lambda config, url: canned)
 
     def said(*words: str) -> str:
@@ -132,3 +161,27 @@ async def test_the_command_prints_and_asks(world: World, monkeypatch: pytest.Mon
         (f"{TENANT}/nodes/x%2Fy", {"state": "hold", "comment": "look", "hold_expiration": 60}),
         (f"{TENANT}/nodes/z", {"state": "used", "comment": ""}),
     ]
+
+
+async def test_machines_of_executors_are_told_and_not_steered_here(world: World) -> None:
+    context = world.running.context
+    (own,) = [one for one in await world.get("T/nodes") if str(one["provider"]).startswith("[executor] of")]
+    assert (own["connection_type"], own["state"]) == ("local", "ready"), "builds without machines run there"
+    machines = (
+        OwnMachine("m1", ("small",), "192.0.2.7", "ci"),
+        OwnMachine("m2", ("small",), "192.0.2.8", "ci", "of another tenant"),
+        OwnMachine("m3", ("large",), "192.0.2.9", held=True),
+    )
+    record = ComponentRecord("rack", "executor", data=ComponentFacts(machines=machines))
+    path = f"{context.map.components.executor.path}/rack-0000000099"
+    async with context.store.session("executor") as session:
+        (put,) = await context.store.commit([], [Put(path, encode(record), session.lease)])
+        assert put is not None
+        await context.mirror.reached(put.path, put.version)
+        listed = [one for one in await world.get("T/nodes") if one["provider"] == "[executor] nodes of rack"]
+        assert [(one["id"], one["type"], one["state"], one["interface_ip"], one["username"]) for one in listed] == [
+            ("m1", ["small"], "ready", "192.0.2.7", "ci"),
+            ("m3", ["large"], "hold", "192.0.2.9", None),
+        ]
+        answer = await world.client.put(f"{TENANT}/nodes/{listed[0]['uuid']}", json={"state": "used"}, headers=token())
+        assert answer.status_code == 409 and "m1 is a machine of the file [executor] nodes of rack" in answer.text

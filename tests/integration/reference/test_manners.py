@@ -1,4 +1,4 @@
-"""What holds everywhere: errors, tokens, methods, caching."""
+"""Test what holds everywhere: errors, tokens, methods, caching."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from headgate.store.types import StoreError
 
 from .conftest import AXIOS, TENANT, World, token
 
+TENANT_PATH = "/api/tenant/{tenant}"
 DEQUEUE = f"{TENANT}/project/code/api/dequeue"
 BODY = {"pipeline": "gate", "change": "none"}
 
@@ -101,7 +103,9 @@ async def test_a_head_is_a_get_without_its_body(world: World) -> None:
 
 
 async def test_slashes_that_repeat_count_as_one(world: World) -> None:
-    assert (await world.client.get("/api//tenant/example//jobs")).status_code == 200
+    for path in ("/api//tenant/example//jobs", "//api/tenant/example/jobs"):
+        answer = await world.client.get(f"http://headgate.example{path}")
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache"), path
     missing = await world.client.delete(f"{TENANT}//autohold/0000000001", headers=token())
     assert (missing.status_code, missing.json()["description"]) == (404, "Hold request 0000000001 not found.")
 
@@ -155,8 +159,10 @@ async def test_the_paths_are_listed_and_described(world: World) -> None:
     assert {"/api/tenants", "/api/tenant/{tenant}/builds", "/api/tenant/{tenant}/project/{project:.*}"} <= {
         *listed.values()
     }
-    assert all(path.startswith("/api/") for path in listed.values())
+    assert all(path.startswith("/api/") and "{rest" not in path for path in listed.values())
     page = await world.client.get("/api", headers={"Accept": "text/html"})
     assert page.headers["content-type"].startswith("text/html")
     described = await world.client.get("/openapi.yaml")
     assert described.status_code == 200 and "/api/tenant/{tenant}/status:" in described.text
+    every = {path for path in yaml.safe_load(described.text)["paths"] if path.startswith("/api/")}
+    assert {path.replace(":.*", "") for path in listed.values()} == every | {f"{TENANT_PATH}/console-stream"}

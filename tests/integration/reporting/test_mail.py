@@ -88,12 +88,12 @@ async def test_what_a_change_calls_itself_makes_no_header_and_no_long_line(subje
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"to": "a@example.org\r\nRCPT TO:<evil@example.org>"}, "no address"),
-        ({"to": "<a@example.org>"}, "no address"),
-        ({"to": '"a b"@example.org'}, "no address"),
+        ({"to": "a@example.org\r\nRCPT TO:<evil@example.org>"}, "not an address"),
+        ({"to": "<a@example.org>"}, "not an address"),
+        ({"to": '"a b"@example.org'}, "not an address"),
         ({"to": " ".join(f"a{n}@example.org" for n in range(51))}, "50 can be named"),
         ({"to": "a@elsewhere.example"}, "no pipeline send to"),
-        ({"from": "nobody"}, "no address to send from"),
+        ({"from": "nobody"}, "not an address to send from"),
     ],
 )
 async def test_what_is_no_address_or_not_allowed_is_refused_and_nothing_is_sent(

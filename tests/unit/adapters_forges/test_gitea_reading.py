@@ -30,11 +30,11 @@ def test_a_section_says_where_everything_is() -> None:
     [
         ({"api_token": ""}, "it needs api_token"),
         ({"baseurl": "http://git.example"}, "http:// is only taken for this machine"),
-        ({"baseurl": "https://"}, "is no address"),
-        ({"baseurl": "https://[x"}, "is no address"),
-        ({"baseurl": "https://me:secret@git.example"}, "is no address"),
+        ({"baseurl": "https://"}, "is not an address"),
+        ({"baseurl": "https://[x"}, "is not an address"),
+        ({"baseurl": "https://me:secret@git.example"}, "is not an address"),
         ({"cloneurl": "http://git.example"}, "cloneurl: http://"),
-        ({"server": ""}, "is no address"),
+        ({"server": ""}, "is not an address"),
     ],
 )
 def test_a_section_that_is_wrong(said: dict[str, str], why: str) -> None:

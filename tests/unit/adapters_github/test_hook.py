@@ -156,9 +156,9 @@ def test_a_form_says_what_is_in_it() -> None:
     [
         (b"paylod=%7B%7D", 400, "without the field payload"),
         (b"payload=" + b"x" * FORM_MAX_BYTES, 413, "application/json"),
-        (b"&".join(b"%d=1" % number for number in range(100)), 400, "is no form"),
-        (b"payload=%ff", 400, "is no form"),
-        (b"\xff", 400, "is no form"),
+        (b"&".join(b"%d=1" % number for number in range(100)), 400, "is not a form"),
+        (b"payload=%ff", 400, "is not a form"),
+        (b"\xff", 400, "is not a form"),
         (b"payload=%7B", 400, "not in the form of push"),
     ],
 )

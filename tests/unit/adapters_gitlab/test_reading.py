@@ -1,4 +1,4 @@
-"""What answers of a GitLab mean: what is lacking, what happened, what a section of the settings says."""
+"""Test what answers of a GitLab mean: what is lacking, what happened, what a section of the settings says."""
 
 from __future__ import annotations
 
@@ -168,9 +168,9 @@ def test_what_a_section_says() -> None:
     ("said", "why"),
     [
         ({"api_token": ""}, "api_token"),
-        ({"server": "a/b"}, "no host name"),
+        ({"server": "a/b"}, "not a host name"),
         ({"server": "http://git.example"}, "http://"),
-        ({"baseurl": "ssh://git.example"}, "no address"),
+        ({"baseurl": "ssh://git.example"}, "not an address"),
         ({"baseurl": "https://me:pw@git.example"}, "leave name and password out"),
         ({"webhook_signing_token": "secret"}, "whsec_"),
         ({"webhook_signing_token": "whsec_?"}, "whsec_"),

@@ -60,7 +60,7 @@ async def test_without_anything_encrypted_no_key_is_needed():
         ({ENCRYPTED: ["not base64!"]}, "it is not base64"),
         (
             {ENCRYPTED: ["AAAA"]},
-            "another key than this project's; encrypt it anew with `headgate encrypt`",
+            "another key than this project's; encrypt it again with `headgate encrypt`",
         ),
         ({ENCRYPTED: rsa.encrypt(pair().public, b"\xff")}, "not UTF-8; encrypt it as base64"),
     ],

@@ -46,9 +46,9 @@ def test_a_file_is_what_its_lines_say() -> None:
         ("FROM a AS b", "line 1: there is one FROM"),
         ("FROM a\nFROM b", "line 2: there is one FROM"),
         ("FROM a\n\nADD http://x /", "line 3: 'ADD' is not known here; FROM, ARG, ENV, WORKDIR, RUN and COPY are"),
-        ("FROM a\nCOPY ../x /", "line 2: '../x' is no file beside the Containerfile"),
-        ("FROM a\nCOPY /etc/shadow /", "line 2: '/etc/shadow' is no file beside"),
-        ("FROM a\nCOPY *.py /", r"line 2: '\*.py' is no file beside"),
+        ("FROM a\nCOPY ../x /", "line 2: '../x' is not a file beside the Containerfile"),
+        ("FROM a\nCOPY /etc/shadow /", "line 2: '/etc/shadow' is not a file beside"),
+        ("FROM a\nCOPY *.py /", r"line 2: '\*.py' is not a file beside"),
         ("FROM a\nCOPY x", "line 2: COPY says what, and where to"),
         ("FROM a\nRUN --mount=type=bind,src=/,dst=/x true", "line 2: RUN takes no options here"),
         ("FROM a\nCOPY --from=b x /", "line 2: COPY takes no options here"),
@@ -59,7 +59,7 @@ def test_a_file_is_what_its_lines_say() -> None:
         ("FROM a\nENV A=" + "x" * 99_990, "it has more than 100000 bytes"),
         ("FROM a\nENV A=" + "x" * 60_000 + "\nENV B=$A$A", "line 3: it becomes too long"),
         ("FROM a\nENV A=" + "x" * 30_000 + "\nENV B=$A\nARG C=$A", "line 4: the variables are too large together"),
-        ("\udcff", "it is no text in UTF-8"),
+        ("\udcff", "it is not a text in UTF-8"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, why: str) -> None:

@@ -22,7 +22,7 @@ EVERYBODY = (PLAIN, TRUSTED, OWN, SITE)
 
 
 def left(place: Path, **hosts: Any) -> Path:
-    """What Ansible 2.18 leaves, and all that a playbook may write in its place."""
+    """Write what Ansible 2.18 leaves, and all that a playbook may write in its place."""
     place.mkdir()
     for host, said in hosts.items():
         (place / host).write_text(said if isinstance(said, str) else json.dumps(said))
@@ -30,7 +30,7 @@ def left(place: Path, **hosts: Any) -> Path:
 
 
 def newer(said: dict[str, Any]) -> str:
-    """As Ansible 2.19 writes it."""
+    """Encode facts as Ansible 2.19 writes them."""
     return json.dumps({"__payload__": json.dumps(said)})
 
 
@@ -151,6 +151,6 @@ def test_a_file_that_is_named_like_no_host_stops_no_playbook_after_it(tmp_path: 
     for name in (f"s1_{host}", "s123456789_one"):
         (place / name).write_text(newer({"a": 1}))
     (problem,) = facts.learn(PLAIN, place, [])
-    assert problem.endswith("that is no name of a host") and facts.known(PLAIN) == {"one": {"a": 1}}
+    assert problem.endswith("that is not a name of a host") and facts.known(PLAIN) == {"one": {"a": 1}}
     facts.offer(PLAIN, tmp_path / "next")
     assert [one.name for one in (tmp_path / "next").iterdir()] == ["s123456789_one"]

@@ -25,7 +25,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" f
         ("a: !!python/object/apply:os.system [ls]", "not YAML"),
         ("a: 'x\udcff'", "not YAML"),
         ("#" * 1_000_001, "larger than 1000 kB"),
-        ("[a]", "no mapping"),
+        ("[a]", "not a mapping"),
         ("zuul: {a: b}", "nobody may"),
     ],
 )

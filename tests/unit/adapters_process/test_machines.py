@@ -10,6 +10,7 @@ import pytest
 from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode, read_machines
 from headgate.base.errors import UserError
 from headgate.config.model import Node, Nodeset
+from headgate.map.records import OwnMachine
 
 BIG, SMALL = Nodeset("big", (Node(("one",), "big"),)), Nodeset("small", (Node(("one",), "small"),))
 TWO = Nodeset("two", (Node(("one", "other"), "small"),))
@@ -89,3 +90,28 @@ def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, said: str, told:
     (tmp_path / "nodes.yaml").write_text(f"- name: board\n  labels: [arm]\n  {said}\n")
     with pytest.raises(UserError, match=f"nodes.yaml: machine board: {told}"):
         read_machines(tmp_path / "nodes.yaml")
+
+
+async def test_who_has_a_machine_is_told_to_others_and_to_who_waits_for_it() -> None:
+    variables = {"ansible_host": "192.0.2.7", "ansible_user": "ci", "ansible_password": "hunter2"}
+    machines, said = ListedMachines((ListedMachine("a", ("small",), variables),)), list[str]()
+    seen = machines.standing()
+    assert seen == (OwnMachine("a", ("small",), "192.0.2.7", "ci"),)
+    changes = asyncio.ensure_future(machines.changed(seen))
+    async with machines.take(SMALL, build="b1"):
+        assert await changes == (OwnMachine("a", ("small",), "192.0.2.7", "ci", "b1"),)
+
+        async def another() -> None:
+            async with machines.take(SMALL, build="b2", say=said.append):
+                pass
+
+        waiting = asyncio.ensure_future(another())
+        back = asyncio.ensure_future(machines.changed(machines.standing()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert said == ["Waiting for machines of this executor with the labels small: a is taken"]
+    await waiting
+    await back
+    assert machines.standing() == seen
+    await machines.keep(["a"])
+    assert machines.standing()[0].held

@@ -1,4 +1,4 @@
-"""What becomes of a job's variables in playbooks that have more rights."""
+"""Test what becomes of a job's variables in playbooks that have more rights."""
 
 from __future__ import annotations
 
@@ -85,9 +85,24 @@ def test_odd_texts_survive_as_they_are():
 
 def test_of_what_was_evaluated_only_what_was_asked_for_is_taken():
     wanted = {"one": {"a": "{{ x }}", "b": 1, "ansible_shell_type": "sh"}}
-    assert asked(wanted, "/p") == {"names": {"one": ["a", "b"]}, "files": {"one": "/p/values-0"}}
+    assert asked(wanted, "/p") == {"names": {"one": ["a", "b"]}, "files": {"one": "/p/values-0"}, "facts": []}
     found = evaluated(b'{"a": "x", "ansible_become_exe": "evil", "c": 1}', wanted["one"])
     assert found == {"ansible_shell_type": "sh", "a": "x"}
     for wrong in (b"[", b"[1]", b"[" * 100_000):
         with pytest.raises(ValueError, match="cannot be read"):
             evaluated(wrong, wanted["one"])
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("{{ ansible_user_dir }}/x", True),
+        ({"a": ["{{ ansible_facts.user_dir }}"]}, True),
+        ({"{{ ansible_user_dir }}": 1}, True),
+        ("ansible_user_dir", False),
+        ("{{ x }}", False),
+    ],
+)
+def test_facts_are_looked_up_where_a_template_names_one_and_not_of_the_executor(value: object, named: bool) -> None:
+    wanted = {host: {"a": value} for host in ("one", "localhost")}
+    assert asked(wanted, "/p", ["one"])["facts"] == (["one"] if named else [])

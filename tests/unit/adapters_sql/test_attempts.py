@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.course import Course
+from headgate.gate.returns.shape import FileComment, Range
 from headgate.map.records import Finished, FinishedBuild
-from headgate.ports.history import HistoryQuery, JobHealth, ResetCost
+from headgate.ports.history import HistoryQuery, JobHealth, PastCourse, ResetCost
 
 from .test_history import ENDED
 
@@ -55,7 +57,7 @@ def ended(buildset: str, end_s: int, *builds: FinishedBuild, result: str = "SUCC
 
 
 async def what_an_earlier_version_kept_is_there(history: SqlHistory) -> None:
-    """For any database."""
+    """Check this for any database."""
     old = await history.buildset("acme", "old")
     assert (
         old is not None
@@ -162,3 +164,25 @@ async def test_what_resets_cost_is_what_their_builds_took(history: SqlHistory) -
         )
     ]
     assert [c.resets for c in await history.reset_costs("acme", EVERY, 35_000)] == [1]
+
+
+async def test_what_a_build_had_and_said_is_kept_and_comments_only_where_they_are_asked_for(
+    history: SqlHistory,
+) -> None:
+    course = Course(machines=("node (big)",), had_ms=3_000, paused_ms=4_000, resumed_ms=6_000)
+    said = {"a.py": (FileComment("odd", 3, "warning", Range(3, 1, 3, 5)), FileComment("as a whole"))}
+    about = {"needs": ("build",), "semaphores": ("disk",), "course": course, "comments": said}
+    await history.record(ended("s", 9, build("b1", "FAILURE", 4, 8, asked_ms=2_000, **about)))
+    (told,) = await history.builds("acme", EVERY)
+    assert told.execute_time == "1970-01-01T00:00:02"
+    assert told.course == PastCourse(
+        needs=("build",),
+        semaphores=("disk",),
+        machines=("node (big)",),
+        had_time="1970-01-01T00:00:03",
+        paused_time="1970-01-01T00:00:04",
+        resumed_time="1970-01-01T00:00:06",
+    )
+    assert not told.comments, "a list of builds may be long"
+    (whole,) = await history.builds("acme", replace(EVERY, comments=True))
+    assert whole.comments == said

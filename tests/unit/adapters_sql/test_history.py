@@ -1,4 +1,4 @@
-"""What ended is kept once, per tenant; a file that is no database is refused by name."""
+"""Check that what ended is kept once, per tenant; a file that is not a database is refused by name."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.gate.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
-from headgate.ports.history import HistoryQuery
+from headgate.ports.history import HistoryQuery, HistoryUnavailable
 
 ENDED = Finished(
     buildset="bs1",
@@ -44,6 +44,24 @@ async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
     buildset = await history.buildset("acme", "bs1")
     assert buildset is not None
     assert [build.uuid for build in buildset.builds or ()] == ["b1"]
+
+
+async def test_who_goes_on_from_the_last_number_misses_nothing_whatever_ended_first(history: SqlHistory) -> None:
+    for number, ended_ms in ((1, 9_000), (2, 7_000), (3, 8_000)):
+        builds = tuple(
+            FinishedBuild(uuid=f"b{number}{n}", job_name="unit", result="SUCCESS", asked_ms=1_000, start_ms=2_000 + n)
+            for n in range(2)
+        )
+        await history.record(replace(ENDED, buildset=f"bs{number}", ended_ms=ended_ms, builds=builds))
+    for ask in (history.builds, history.buildsets):
+        every = sorted([one.id for one in await ask("acme", HistoryQuery())], reverse=True)
+        found, most = list[int](), every[0]
+        while rows := await ask("acme", HistoryQuery(limit=2, numbers=(None, most))):
+            found += [one.id for one in rows]
+            most = found[-1] - 1
+        assert found == every and len(found) == len(set(found))
+    assert [one.uuid for one in await history.buildsets("acme", HistoryQuery())] == ["bs1", "bs3", "bs2"]
+    assert {one.execute_time for one in await history.builds("acme", HistoryQuery())} == {"1970-01-01T00:00:01"}
 
 
 async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> None:
@@ -93,6 +111,22 @@ async def test_what_was_done_by_hand_is_kept_with_its_end(history: SqlHistory) -
     assert await history.actions("", limit=10) == []
 
 
+async def test_a_question_that_takes_too_long_is_cut_off_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.adapters.sql.reads.PROGRESS_STEPS", 10)
+    history = SqlHistory(f"sqlite:///{tmp_path / 'slow.db'}")
+    await history.record(ENDED)
+    monkeypatch.setattr("headgate.adapters.sql.reads.READ_MAX_S", -1.0)
+    for ask in (history.builds, history.buildsets):
+        with pytest.raises(HistoryUnavailable, match="ask for less"):
+            await ask("acme", HistoryQuery())
+    await history.record(replace(ENDED, buildset="bs2"))
+    monkeypatch.undo()
+    assert len(await history.buildsets("acme", HistoryQuery())) == 2, "what is written is never cut off"
+    history.close()
+
+
 async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:
     await history.record(ENDED)
     assert await history.builds("other", HistoryQuery()) == []
@@ -102,7 +136,7 @@ async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.db"
-    broken.write_bytes(b"this is no database" * 100)
+    broken.write_bytes(b"this is not a database" * 100)
     with pytest.raises(HistoryError, match=r"broken\.db"):
         SqlHistory(f"sqlite:///{broken}")
 

@@ -1,4 +1,5 @@
-"""Whatever a job makes of its directory, nothing outside is read, moved, changed or removed, and nobody waits."""
+"""Check that whatever a job makes of its directory, nothing outside is read, moved, changed or removed, and nobody
+waits."""
 
 from __future__ import annotations
 
@@ -240,7 +241,7 @@ def test_too_many_files_are_counted_and_not_named_one_by_one(tmp_path: Path) -> 
 def test_a_path_is_no_name(tmp_path: Path, name: str) -> None:
     with Directory.at(tmp_path) as here:
         for what in (here.look, here.remove, lambda n: here.read(n, 1), lambda n: here.write(n, b"")):
-            with pytest.raises(ValueError, match="no name"):
+            with pytest.raises(ValueError, match="not a name"):
                 what(name)
 
 

@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(said)
 
-    do_POST = do_GET
+    do_POST = do_PUT = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

@@ -65,7 +65,7 @@ async def test_what_was_in_force_goes_on(
     assert found == ["one", "two"]
     assert trouble is not None and says in trouble.text and trouble.since_ms == 5_000
     (told,) = caplog.records
-    assert told.levelno == logging.ERROR and says in told.message and "what was in force before goes on" in told.message
+    assert told.levelno == logging.ERROR and says in told.message and "the earlier one stays in effect" in told.message
     await kept(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=trouble.text, refused_ms=1_000))
     assert await names(settings, context, broken) == (["one", "two"], RepositoryProblem(1_000, trouble.text))
     assert await names(settings, context, ONE) == (["one"], None), "a good one is taken, and nothing else asked"

@@ -90,3 +90,37 @@ module, _ = COMMANDS[{command!r}][0].split(":")
 __import__(module)
 print(*sorted(set({HEAVY}) & set(sys.modules)))"""
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+MISSING = (
+    (("inventory", "serve"), "grpc", "headgate inventory serve needs pip install 'headgate[inventory]'"),
+    (("inventory", "machine", "list"), "grpc", "headgate inventory needs pip install 'headgate[inventory]'"),
+    (("queue", "list"), "aiohttp", "headgate queue needs pip install 'headgate[queues]'"),
+    (("worker", "-c", "none.conf"), "aiohttp", "headgate worker needs pip install 'headgate[queues]'"),
+    (
+        ("map", "tree", "--store", "etcd://127.0.0.1:1"),
+        "grpc",
+        "a store etcd://HOST:PORT,…/PREFIX needs pip install 'headgate[etcd]'",
+    ),
+    (("lsp",), "pygls", "headgate lsp needs pip install 'headgate[editor]'"),
+    (("demo", "--forge", "gitea"), "aiohttp", "headgate demo --forge gitea needs pip install 'headgate[demo]'"),
+)
+
+
+@pytest.mark.parametrize(("words", "absent", "said"), MISSING, ids=[" ".join(row[0]) for row in MISSING])
+def test_a_command_names_the_extra_that_brings_what_it_needs(
+    words: tuple[str, ...], absent: str, said: str, tmp_path: Path
+) -> None:
+    begin = f"import sys; sys.argv[0] = 'headgate'; sys.modules[{absent!r}] = None"
+    code = f"{begin}; from headgate.cli.main import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 69
+    assert ended.stderr.partition(": ")[2] == f"{said} (the package {absent} is not installed)\n"
+
+
+def test_without_packages_of_extras_every_command_has_its_help_and_its_page(tmp_path: Path) -> None:
+    extras = ["grpc", "grpc_health", "grpc_reflection", "jsonschema_rs", "aiohttp", "psycopg", "ansible", "apprise"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); from headgate.cli.main import main; main()"
+    subprocess.run([sys.executable, "-c", code, "man", str(tmp_path)], check=True)
+    assert (tmp_path / "headgate-inventory-machine.1").exists()
+    assert "headgate[queues]" in (tmp_path / "headgate-queue.1").read_text()

@@ -1,4 +1,4 @@
-"""Where logs stay, as the settings say it: what cannot be meant is an error that says what can."""
+"""Test where logs stay, as the settings say it: what cannot be meant is an error that says what can."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def settings(tmp_path: Path, logs: str, more: str = "") -> Settings:
         ("url = s3://bucket\naccess_key = a", "are given both, or neither"),
         ("url = s3://bucket\naccess_key = a\nsecret_key_file = none", "none cannot be read"),
         ("url = s3://bucket\naccess_key = a\nsecret_key_file = open", "others may read .*chmod 600"),
-        ("url = file://srv/logs", "file://srv/logs is no directory; file:///srv/logs is one"),
-        ("url = file:///", "file:/// is no directory"),
+        ("url = file://srv/logs", "file://srv/logs is not a directory; file:///srv/logs is one"),
+        ("url = file:///", "file:/// is not a directory"),
         ("url = state/logs/kept", "where executors write logs, must lie apart"),
         ("url = state", "must lie apart"),
         ("url = /srv/logs\naccess_key = a", "access_key: it has no effect, as url is a directory"),

@@ -1,12 +1,15 @@
-"""How git reaches the servers of plain git, as the settings say."""
+"""Test how git reaches the servers of plain git, as the settings say."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import subprocess
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
+
+import msgspec
 
 from headgate.cli.process import connection_shapes, plain
 from headgate.cli.settings import read
@@ -62,3 +65,25 @@ def test_a_forge_is_where_its_section_or_its_driver_says(tmp_path: Path) -> None
         "tea": "https://git.example/code",
         "own": "https://github.example:8443",
     }
+
+
+def test_what_clients_ask_of_a_forge_is_told_without_its_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text(
+        "[connection hub]\ndriver = github\napi_token = s3cret\n"
+        "[connection own]\ndriver = github\nserver = github.example\nrepo_cache = cache.example\n"
+        "[connection review]\ndriver = gerrit\nserver = review.example\nuser = zuul\npassword = s3cret\n"
+        "[connection other]\ndriver = gerrit\nserver = r.example\nuser = zuul\npassword = s3cret\n"
+        "ssh_server = ssh.example\nport = 22\n"
+        "[connection lab]\ndriver = gitlab\nserver = https://lab.example\napi_token = s3cret\n"
+    )
+    shown = json.loads(msgspec.json.encode(connection_shapes(read(file))))
+    usual = {"name", "driver", "baseurl", "canonical_hostname", "source"}
+    assert {one["name"]: {name: one[name] for name in one.keys() - usual} for one in shown} == {
+        "hub": {"server": "github.com", "repo_cache": None},
+        "own": {"server": "github.example", "repo_cache": "cache.example"},
+        "review": {"server": "review.example", "ssh_server": "review.example", "port": 29418},
+        "other": {"server": "r.example", "ssh_server": "ssh.example", "port": 22},
+        "lab": {"server": "https://lab.example"},
+    }
+    assert "s3cret" not in str(shown)

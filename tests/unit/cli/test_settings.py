@@ -52,7 +52,7 @@ def settings(tmp_path: Path, text: str) -> Path:
             r"driver must be one of git, .*queue, inventory, smtp, http, chat, elasticsearch, mqtt, not 'kafka'",
         ),
         ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
-        ("port = 1\n", r"this is no settings file"),
+        ("port = 1\n", r"this is not a settings file"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""What is said in a terminal: queues, and the program's own log."""
+"""Test what is said in a terminal: queues, and the program's own log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def printed(*items: ItemShape, state: str = "normal") -> str:
         name="gate", description="", state=state, manager="dependent", triggers=(), trigger_events=0,
         result_events=0, management_events=0, change_queues=(queue,),
     )  # fmt: skip
-    console = Console(width=100, record=True, file=io.StringIO())
+    console = Console(width=120, record=True, file=io.StringIO())
     console.print(unreachable(_pipeline(gate, 9), "gone"))
     return console.export_text()
 
@@ -45,7 +45,7 @@ def test_an_item_says_what_it_is_there_for() -> None:
 def test_a_pipeline_that_lands_nothing_says_so() -> None:
     assert "gate  dependent, 0 items\n" in printed()
     text = printed(state="disabled")
-    assert "gate  dependent, 0 items  disabled after too many failures: nothing lands until it is read anew" in text
+    assert "gate  dependent, 0 items  disabled after too many failures: nothing lands until its configuration" in text
 
 
 def line(level: int, said: str) -> str:

@@ -1,4 +1,4 @@
-"""What configurations say that is almost right, and what clouds answer that no cloud should."""
+"""Test configurations that are almost right, and answers of clouds that no cloud should give."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_two_clusters_behind_one_address_have_two_names(tmp_path: Any) -> None:
      "docker://a/b", "docker-daemon:a:b", "oci:/x", "a b", "../x", "/etc", "a\n--privileged"],
 )  # fmt: skip
 def test_no_file_of_this_machine_is_an_image(image: str) -> None:
-    with pytest.raises(LaunchFailed, match="no name in a registry"):
+    with pytest.raises(LaunchFailed, match="not a name in a registry"):
         _image(wanted(image={"name": "debian", "image-id": image}))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.forges.registry import ConnectionOption
 from headgate.adapters.nodes.clouds.registry import CLOUDS, CloudDriver, CloudDriverOptions, MissingLibrary, settings_of
+from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import UserError
 from headgate.cli.clouds import cloud, cloud_names, rate
 from headgate.cli.main import group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import dedent
 
-from headgate.config.assembly.links import Branches
+from headgate.config.definitions import Branches
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout
 from headgate.config.parse import ParseCache

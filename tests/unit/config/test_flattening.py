@@ -1,4 +1,4 @@
-"""Providers as machines are made of them: what is inherited, replaced, merged and filled (nodes §2.2)."""
+"""Providers as machines are made of them: what is inherited, replaced, merged and filled."""
 
 from __future__ import annotations
 

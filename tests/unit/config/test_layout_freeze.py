@@ -1,11 +1,11 @@
-"""From files to frozen jobs."""
+"""Test the way from files to frozen jobs."""
 
 from __future__ import annotations
 
 from textwrap import dedent
 
 from headgate.config.dynamic import TenantLayouts
-from headgate.config.layout import Layout, build_layout
+from headgate.config.layout import Layout, branch_of, build_layout
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 
@@ -110,6 +110,18 @@ def test_a_project_in_no_section_takes_no_part() -> None:
     assert not made.takes_part("gate", APP, "master")
     assert made.pipelines["gate"].lands == ("forge",)
     assert made.queue_of(APP, "master", "gate") == APP
+
+
+def test_a_queue_that_each_branch_has_tells_which_it_is_of() -> None:
+    made = layout("""
+        - queue: {name: q@home, type: per-branch}
+        - queue: {name: whole}
+        - project: {queue: q@home, gate: {jobs: [noop]}}
+    """)
+    for branch in ("master", "dev@2"):
+        assert branch_of(made, made.queue_of(APP, branch, "gate")) == branch
+    for other in ("whole", APP, "whole@master", "q", "q@home", ""):
+        assert branch_of(made, other) is None, other
 
 
 def test_a_proposal_is_used_from_untrusted_projects_and_only_checked_from_config_projects() -> None:

@@ -1,14 +1,16 @@
-"""What jobs say of lines of files is told in the report."""
+"""Check that what jobs say of lines of files is told in the report."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from headgate.gate.comments import kept
+from headgate.gate.model import Build, BuildSet
 from headgate.testing.plays import Play
 
 
 def reported(*files: str, **comments: list[dict[str, Any]]) -> str:
-    """Of a change of these files, once its job has said this of files, whose names have _ for dots."""
+    """Return the report of a change of these files once its job has said this of files, whose names have _ for dots."""
     play = Play("lint", manager="independent")
     change = play.change("A", files=files)
     play.propose(change)
@@ -46,3 +48,12 @@ def test_very_many_are_counted_and_the_report_stays_bounded() -> None:
 def test_a_range_or_a_level_that_cannot_be_is_an_error_of_the_job() -> None:
     said = reported("a.py", a_py=[{"line": 1, "message": "x", "level": "shout"}])
     assert "what the job returned cannot be used: zuul.file_comments" in said and "a.py:1" not in said
+
+
+def test_the_history_has_so_many_of_a_build_and_so_many_bytes_of_a_buildset() -> None:
+    few = {"zuul": {"file_comments": {"a.py": [{"line": n, "message": "x"} for n in range(150)], "b.py": []}}}
+    long = {"zuul": {"file_comments": {"a.py": [{"line": 1, "message": "y" * 20_000}] * 9}}}
+    builds = {name: Build(name, name, data=data) for name, data in (("one", few), ("two", long), ("three", few))}
+    found = kept(BuildSet("s", builds=builds))
+    assert [comment.line for comment in found["one"]["a.py"]] == list(range(100))
+    assert len(found["two"]["a.py"]) == 4 and "three" not in found, "there is room for 100,000 bytes"

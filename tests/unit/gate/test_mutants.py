@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import absorb, decide, enqueue, start
+from headgate.gate import absorb, decide, enqueue, renewal, start
 from headgate.gate.model import Phase, Queue
 
 from . import test_closing as closing
@@ -15,7 +15,8 @@ from . import test_plays as plays
 
 
 def what_landed_is_not_followed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(decide, "_unfollowed", lambda queue, world: {})
+    for module in (decide, renewal):
+        patch.setattr(module, "unfollowed", lambda queue, world: {})
 
 
 def a_newer_patchset_is_forgotten_while_landing(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the gate does, told as plays."""
+"""Tell in plays what the gate does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.advance import holders
 from headgate.gate.change import EventKind
-from headgate.gate.decide import LEAVES_MAX
+from headgate.gate.room import LEAVES_MAX
 from headgate.gate.waiter import Waiter
 from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
 from headgate.testing.layouts import PlayLayout

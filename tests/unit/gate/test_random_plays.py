@@ -1,4 +1,4 @@
-"""What holds after every act of any play."""
+"""Check what holds after every act of any play."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Land, Record, Supersede, Vouch
 from headgate.gate.change import ChangeState, EventKind, TriggerEvent
 from headgate.gate.closures import Closing
-from headgate.gate.decide import settle, unfinished
+from headgate.gate.room import unfinished
+from headgate.gate.settle import settle
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -214,7 +215,7 @@ class Improvised:
         self.acts(LandAnswer(work.buildset, how == "ok", how == "moved", "no" if how == "refused" else "", of))
 
     def ends_well(self) -> None:
-        """Whoever is asked answers, and with good news, until nobody is asked any more."""
+        """Answer with good news for whoever is asked, until nobody is asked any more."""
         play = self.play
         play.closings = ()
         for _ in range(DRAINED_WITHIN):

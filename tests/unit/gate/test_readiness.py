@@ -29,6 +29,19 @@ def test_an_approval_that_is_taken_back_takes_the_change_out_at_once() -> None:
     assert play.ended["B"] == "SUCCESS"
 
 
+def test_who_merges_is_told_what_the_forge_calls_each_change() -> None:
+    """Jobs are told so of what is ahead of their own change."""
+    play = Play()
+    play.propose(replace(play.change("A"), url="http://forge/A", number="12", patchset="3"))
+    play.approve("A", "B")
+    play.merges()
+    buildset = play.item("B").buildset
+    assert buildset is not None and buildset.state is not None
+    ahead, own = buildset.state.chain
+    assert (ahead.number, ahead.patchset, ahead.topic, ahead.url) == ("12", "3", "A", "http://forge/A")
+    assert (own.number, own.topic) == ("", "B")
+
+
 def test_also_behind_the_window_and_behind_others() -> None:
     play = at_the_gate("A", "B", "C", window=1)
     play.unapprove("C")

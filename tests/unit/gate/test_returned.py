@@ -1,4 +1,4 @@
-"""What a job returned passes, or is that build's failure; nothing that anybody reads later can raise."""
+"""Check that what a job returned passes, or is that build's failure; nothing that anybody reads later can raise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def deep(levels: int) -> Any:
 
 
 UNFIT = {
-    "child that is no name": {"zuul": {"child_jobs": [{}]}},
+    "child that is not a name": {"zuul": {"child_jobs": [{}]}},
     "children that are no list": {"zuul": {"child_jobs": "one"}},
     "half a character": {"a": HALF},
     "half a character in a key": {HALF: 1},
@@ -57,6 +57,8 @@ UNFIT = {
     "pause that is text": {"zuul": {"pause": "true"}},
     "retry that is a number": {"zuul": {"retry": 0}},
     "zuul that is a list": {"zuul": []},
+    "redactions of many lines": {"zuul": {"redactions": ["a\n" * 60, "b\n" * 60]}},
+    "redactions of many characters": {"zuul": {"redactions": ["x" * 900] * 10}},
     "number without an end": {"a": float("inf")},
     "no number": {"a": float("nan")},
     "number of a thousand digits": {"a": 10**1_000},
@@ -65,7 +67,7 @@ UNFIT = {
     "too much": {"a": "x" * 300_000},
     "a hundred thousand keys": {str(key): 0 for key in range(100_000)},
     "no JSON": {"a": {1, 2}},
-    "key that is no text": {1: 2},
+    "key that is not a text": {1: 2},
     "no object": [1],
 }
 
@@ -91,6 +93,7 @@ def test_what_is_not_of_the_shape_fails_that_build_in_words(data: Any) -> None:
         {"zuul": {"artifacts": [{"name": "a", "url": "docker://h:1/b", "more": {"x": [1]}}], "pause": False}},
         {"zuul": {"artifacts": [{"name": "a", "url": "with space/ä:1.html", "metadata": {}}], "log_url": "https://h/"}},
         {"zuul": {"warnings": ["two\nlines"], "file_comments": {"a": [{"message": "m", "level": "info"}]}}},
+        {"zuul": {"redactions": ["x" * 80] * 100}},
         {"any": {"a b": ["{{ x }}", "\0", -(2**63), 2**64, 1e300, True, None], "": ""}, "ansible_host": "h"},
         {"a": deep(DEPTH_MAX - 2)},
     ],
@@ -137,7 +140,7 @@ ZUUL = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
 def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
-    """From the executor's answer over the scheduler's turns and the store to the report and the next jobs."""
+    """Follow it from the executor's answer over the scheduler's turns and the store to the report and the next jobs."""
     play = Play("unit", AFTER)
     play.approve("A", "B")
     play.merges()
@@ -165,7 +168,7 @@ def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
     assert whole == "" or checked({"zuul": {"log_url": whole}})
 
 
-@pytest.mark.parametrize("name", sorted(UNFIT.keys() - {"key that is no text"}))
+@pytest.mark.parametrize("name", sorted(UNFIT.keys() - {"key that is not a text"}))
 def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> None:
     try:
         data = json.loads(json.dumps(UNFIT[name]))

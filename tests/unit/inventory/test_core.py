@@ -46,7 +46,7 @@ def test_a_uuid_has_one_form(text: str, stored: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "a" * 36, "g" * 32, "a" * 31 + "/", "a" * 33])
 def test_what_is_no_uuid_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(Invalid, match="is no uuid"):
+    with pytest.raises(Invalid, match="is not a uuid"):
         names.uuid(text)
 
 
@@ -202,7 +202,7 @@ def test_the_same_definition_is_always_the_same_text() -> None:
         ({"k": {"schema": {"type": "array"}}}, "type is one or several of string"),
         ({"k": {"schema": {"minLength": 3}}}, "minLength is not known; known are type"),
         ({"k": {"schema": {"format": "colour"}}}, "format is one of"),
-        ({"k": {"schema": {"pattern": "(a"}}}, "no JSON Schema"),
+        ({"k": {"schema": {"pattern": "(a"}}}, "not JSON Schema"),
         ({"k": {"required": "yes"}}, "required is true or false"),
         ({"k": {"permissions": [{"permission": "x"}]}}, "permission is empty, r, w or rw"),
         ({"k": []}, "is a mapping"),
@@ -216,12 +216,12 @@ def test_a_definition_that_cannot_be_is_refused(written: dict[str, object], why:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "must be an object"),
-        ('{"type": "objct"}', "no JSON Schema"),
+        ('{"type": "objct"}', "not JSON Schema"),
         ('{"$ref": "http://192.0.2.1/schema"}', "nothing is fetched"),
-        ('{"$schema": "http://example.com/own"}', "no JSON Schema"),
-        ('{"items":' * 5_000 + "{}" + "}" * 5_000, "no JSON"),
+        ('{"$schema": "http://example.com/own"}', "not JSON Schema"),
+        ('{"items":' * 5_000 + "{}" + "}" * 5_000, "not JSON"),
         (" " * 300_000, "300000 bytes; at most 200000"),
     ],
 )
@@ -231,16 +231,16 @@ def test_what_is_no_schema_is_said_to_be_none(text: str, why: str) -> None:
 
 
 def original(properties: dict[str, object]) -> Schema:
-    """Of a whole object, with these properties."""
+    """Make the original schema of a whole object with these properties."""
     return Schema(json.dumps({"properties": {"properties": {"properties": properties}, "provider_type": {}}}))
 
 
 def test_a_property_without_a_type_may_have_any() -> None:
-    """As compilers of runm-metadata say it; a type that is none stays an error."""
+    """Accept an empty type, as compilers of runm-metadata say it; a type that is none stays an error."""
     original({"vendor": {"type": []}}).check(an_object(properties={"vendor": "acme"}))
     with pytest.raises(Nonconforming, match="acme"):
         original({"vendor": {"type": [], "enum": ["other"]}}).check(an_object(properties={"vendor": "acme"}))
-    with pytest.raises(Invalid, match="no JSON Schema"):
+    with pytest.raises(Invalid, match="not JSON Schema"):
         original({"vendor": {"type": ["objct"]}})
 
 

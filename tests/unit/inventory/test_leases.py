@@ -279,7 +279,7 @@ async def test_what_cannot_be_asked_for_is_refused_with_its_reason(said: dict[st
     [
         (Quota("", "", most="1"), "empty"),
         (Quota("q", ""), "bounds nothing"),
-        (Quota("q", "", most="-1"), "no number from 0"),
+        (Quota("q", "", most="-1"), "not a number from 0"),
         (Quota("q", "", hours="5"), "go together"),
         (Quota("q", "", hours="5", window_hours=745), "at most"),
         (Quota("q", "", most="1", search="'"), "quotes"),
@@ -323,7 +323,7 @@ async def test_people_have_a_share_of_what_builds_have(said: dict[str, str], mos
 
 
 async def test_a_long_line_is_not_searched_anew_for_everybody_who_comes() -> None:
-    """As long as no object changes, what those who wait want is known."""
+    """Show that what those who wait want is known as long as no object changes."""
     backend = Counting()
     async with a_shop(backend) as shop:
         for number in range(40):

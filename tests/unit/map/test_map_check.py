@@ -6,16 +6,17 @@ import random
 import pytest
 from click.testing import CliRunner
 
+from headgate.base.errors import UserError
 from headgate.cli.map import command
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import RepoState
 from headgate.map.check import check
+from headgate.map.forms import ITEM, PIPELINE
 from headgate.map.keys import KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
 from headgate.map.records import Finished
 from headgate.map.show import show
-from headgate.map.state.forms import ITEM, PIPELINE
 from headgate.recipes import blob
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Append, Entry, Lease, Put
@@ -146,7 +147,7 @@ def test_the_command_reads_a_store(tmp_path):
 
 def test_the_command_says_when_there_is_no_store(tmp_path):
     looked = run("check", "--store", tmp_path / "none")
-    assert looked.exit_code == 1 and "there is no store" in looked.output
+    assert isinstance(looked.exception, UserError) and "there is no store" in str(looked.exception)
 
 
 def test_the_command_prints_the_reference():

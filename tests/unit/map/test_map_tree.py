@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.gate.change import Change
+from headgate.map.forms import ITEM, PIPELINE, QUEUE
 from headgate.map.places import Map
-from headgate.map.state.forms import ITEM, PIPELINE, QUEUE
 from headgate.map.tree import Undecodable, escape, locate, render, unescape
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)))

@@ -1,4 +1,4 @@
-"""What one process tells another is of a declared type, down to its last member."""
+"""Check that what one process tells another is of a declared type, down to its last member."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES_OF_USERS = {
     "ByHand.parameters": "what was given, of the configuration's parameters",
     "PlaybookSecret.oidc": "what a token is to say, of the configuration",
     "NodeAnswer.hosts": "variables of Ansible",
-    "NodeAnswer.resources": "what drivers say of what is no host",
+    "NodeAnswer.resources": "what drivers say of what is not a host",
     "FlatImage.image": "keys of the configuration, for drivers",
     "ImageUpload.image": "as FlatImage.image",
     "ImageUpload.provider": "keys of the configuration, for drivers",

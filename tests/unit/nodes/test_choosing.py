@@ -1,4 +1,4 @@
-"""Which request gets which machines: nodesets whole, room, order, limits, what failed (nodes §1.4, §1.13)."""
+"""Test which request gets which machines: nodesets whole, room, order, limits, what failed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def serve(of: NodeSurvey, asked: NodeRequest, wait: NodeWait | None = None) -> N
 def where(found: NodePlan | Never | Later) -> list[str]:
     assert isinstance(found, NodePlan), found
     return sorted([f"take {one.id} as {name}" for one, name in found.take] + [
-        f"make {one.node} at {one.provider.name}" for one in found.make
+        f"make {name} at {one.provider.name}" for one in found.make for name in one.nodes
     ])  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_who_waits_for_room_is_not_overtaken_there_and_others_go_elsewhere() -> 
     choosing = Choosing(site(two, node("x", "a", "large", "in-use", request="other")))
     assert isinstance(choosing.serve(request("r1", "large", "large"), None), Later)
     assert choosing.serve(request("r2", "large"), None) == Later(
-        "limited by resource-limits of provider a: its room is kept for who waits longer", at="a"
+        "limited by resource-limits of provider a: its room is reserved for requests that wait longer", at="a"
     )
     assert where(choosing.serve(request("r3", "small"), None)) == ["make n0 at b"]
 

@@ -1,4 +1,4 @@
-"""What becomes of a machine: after its build, when it is held, too old, or made of something else (nodes §1.7–1.11)."""
+"""Test what becomes of a machine: after its build, when it is held, too old, or made of something else."""
 
 from __future__ import annotations
 

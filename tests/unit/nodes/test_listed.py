@@ -1,4 +1,4 @@
-"""Machines that are there anyway: read, written down, given away, watched, gone with what lists them (nodes §1.9)."""
+"""Machines that are there anyway: read, written down, given away, watched, gone with what lists them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
 from headgate.map.inventory.machines import MadeNode
 from headgate.ports.cloud import LaunchFailed, Made
-from headgate.services.nodes.machines.accounts import wanted_of
+from headgate.services.nodes.accounts import wanted_of
 from headgate.services.nodes.machines.choice import Choosing, Later, Never
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.records import host_nodes
@@ -148,7 +148,7 @@ def test_who_waits_for_two_is_not_overtaken_by_ones() -> None:
     choosing = Choosing(site([provider], *nodes, uses={"iron": {}}))
     assert isinstance(choosing.serve(request("r1", "iron", "iron"), None), Later)
     behind = choosing.serve(request("r2", "iron"), None)
-    assert isinstance(behind, Later) and "kept for who waits longer" in behind.why
+    assert isinstance(behind, Later) and "reserved for requests that wait longer" in behind.why
 
 
 def test_a_build_on_another_executor_is_told_which_zone_reaches_the_machine() -> None:

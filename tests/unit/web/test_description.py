@@ -24,7 +24,7 @@ def test_it_is_made_once_however_often_it_is_asked_for(monkeypatch: pytest.Monke
     plugins = [description.CompleteJson(path="/openapi.json"), description.CompleteYaml(path="/openapi.yaml")]
     config = OpenAPIConfig(title="x", version="1", path="/openapi", render_plugins=plugins)
     with TestClient(Litestar([*ROUTES], openapi_config=config, logging_config=None)) as client:
-        for path in ("/openapi/openapi.json", "/openapi/openapi.yaml"):
+        for path in ("/openapi/openapi.json", "/openapi/openapi.yaml", "/openapi.yaml"):
             first = client.get(path)
             assert first.status_code == 200 and "/api/tenants" in first.text
             assert client.get(path).content == first.content

@@ -1,4 +1,4 @@
-"""What builds that were asked for are said to wait for."""
+"""Test what builds that were asked for are said to wait for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.map.places import Map
+from headgate.map.records import ComponentFacts, ComponentRecord
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
+from headgate.services.nodes.zones import IMAGE
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
@@ -27,7 +29,10 @@ def test_an_executor_then_nodes_then_nothing() -> None:
             requests = context.zone(zone)
             await store.commit([], requests.submit(Request(id), b"{}"))
             await context.mirror.reached(f"{requests.places.requests}/{id}")
-        assert awaited(context) == {"one": "an executor", "two": "an executor of zone east"}
+        assert awaited(context) == {
+            "one": "an executor: none is there",
+            "two": "an executor of zone east: none is there",
+        }
         nodes = context.map.nodes
         async with store.session("executor") as session:
             found = context.builds.find("one", context.mirror)
@@ -36,11 +41,37 @@ def test_an_executor_then_nodes_then_nothing() -> None:
             (put,) = await store.commit([], [Put(nodes.requests("r").record.path, encode(asked))])
             assert put is not None
             await context.mirror.reached(put.path, put.version)
-            assert awaited(context) == {"one": "nodes: big, small", "two": "an executor of zone east"}
+            assert awaited(context) == {"one": "nodes: big, small", "two": "an executor of zone east: none is there"}
             (put,) = await store.commit([], [nodes.answers("r").record.put(NodeAnswer("r"))])
             assert put is not None
             await context.mirror.reached(put.path, put.version)
-            assert awaited(context) == {"two": "an executor of zone east"}
+            assert awaited(context) == {"two": "an executor of zone east: none is there"}
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_whether_there_is_an_executor_that_could_run_it_is_told() -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        task = asyncio.ensure_future(context.mirror.run())
+        await context.mirror.ready()
+        async with store.session("executor") as session:
+            record = ComponentRecord("here", "executor", data=ComponentFacts(zone="east"))
+            path = f"{context.map.components.executor.path}/here-0000000001"
+            (put,) = await store.commit([], [Put(path, encode(record), session.lease)])
+            assert put is not None
+            await context.mirror.reached(put.path, put.version)
+            for zone, id, meta in (("", "one", {}), ("east", "two", {}), ("east", "three", {IMAGE: "debian"})):
+                requests = context.zone(zone)
+                await store.commit([], requests.submit(Request(id, meta=meta), b"{}"))
+                await context.mirror.reached(f"{requests.places.requests}/{id}")
+            assert awaited(context) == {
+                "one": "an executor: none is there",
+                "two": "an executor of zone east",
+                "three": "an executor of zone east that runs containers, for the image debian: none is there",
+            }
         task.cancel()
 
     run_virtual(main())

@@ -356,4 +356,4 @@ def test_nothing_to_compare_is_no_good_news(compare, offline):
     with pytest.raises(UserError, match="no branch old is read of any project"):
         compare(ANSWERS, only=Only((), ("old",)))
     done = offline().run("check", "--branch", "master")
-    assert done.exit_code == 2 and "--branch is for --against" in done.stderr
+    assert done.exit_code == 2 and "--branch needs --against" in done.stderr

@@ -1,0 +1,81 @@
+"""Check that what somebody was refused is kept for those who look after a tenant, and that nobody fills it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from headgate.web import refusals
+from tests.integration.conftest import repositories
+from tests.integration.test_access import ENQUEUE, TENANT, access, client, token
+
+__all__ = ["access", "client", "repositories"]  # fixtures
+
+
+async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    operator = token(groups=["ops"], sub="olga")  # made when it is needed: it is good for a minute
+    answer = await client.get(f"{TENANT}/actions?limit=500", headers=operator)
+    found = answer.raise_for_status().json()
+    return [one for one in found if one["outcome"].startswith("refused: ")]
+
+
+async def test_a_write_that_is_refused_is_kept_once_with_who_and_what(client: httpx.AsyncClient) -> None:
+    nobody = token(groups=["dev-other"], sub="mallory\x1b[2J\n")
+    for _ in range(50):
+        answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=nobody)
+        assert answer.status_code == 403
+    await client.get("/api/actions", headers=nobody)  # reading is no write
+    (one,) = await kept(client)
+    assert (one["who"], one["verb"], one["subject"]) == ("mallory [2J ", "enqueue", "project/code/api/enqueue")
+    assert "may not read tenant example" in one["outcome"] and one["origin"].startswith("127.0.0.1")
+
+
+async def test_neither_strangers_nor_a_crowd_fill_the_list(client: httpx.AsyncClient) -> None:
+    verbs = (
+        "promote",
+        "state",
+        "close",
+        "open",
+        "project/code/api/dequeue",
+        "project/code/api/autohold",
+        "reconfigure",
+    )
+    for _ in range(3):
+        for verb in verbs:
+            assert (await client.post(f"{TENANT}/{verb}", json={})).status_code in (400, 401)
+    assert not await kept(client), "nothing is kept of nobody"
+    bodies: dict[str, dict[str, Any]] = {
+        "promote": {"pipeline": "gate", "changes": ["x"]},
+        "state": {"reason": "x"},
+        "close": {"pipeline": "gate", "reason": "x"},
+        "open": {"pipeline": "gate"},
+        "project/code/api/enqueue": ENQUEUE,
+        "project/code/api/dequeue": ENQUEUE,
+        "reconfigure": {"projects": []},
+    }
+    for number in range(40):
+        headers = token(groups=["dev-other"], sub=f"m{number}")
+        statuses = [
+            (await client.post(f"{TENANT}/{v}", json=b, headers=headers)).status_code for v, b in bodies.items()
+        ]
+        assert statuses.count(403) >= refusals.OF_ONE_MAX + 1, statuses
+    found = await kept(client)
+    assert len(found) == refusals.OF_ALL_MAX
+    assert max(sum(one["who"] == f"m{n}" for one in found) for n in range(40)) == refusals.OF_ONE_MAX
+
+
+async def test_tenants_that_do_not_exist_get_no_list(client: httpx.AsyncClient) -> None:
+    headers = token(groups=["dev-other"])
+    for number in range(10):
+        answer = await client.post(f"/api/tenant/none{number}/promote", json={}, headers=headers)
+        assert answer.status_code in (400, 403, 404)
+    assert not await kept(client)
+
+
+async def test_what_was_refused_is_kept_again_after_a_while(client: httpx.AsyncClient, monkeypatch: Any) -> None:
+    monkeypatch.setattr(refusals, "PERIOD_MS", 1)  # every moment is another period
+    headers = token(groups=["dev-other"])
+    for _ in range(3):
+        await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=headers)
+    assert len(await kept(client)) == 3

@@ -1,0 +1,79 @@
+"""Strangers, at every path that is served: nothing of a protected tenant is named, not even by what is added later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from headgate.web.app import ROUTES
+from headgate.web.site import OPEN
+from tests.e2e.crowd import crowded
+from tests.integration.conftest import TENANTS
+
+PRIVATE = (
+    "- authorization-rule: {name: members, conditions: [{groups: members}]}\n"
+    f"{TENANTS}    access-rules: [members]\n"
+)
+THERE = {
+    "tenant": "example", "uuid": "past1b1", "build": "past1b1", "change": "topic-1,00000001", "project": "code/api",
+    "pipeline": "gate", "name": "status", "branch": "master", "job": "unit", "job_name": "unit",
+}  # fmt: skip
+"""What is there for those who may see it."""
+NAMED = ("topic-", "code/api", "code/lib", "integrated", "Retry uploads", "unit-tests", "Ada", "past1")
+ASKED = "?project=code/api&change=topic-1&patchset=00000001&pipeline=gate&build=past1b1&branch=master"
+"""What some of them ask for; the others are told that there is no such filter, if they are told anything."""
+
+
+@pytest.fixture
+async def protected(tmp_path: Path) -> AsyncIterator[str]:
+    """Serve a tenant whose queues and history are full, which nobody may read who brings no token."""
+    async with crowded(tmp_path, tenants=PRIVATE) as (_, url):
+        yield url
+
+
+def paths(kind: type) -> Iterator[tuple[str, bool, bool]]:
+    """Every path, with what is there in place of names; whether it is of a tenant, and of those it is open."""
+    for handler in ROUTES:
+        if isinstance(handler, kind) and (kind is WebsocketRouteHandler or "GET" in handler.http_methods):
+            for path in handler.paths:
+                filled = re.sub(r"\{(\w+):\w+\}", lambda found: THERE.get(found[1], "x"), path)
+                yield filled, "{tenant:" in path, bool(handler.opt.get(OPEN))
+
+
+async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> None:
+    asked, wrong = 0, []
+    async with httpx.AsyncClient(base_url=protected, follow_redirects=False, timeout=60) as client:
+        for path, of_tenant, is_open in paths(HTTPRouteHandler):
+            for query in ("", ASKED):
+                async with client.stream("GET", path + query) as answer:
+                    said = (await answer.aread()).decode(errors="replace")
+                    said += " ".join(f"{name}: {value}" for name, value in answer.headers.items())
+                asked += 1
+                told = said.replace(path, "").replace("past1b1", "")  # which they say themselves
+                if of_tenant and not is_open and answer.status_code != 401:
+                    wrong.append((path + query, answer.status_code, said[:200]))
+                if found := [name for name in NAMED if name in told]:
+                    wrong.append((path + query, answer.status_code, found))
+                if not of_tenant and re.search(r"""["'/]example["'/?]""", told):
+                    wrong.append((path + query, answer.status_code, "it names the tenant"))
+    assert asked > 150 and not wrong, wrong
+
+
+async def test_no_socket_does_either(protected: str) -> None:
+    sockets = [path for path, _, _ in paths(WebsocketRouteHandler)]
+    assert sockets, "there are some"
+    for path in sockets:
+        async with connect(protected.replace("http", "ws") + path) as socket:
+            await socket.send('{"uuid": "past1b1", "logfile": "console.log"}')
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+            told = closed.value.rcvd
+            assert told is not None and told.code in (1008, 4000, 4011), path
+            assert not [name for name in NAMED if name in told.reason.replace("past1b1", "")], told.reason

@@ -1,0 +1,71 @@
+"""Docstrings of classes and functions are sentences that begin with a verb."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).parents[2] / "src/headgate"
+PLUGINS = SOURCE / "adapters/process/ansible_plugins"
+"""Ansible dictates the form of these modules."""
+
+VERBS = """
+    Accept Account Act Add Adjust Admit Advance Allow Announce Answer Append Apply Approve Ask Assign Await Base
+    Become Begin Bind Bound Break Bring Build Cache Call Cancel Change Check Choose Claim Close Collect Combine
+    Comment Commit Compare Compile Complete Compress Configure Confine Connect Continue Convert Copy Count Crash
+    Create Cut Decide Declare Decode Decompress Decrypt Define Delete Delimit Deliver Describe Detect Determine
+    Digest Discard Divide Do Draw Drive Drop Encode Encrypt End Enqueue Enter Escape Estimate Examine Excuse Expire
+    Explain Export Extend Fail Fetch Fill Find Fire Flag Follow Force Forget Format Forward Freeze Give Grant Group
+    Hand Handle Have Hear Hold Identify Ignore Imitate Implement Import Indent Index Insert Inspect Install
+    Interfere Join Judge Keep Kill Know Land Launch Learn Lease Leave Lend Let Limit List Listen Load Locate Lock
+    Log Look Lose Make Manage Map Mark Match Measure Merge Mount Move Name Note Notify Number Obey Observe Open
+    Order Own Pack Park Parse Pass Pause Perform Permit Plan Play Poke Post Precede Prepare Print Probe Propose
+    Protect Prove Provide Publish Pull Push Put Query Queue Raise Read Reap Rebuild Record Redirect Reduce Refuse
+    Register Relay Release Remember Remind Remove Rename Render Renew Repair Replace Report Represent Request
+    Require Reserve Reset Resolve Restart Restore Restrict Resume Retry Return Review Revoke Run Say Scan Seal
+    Search See Select Send Serve Set Settle Share Shorten Show Simulate Skip Sort Speak Specify Split Stage Stand
+    Start State Step Stop Store Stream Strike Submit Sum Summarise Supply Sweep Switch Tag Take Talk Tell Test
+    Timeout Track Translate Trust Try Turn Undo Unlink Unregister Upload Use Verify View Vote Wait Wake Warn Watch
+    Withdraw Work Wrap Write Yield
+"""
+"""First words of docstrings.  Add yours if it is a verb in the imperative."""
+WORDS = frozenset(VERBS.split())
+
+
+SENTENCE = re.compile(r"(?<=[.?!])\s")
+
+
+class Described(NamedTuple):
+    """Name a class or function that has a docstring."""
+
+    path: str
+    name: str
+    text: str
+
+    @property
+    def is_sentence(self) -> bool:
+        return self.text.split()[0].rstrip(".,:;") in WORDS
+
+
+def _below(node: ast.AST, prefix: str, path: str) -> Iterator[Described]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{prefix}{child.name}"
+            if text := ast.get_docstring(child):
+                yield Described(path, name, text)
+            yield from _below(child, f"{name}.", path)
+        else:
+            yield from _below(child, prefix, path)
+
+
+def test_docstrings_of_classes_and_functions_open_with_a_verb() -> None:
+    found = list[Described]()
+    for path in sorted(SOURCE.rglob("*.py")):
+        if PLUGINS not in path.parents and not path.stem.endswith(("_pb2", "_pb2_grpc")):
+            found += _below(ast.parse(path.read_text()), "", str(path.relative_to(SOURCE)))
+    assert len(found) > 5000
+    fragments = [one for one in found if not one.is_sentence and one.path != "cli/main.py"]
+    assert not [f"{one.path} {one.name}: {SENTENCE.split(one.text)[0]}" for one in fragments]

@@ -1,0 +1,31 @@
+"""An endpoint of a new kind: the projects of a tenant that begin with some letters, at most a hundred."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+from litestar.params import FromPath
+
+from headgate.web.site import site_of
+
+SHOWN_MAX = 100
+
+
+class RollShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: names of projects."""
+
+    projects: tuple[str, ...]
+    more: bool
+    """Whether there are more than are shown."""
+
+
+@get("/api/tenant/{tenant:str}/roll/{begins:str}")
+async def roll(state: State, tenant: FromPath[str], begins: FromPath[str]) -> RollShape:
+    """Return the projects whose names begin so."""
+    projects = site_of(state).tenant(tenant).tenant.projects
+    found = sorted(one.name for one in projects if one.name.startswith(begins))
+    return RollShape(projects=tuple(found[:SHOWN_MAX]), more=len(found) > SHOWN_MAX)
+
+
+ROUTES = (roll,)

@@ -1,0 +1,98 @@
+"""A reporter is a module and two rows: `docs/how-to/add/a-reporter.md`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.option import ConnectionOption
+from headgate.adapters.reporters.registry import REPORTERS, ReporterDriver, ReporterOptions, connect
+from headgate.base.errors import UserError
+from headgate.cli.launch.outbox import telling
+from headgate.cli.options import OPTIONS, add
+from headgate.cli.process import connection_shapes
+from headgate.cli.settings import read
+from headgate.config.drivers import DRIVERS, Driver
+from headgate.config.files.check import StanzaKey, text
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+
+from ..conftest import PIPELINES, TENANTS
+
+SETTINGS = "[connection hall]\ndriver = notebook\n"
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the two rows that a new driver is."""
+    row = ReporterDriver(
+        f"{__package__}.notebook",
+        {"file": ConnectionOption("text", "", "where lines are written.")},
+        lambda said: f"notebook {said['file']}",
+        ("file", "where lines are written"),
+    )
+    monkeypatch.setitem(REPORTERS, "notebook", row)
+    monkeypatch.setitem(DRIVERS, "notebook", Driver(None, None, {"heading": StanzaKey(text)}, posts=True))
+    known = dict(OPTIONS["connection *"])  # made of the rows when it is imported
+    monkeypatch.setitem(OPTIONS, "connection *", known)
+    add(known, "notebook", row.settings)
+    known["driver"] = known["driver"]._replace(kind=f"{known['driver'].kind},notebook")
+
+
+def settings(root: Path, said: str) -> Any:
+    (root / "headgate.conf").write_text(SETTINGS + said)
+    return read(root / "headgate.conf", {})
+
+
+async def test_it_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> None:
+    found, store = settings(tmp_path, "file = hall.txt\n"), Store(MemoryBackend())
+    context = Context(store, Mirror(store, "/zuul"), lambda: 0)
+    async with AsyncExitStack() as stack:
+        assert set(await telling(found, context, stack, dict, {})) == {"reports to hall"}  # type: ignore[arg-type]
+    assert [(one.driver, one.baseurl) for one in connection_shapes(found)] == [("notebook", "notebook hall.txt")]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("", r"headgate.conf:1: \[connection hall\] needs a file: where lines are written"),
+        ("fil = hall.txt\n", r"unknown option 'fil' in \[connection hall\]; did you mean 'file'"),
+        ("file = a.txt\nserver = b\n", r"unknown option 'server' in \[connection hall\]"),
+        ("file = hall\n", r"\[connection hall\]: file: a name that ends in .txt"),
+    ],
+)
+async def test_what_is_wrong_with_its_section_is_said_with_the_line(tmp_path: Path, said: str, why: str) -> None:
+    store = Store(MemoryBackend())
+    context = Context(store, Mirror(store, "/zuul"), lambda: 0)
+    with pytest.raises(UserError, match=why):
+        async with AsyncExitStack() as stack:
+            await telling(settings(tmp_path, said), context, stack, dict, {})  # type: ignore[arg-type]
+
+
+async def test_what_a_pipeline_reports_to_it_arrives(tmp_path: Path) -> None:
+    told = PIPELINES.replace("success:\n      local: {}", "success:\n      hall: {heading: Good}", 1)
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": told, "jobs/unit": "#!/bin/sh\nexit 0\n"})
+    for project in ("code/api", "code/lib"):
+        repositories.create(project, {"README": "text\n"})
+    async with AsyncExitStack() as stack:
+        given = ReporterOptions({"file": "hall.txt"}, tmp_path, lambda: None, stack)
+        reporting = {"hall": ("notebook", await connect("notebook", given))}
+        async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, reporting=reporting) as running:
+            repositories.propose("code/api", "faster", {"api.py": "1\n"})
+            await running.history.result_of("faster", "check")
+            async with asyncio.timeout(DEADLINE_S):
+                while not (tmp_path / "hall.txt").exists():
+                    await running.context.mirror.moved(running.context.mirror.moves)
+    (line,) = (tmp_path / "hall.txt").read_text().splitlines()
+    key, said = line.split(" ", 1)
+    assert key and said.startswith("Good: faster,") and said.endswith(" of git.example/code/api SUCCESS")

@@ -1,0 +1,94 @@
+"""`headgate init --connect`: a gate for repositories that exist, checked as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headgate.base.errors import UserError
+from headgate.cli.check.command import command as check
+from headgate.cli.connect import FORGES
+from headgate.cli.init import command as init
+from headgate.cli.process import connection_shapes, connections
+from headgate.cli.settings import read
+from headgate.testing.repositories import Repositories
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(init, [str(word) for word in words])
+
+
+def test_repositories_of_a_git_server_are_gated_and_the_configuration_is_right(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path / "theirs")
+    for name in ("team/api", "team/app-2.0"):
+        repositories.create(name, {"test": "#!/bin/sh\n"})
+    made = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "team/api", "team/app-2.0")
+    assert made.exit_code == 0, made.output
+    told = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
+    assert told.exit_code == 0, told.output
+    assert "3 projects, 2 jobs" in told.output and "no errors" in told.output
+    again = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "team/api")
+    assert isinstance(again.exception, UserError) and "there already; nothing was written" in str(again.exception)
+
+
+def test_repositories_may_be_called_like_numbers_and_words_of_yaml(tmp_path: Path) -> None:
+    names = ["2048", "0x10", "1.5", "2026-01-01", "null", "True", "no"]
+    repositories = Repositories(tmp_path / "theirs")
+    for name in names:
+        repositories.create(name, {"test": "#!/bin/sh\n"})
+    assert run("--connect", repositories.hub, "--directory", tmp_path / "gate", *names).exit_code == 0
+    told = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
+    assert told.exit_code == 0 and "8 projects, 2 jobs" in told.output, told.output
+
+
+@pytest.mark.parametrize("driver", FORGES)
+def test_settings_for_each_forge_are_read_and_name_the_connection_of_its_pipelines(
+    driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run("--connect", "https://code.example.com", "--driver", driver, "--directory", tmp_path, "acme/rocket")
+    assert made.exit_code == 0, made.output
+    for name in FORGES[driver].variables:
+        assert f"export {name}=" in made.output
+        monkeypatch.setenv(name, "secret")
+    settings = read(tmp_path / "headgate.conf")
+    assert set(connections(settings)) == {"here", FORGES[driver].connection}
+    assert (tmp_path / "headgate.conf").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("driver", ["gitlab", "gitea", "pagure", "gerrit"])
+@pytest.mark.parametrize("url", ["https://code.example.com/forge/", "http://127.0.0.1:3000"])
+def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
+    driver: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--connect", url, "--driver", driver, "--directory", tmp_path, "acme/rocket").exit_code == 0
+    for name in FORGES[driver].variables:
+        monkeypatch.setenv(name, "secret")
+    shown = {one.name: one.baseurl for one in connection_shapes(read(tmp_path / "headgate.conf"))}
+    assert shown[FORGES[driver].connection] == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--connect", "https://github.com/acme", "api"], "name the server alone, https://github.com, and"),
+        (["--connect", "https://codeberg.org/acme/", "api"], "name the server alone, https://codeberg.org, and"),
+        (["--connect", "https://ghe.example.com/x", "--driver", "github", "a/b"], "name the server alone"),
+        (
+            ["--connect", "http://code.example.com", "--driver", "gitea", "a/b"],
+            "http:// is only taken for this machine",
+        ),
+        (["--connect", "https://me:pass@code.example.com", "--driver", "gitea", "a/b"], "is not an address"),
+        (["--connect", "ssh://git@code.example.com", "--driver", "gitlab", "a/b"], "is not an address"),
+        (["--connect", "https://code.example.com"], "name the repositories"),
+        (["--connect", "https://code.example.com", "a/../b"], "is not a name of a repository"),
+        (["--connect", "https://code.example.com", "a\nb"], "is not a name of a repository"),
+        (["--connect", "https://x/\n[web]\nroot = y", "a"], "is not an address"),
+        (["--connect", "nowhere", "--driver", "github", "a"], "is at a URL such as"),
+    ],
+)
+def test_what_cannot_be_connected_writes_nothing(words: list[str], said: str, tmp_path: Path) -> None:
+    refused = run(*words, "--directory", tmp_path / "gate")
+    assert isinstance(refused.exception, UserError) and said in str(refused.exception)
+    assert not (tmp_path / "gate").exists()

@@ -1,0 +1,80 @@
+"""Every server answers HEAD as it answers GET, without a body, and is done with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+from litestar import Litestar, get, post
+from litestar.response import Stream
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.base.tasks import run_until
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.web.messages.leases import LEASE_ROUTES
+from headgate.web.messages.queues import QUEUE_ROUTES
+from headgate.web.messages.routes import MESSAGE_ROUTES
+from headgate.web.messages.schedules import SCHEDULE_ROUTES
+from headgate.web.serve import serve
+
+ROUTES = (*QUEUE_ROUTES, *MESSAGE_ROUTES, *LEASE_ROUTES, *SCHEDULE_ROUTES)
+
+
+async def test_every_address_of_the_message_server_answers_head_as_it_answers_get(tmp_path: Path) -> None:
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    key = {"Authorization": f"Application {KEY}"}
+    async with serving(board) as url, httpx.AsyncClient(base_url=url, headers=key, timeout=DEADLINE_S) as http:
+        await http.post(f"/v1/{APP}", data={"queue_name": "mail", "partitions": "2"})
+        posted = await http.post(f"/v1/{APP}/mail", json={"messages": [{"body": "a"}]})
+        lease = (await http.post(f"/v1/{APP}/mail/lease", json={"ttl": 3600})).json()["lease"]["lease"]
+        known = {"app": APP, "queue": "mail", "ids": posted.json()["messages"][0]["key"], "lease": lease}
+        paths = {path for route in ROUTES for path in route.paths if "GET" in route.http_methods}
+        seen = dict[str, int]()
+        for template in sorted(paths):
+            path = template.replace(":str", "").format(**known)
+            head = await http.head(path)
+            assert head.content == b"", path
+            seen[path] = head.status_code
+            if not path.endswith("/stream"):
+                full = await http.get(path)
+                assert (full.status_code, full.headers["content-type"]) == (
+                    head.status_code,
+                    head.headers["content-type"],
+                ), path
+        assert len(seen) > 10 and set(seen.values()) == {200}, seen
+        assert (await http.head(f"/v1/{APP}/none")).status_code == 404
+    await board.close()
+
+
+async def test_a_stream_ends_once_its_head_was_sent_and_what_writes_is_not_asked() -> None:
+    ended, written = asyncio.Event(), list[str]()
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"data: x\n\n"
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    @get("/stream")
+    async def stream() -> Stream:
+        return Stream(lines())
+
+    @post("/write")
+    async def write() -> None:
+        written.append("x")
+
+    stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
+    app = Litestar([stream, write], openapi_config=None, logging_config=None)
+    running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{await bound}", timeout=DEADLINE_S) as http:
+        assert (await http.head("/stream")).status_code == 200
+        async with asyncio.timeout(DEADLINE_S):
+            await ended.wait()
+        assert ((await http.head("/write")).status_code, written) == (405, [])
+    stop.set()
+    await running

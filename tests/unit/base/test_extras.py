@@ -1,0 +1,36 @@
+"""Tell a package of an extra that is missing, or does not load, from a defect of Headgate."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.base.extras import MissingPackage, needing
+
+ABSENT = ModuleNotFoundError("No module named 'grpc'", name="grpc.aio")
+UNLOADABLE = ImportError("no pq wrapper available")
+DEFECTS = (
+    ModuleNotFoundError("No module named 'headgate.nowhere'", name="headgate.nowhere"),
+    ImportError("cannot import name 'x'", name="headgate.base"),
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(ABSENT, "the package grpc is not installed"), (UNLOADABLE, "no pq wrapper available")]
+)
+def test_it_names_what_needs_it_the_extra_and_why(error: ImportError, why: str) -> None:
+    with pytest.raises(MissingPackage) as raised, needing("a store", "etcd"):
+        raise error
+    assert str(raised.value) == f"a store needs pip install 'headgate[etcd]' ({why})"
+
+
+@pytest.mark.parametrize("error", DEFECTS)
+def test_defects_of_headgate_stay_what_they_are(error: ImportError) -> None:
+    with pytest.raises(type(error)) as raised, needing("a store", "etcd"):
+        raise error
+    assert raised.value is error
+
+
+def test_without_an_extra_nothing_is_promised() -> None:
+    with pytest.raises(ModuleNotFoundError) as raised, needing("a store", ""):
+        raise ABSENT
+    assert raised.value is ABSENT

@@ -1,0 +1,72 @@
+"""Machines that are kept ready: as many as the label says, where nobody waits for the room (nodes §1.10)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.machines import FlatProvider
+from headgate.map.inventory.machines import MadeNode
+from headgate.services.nodes.machines.choice import Choosing, Later
+from headgate.services.nodes.machines.fate import Fate
+from headgate.services.nodes.machines.pools import IDLE_S, ReadyPools
+from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.status import NodeState
+from tests.unit.nodes.test_choosing import label, node, provider, request, site
+from tests.unit.nodes.test_slots import NOW_MS, machine, packed
+
+LATE_MS = int(NOW_MS + 1000 * IDLE_S)
+
+
+def kept(several: list[FlatProvider], many: int) -> list[FlatProvider]:
+    """Have so many of the first label of each kept ready."""
+    return [replace(one, labels=(replace(one.labels[0], min_ready=many), *one.labels[1:])) for one in several]
+
+
+def pools(several: list[FlatProvider], *nodes: MadeNode, asked: str = "") -> ReadyPools:
+    choosing = Choosing(site(several, *nodes))
+    if asked:
+        assert isinstance(choosing.serve(request("r", asked), None), Later)
+    seen = SeenMachines({"t": several}, {one.id: one for one in nodes}, {}, {}, {})
+    return ReadyPools(seen, Fate(seen, NodeState(frozenset(), (), {}, ()), NOW_MS), choosing)
+
+
+def lacking(several: list[FlatProvider], *nodes: MadeNode, asked: str = "") -> list[str]:
+    return [make.provider.name for _, make in pools(several, *nodes, asked=asked).lacking()]
+
+
+def test_what_is_lacking_is_made_at_the_first_provider_that_has_room() -> None:
+    two = kept([provider("a", "small", instances=2), provider("b", "small")], 3)
+    assert lacking(two) == ["a", "a", "b"]
+    assert lacking(two, node("x", "b", "small"), node("y", "a", "small", "in-use", request="o")) == ["a", "b"]
+    assert lacking(two, node("x", "a", "small", digest="before")) == ["a", "b", "b"], "it is of something else"
+
+
+def test_no_more_are_kept_than_a_label_may_have() -> None:
+    assert lacking(kept([provider("a", label("few", most=2))], 5)) == ["a", "a"]
+
+
+def test_none_are_made_where_somebody_waits_for_the_room() -> None:
+    one = kept([provider("a", "small", "large", instances=2)], 2)
+    busy = [node(f"x{n}", "a", "large", "in-use", request="o") for n in range(2)]
+    assert lacking(one, *busy, asked="large") == []
+
+
+def test_slots_count_each_and_come_with_their_machine() -> None:
+    one = kept([packed(slots=2)], 3)
+    assert lacking(one) == ["a", "a"]
+    assert lacking(one, *machine(packed(slots=2), "ready", "in-use:o")) == ["a"]
+
+
+def test_what_nobody_has_wanted_for_long_goes_beyond_those_that_are_kept() -> None:
+    several = [node(f"x{n}", "a", "small", since_ms=NOW_MS, asked_ms=n) for n in range(3)]
+    found = pools(kept([provider("a", "small")], 1), *several)
+    assert list(found.lacking()) == []
+    assert [one.id for one in found.idle(LATE_MS)] == ["x1", "x2"]
+    assert list(found.idle(LATE_MS - 60_000)) == []
+
+
+def test_the_slots_of_a_machine_go_together() -> None:
+    idle = [replace(one, since_ms=NOW_MS) for one in machine(packed(slots=2), "ready", "ready")]
+    assert {one.id for one in pools([packed(slots=2)], *idle).idle(LATE_MS)} == {one.id for one in idle[1:]}
+    busy = [replace(one, since_ms=NOW_MS) for one in machine(packed(slots=2), "ready", "in-use:o")]
+    assert list(pools([packed(slots=2)], *busy).idle(LATE_MS)) == []

@@ -1,0 +1,24 @@
+"""Statuses cost a part of the loop, however many ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.web import budget
+from headgate.web.budget import BURST_S, SHARE, Spent
+
+
+def test_what_the_statuses_of_a_tenant_cost_is_bounded_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_s, made = 0.0, 0
+    monkeypatch.setattr(budget.time, "thread_time", lambda: worked_s)
+    spent, cost_s, asked_a_second, seconds = Spent(), 0.01, 20, 60
+    for ask in range(asked_a_second * seconds):
+        if spent.may(ask / asked_a_second):
+            with spent.counting():
+                worked_s += cost_s
+            made += 1
+    assert BURST_S + SHARE * seconds - cost_s <= worked_s <= BURST_S + SHARE * seconds + 2 * cost_s
+    assert made < asked_a_second * seconds / 8
+    assert not spent.may(seconds)
+    spent.once_more()
+    assert spent.may(seconds), "who changed something sees it"
