@@ -13,7 +13,7 @@ THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 # Tests start hundreds of processes; each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
+.PHONY: packages gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -81,6 +81,12 @@ lock: .venv/bin/python
 
 wheel: .venv/.run
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
+
+# What installs Headgate elsewhere: a wheel, a Debian package, and an image where podman is. Minutes, so no part of `test`.
+# BASE=IMAGE is the Debian of the image.
+packages: wheel
+	packaging/debian/build
+	! command -v podman >/dev/null || podman build $(if $(BASE),--build-arg BASE=$(BASE)) -f packaging/container/Containerfile -t headgate .
 
 clean:
 	rm -rf tests/node/node_modules .venv .mypy_cache .ruff_cache .hypothesis
