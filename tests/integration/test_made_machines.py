@@ -46,7 +46,11 @@ NODESETS = """
 class Quick(Sky):
     """Makes machines at once, every second one of which is not a host and has a secret."""
 
+    tags: Mapping[str, str] = {}
+    """Of the last machine."""
+
     async def advance(self, wanted: MachineSpec, state: State) -> Pending | Made:
+        self.tags = wanted.tags
         made = await super().advance(wanted, state)
         if isinstance(made, Made) and int(made.external_id.rpartition("-")[2]) % 2 == 0:
             return Made(made.external_id, made.state, None, {}, {"namespace": made.external_id}, {"token": "t0psecret"})
@@ -140,11 +144,13 @@ async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, rep
 
 
 async def test_two_nodes_of_a_label_with_slots_are_one_machine(tmp_path: Path, repositories: Repositories) -> None:
-    spec, cloud = await built(tmp_path, repositories, labels="[{name: little, slots: 2}]")
+    tags = "{of: '{pipeline_name} {buildset_uuid} {zuul_event_id} {job_uuid} {unknown}.'}"
+    spec, cloud = await built(tmp_path, repositories, labels=f"[{{name: little, slots: 2, tags: {tags}}}]")
     box, space = spec.hosts["box"], spec.hosts["space"]
     assert box["ansible_host"] == space["ansible_host"] == "i-1" and cloud.made == 1
     assert (box["nodepool"]["slot"], space["nodepool"]["slot"]) == (0, 1)
     assert box["headgate_machine"] != space["headgate_machine"]
+    assert cloud.tags["of"] == f"check {spec.buildset} {spec.zuul['event_id']} {spec.build} ." and spec.zuul["event_id"]
     assert not cloud.instances
 
 

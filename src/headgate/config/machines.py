@@ -87,5 +87,8 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def label(self, name: str) -> FlatLabel | None:
         """Return the label of this name, or the first with this alias."""
-        exact = next((one for one in self.labels if one.name == name), None)
-        return exact or next((one for one in self.labels if name in one.names), None)
+        return next(iter(self.serving(name)), None)
+
+    def serving(self, name: str) -> list[FlatLabel]:
+        """Return the labels whose machines serve this name: first the one that has it, then those with this alias."""
+        return sorted((one for one in self.labels if name in one.names), key=lambda one: one.name != name)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.machines import MadeNode, NodeWait
@@ -121,6 +124,29 @@ def test_who_waits_for_room_is_not_overtaken_there_and_others_go_elsewhere() -> 
         "limited by resource-limits of provider a: its room is reserved for requests that wait longer", at="a"
     )
     assert where(choosing.serve(request("r3", "small"), None)) == ["make n0 at b"]
+
+
+def test_an_account_of_which_nobody_knows_what_it_may_have_is_tried_after_one_with_room() -> None:
+    two = [provider("a", "small", instances=4), provider("b", "small", instances=4)]
+    for unread in "ab":
+        other = "ba"["ab".index(unread)]
+        used = [node(f"x{n}", other, "small", "in-use", request="o") for n in range(3)]
+        dark = replace(site(two, *used), unread=lambda one, unread=unread: one.name == unread)
+        assert where(serve(dark, request("r", "small"))) == [f"make n0 at {other}"]
+        full = replace(dark, nodes=[*used, node("x3", other, "small", "in-use", request="o")])
+        assert where(serve(full, request("r", "small"))) == [f"make n0 at {unread}"], "it may have room"
+
+
+def test_a_machine_serves_the_aliases_of_its_label_too_after_those_of_the_label_itself() -> None:
+    one = [provider("a", label("small", aliases=["tiny", "large"]), "large")]
+    small, large = node("x", "a", "small"), node("y", "a", "large")
+    found = serve(site(one, small, large), request("r", "tiny", "large", "large"))
+    assert where(found) == ["make n2 at a", "take x as n0", "take y as n1"]
+    assert where(serve(site(one, small), request("r", "large"))) == ["take x as n0"]
+    changed = node("x", "a", "small", digest="before")
+    assert where(serve(site(one, changed), request("r", "large"))) == ["make n0 at a"]
+    trying = structs.replace(request("r", "large"), upload="u")
+    assert where(serve(site(one, small), trying)) == ["make n0 at a"], "who tries an image has no other machine"
 
 
 def test_what_others_use_of_the_account_is_not_there() -> None:

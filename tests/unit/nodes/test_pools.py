@@ -41,6 +41,26 @@ def test_what_is_lacking_is_made_at_the_first_provider_that_has_room() -> None:
     assert lacking(two, node("x", "a", "small", digest="before")) == ["a", "b", "b"], "it is of something else"
 
 
+def test_a_machine_counts_for_its_label_and_for_the_aliases_of_that() -> None:
+    small, tiny = label("small", aliases=["tiny"]), label("tiny")
+    both = [replace(provider("a", "x"), labels=(replace(tiny, min_ready=2), replace(small, min_ready=1)))]
+    assert labels_of(both) == ["small", "tiny"]
+    assert labels_of(both, node("x", "a", "small"), node("y", "a", "small")) == []
+    assert labels_of(both, node("y", "a", "tiny")) == ["small"], "that one serves no small"
+    assert labels_of(both, node("x", "a", "small"), node("y", "a", "tiny", digest="before")) == ["tiny"]
+    late = [
+        node(f"{name}{n}", "a", name, since_ms=NOW_MS, asked_ms=n)
+        for n, name in enumerate(["tiny"] * 2 + ["small"] * 2)
+    ]
+    found = pools(both, *late)
+    assert list(found.lacking()) == []
+    assert [one.id for one in found.idle(LATE_MS)] == ["tiny1", "small3"], "one of each is kept"
+
+
+def labels_of(several: list[FlatProvider], *nodes: MadeNode) -> list[str]:
+    return [make.label.name for _, make in pools(several, *nodes).lacking()]
+
+
 def test_no_more_are_kept_than_a_label_may_have() -> None:
     assert lacking(kept([provider("a", label("few", most=2))], 5)) == ["a", "a"]
 

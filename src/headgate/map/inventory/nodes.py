@@ -42,6 +42,10 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Uuid of the object that started the item."""
     upload: str = ""
     """The image upload that the build tries: its nodes are made from exactly this one."""
+    pipeline: str = ""
+    buildset: str = ""
+    event: str = ""
+    """The event that started the item."""
 
 
 class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -108,6 +108,11 @@ class AccountRegion:
     suspects: frozenset[str] = frozenset()
     """Of ours, without a record at the last look."""
 
+    @property
+    def is_read(self) -> bool:
+        """Return whether its limits were ever read."""
+        return self.limits_until_s > 0
+
 
 def region_of(said: Mapping[str, Any]) -> str:
     """Return the part of an account that a provider is in."""

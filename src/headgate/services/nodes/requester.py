@@ -103,6 +103,9 @@ class NodeRequester:
             asked_ms=self._context.now_ms(),
             machine=occasion.lane if occasion is not None else "",
             upload=of_image.image_upload_uuid if of_image is not None else "",
+            pipeline=spec.pipeline,
+            buildset=spec.buildset,
+            event=str(spec.zuul.get("event_id", "")),
         )
         path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
         put = Put(path, encode(request), session.lease)

@@ -136,31 +136,34 @@ class Choosing:
     def _rank(self, provider: FlatProvider, request: NodeRequest) -> tuple[float, float, str]:
         """Return where a provider stands: who has most that is ready goes first, then who is used least."""
         wanted = Counter(label for _, label in request.nodes)
-        found = Counter(name for name in wanted for node in self._matching(provider, name) if node.state == "ready")
+        free = {name: self._matching(provider, name, request) for name in wanted}
+        found = {name: sum(node.state == "ready" for node in several) for name, several in free.items()}
         ready = sum(min(found[name], wanted[name]) for name in wanted)
         return -ready, self._usage(provider), derived(provider.name, request.id)
 
     def _usage(self, provider: FlatProvider) -> float:
+        """Return how full it is; of which nobody knows counts as full."""
+        if self._site.unread(provider):
+            return 1.0
         room, used = self._limits.room_of(provider), self._limits.used_by(provider)
         most = max((used.get(kind, 0.0) / room[kind] if room[kind] > 0 else math.inf for kind in room), default=0.0)
         return round(most, 1) if most < 1 else most
 
-    def _matching(self, provider: FlatProvider, name: str) -> list[MadeNode]:
-        """Return machines there that are nobody's and serve the label, the best first."""
-        label = provider.label(name)
-        if label is None:
-            return []
+    def _matching(self, provider: FlatProvider, name: str, request: NodeRequest) -> list[MadeNode]:
+        """Return machines there that are nobody's and serve the label, also by an alias, the best first; who tries an
+        image has no machine of another label."""
         if provider.is_static:
             return order(serving(self._free.values(), provider.name, name))
+        labels = provider.serving(name)[: 1 if request.upload else None]
+        digests = {label.name: label.digest for label in labels}
         found = [
             node
             for node in self._free.values()
             if node.provider == provider.name
-            and node.label == label.name
-            and node.digest == label.digest
+            and digests.get(node.label) == node.digest
             and not self._site.expired(node)
         ]
-        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+        return sorted(found, key=lambda node: (FREE.index(node.state), node.label != name, node.asked_ms, node.id))
 
     def _fit(
         self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], own: Mapping[str, MadeNode]
@@ -175,7 +178,8 @@ class Choosing:
         for name in lacking:
             label = provider.label(asked.labels[name])
             assert label is not None, "it is among those that have it"
-            ready = next((one for one in self._matching(provider, label.name) if one.id not in taken), None)
+            free = self._matching(provider, asked.labels[name], asked.request)
+            ready = next((one for one in free if one.id not in taken), None)
             if ready is not None:
                 taken.add(ready.id)
                 take.append((ready, name))
@@ -194,7 +198,7 @@ class Choosing:
         self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
     ) -> NodePlan | Lack:
         """Return which of its listed machines are given, or why none are."""
-        free = [[one.id for one in self._matching(provider, asked.labels[name])] for name in names]
+        free = [[one.id for one in self._matching(provider, asked.labels[name], asked.request)] for name in names]
         usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
         hosts = tuple(tuple(one.id for one in serving(usable, provider.name, asked.labels[name])) for name in names)
         chosen = choose(free)

@@ -34,6 +34,8 @@ class NodeSurvey:
     most_of_project: Callable[[str, str], int]
     """(tenant, project) -> how many machines it may have; -1: any number."""
     limits_of_tenant: Callable[[str], Amounts] = lambda _: {}
+    unread: Callable[[FlatProvider], bool] = lambda _: False
+    """Whether nobody knows yet what its account may have."""
     line: Sequence[str] = ()
     """Requests without all of their machines, in order."""
     order: Sequence[str] = ()

@@ -230,6 +230,7 @@ class MachineMaker:
             place_of=lambda one: (one.connection, region_of(one.said)),
             most_of_project=lambda name, project: tenants[name].most_nodes(project) if name in tenants else -1,
             limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
+            unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.said).is_read),
             line=[one.request.id for one in now.waiting if not self._whole(one.request)],
             order=now.order,
             now_ms=self._context.now_ms(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from headgate.config.machines import FlatProvider
 from headgate.map.inventory.machines import FREE, MadeNode
 from headgate.services.nodes.machines.choice import Choosing, Make
 from headgate.services.nodes.machines.fate import Fate
+from headgate.services.nodes.machines.records import names_of
 from headgate.services.nodes.machines.survey import SeenMachines
 
 IDLE_S = 600.0
@@ -27,18 +29,18 @@ class ReadyPools:
     def lacking(self) -> Iterator[tuple[str, Make]]:
         """Yield what is to be made, each with the tenant it is made for; there is room for it that nobody waits for."""
         for tenant, providers in sorted(self.seen.providers.items()):
-            for name, most in sorted(_pools(providers).items()):
-                names = {one.name for one in providers if one.label(name) is not None}
-                free = [one for one in self._free_of(name, providers) if one.provider in names]
+            coming = Counter[str]()
+            """Label -> machines that serve it and are made at this look, also for another label."""
+            for name, most in sorted(_pools(providers).items(), key=lambda pool: (-_serves(pool[0], providers), pool)):
+                free = self._free_of(name, providers)
                 self._kept.update(node.id for node in free[:most])
-                able = sorted((one for one in providers if one.name in names), key=lambda one: one.name)
-                lacking = most - len(free)
-                while lacking > 0:
+                able = sorted((one for one in providers if one.label(name) is not None), key=lambda one: one.name)
+                while most > len(free) + coming[name]:
                     made = next((m for one in able if (m := self._one_more(one, name, tenant)) is not None), None)
                     if made is None:
                         break
                     yield tenant, made
-                    lacking -= made.label.slots
+                    coming.update(dict.fromkeys(made.label.names, made.label.slots))
 
     def idle(self, now_ms: int) -> Iterator[MadeNode]:
         """Yield those beyond that nobody has wanted for long; of a machine with slots all or none."""
@@ -60,19 +62,27 @@ class ReadyPools:
         return self.choosing.more(provider, label, tenant) if label is not None else None
 
     def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
-        """Return machines of a label that are nobody's, the best first."""
-        digests = {one.name: label.digest for one in providers if (label := one.label(name)) is not None}
+        """Return machines that serve a label, also by an alias, and are nobody's: those
+        that are kept anyway, then the best."""
+        made = {(one.name, label.name): label.digest for one in providers for label in one.serving(name)}
         found = [
             node
             for node in self.seen.nodes.values()
             if not node.request
             and not node.slots
             and node.state in FREE
-            and node.label == name
-            and (node.fixed or digests.get(node.provider) == node.digest)
+            and (node.provider, node.label) in made
+            and (name in names_of(node) if node.fixed else made[node.provider, node.label] == node.digest)
             and not self.fate.expired(node)
         ]
-        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+        return sorted(
+            found, key=lambda node: (node.id not in self._kept, FREE.index(node.state), node.asked_ms, node.id)
+        )
+
+
+def _serves(name: str, providers: Sequence[FlatProvider]) -> int:
+    """Return by how many names jobs may ask for machines of a label."""
+    return max((len(one.names) for of in providers for one in of.labels if one.name == name), default=0)
 
 
 def _pools(providers: Sequence[FlatProvider]) -> dict[str, int]:

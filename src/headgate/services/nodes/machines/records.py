@@ -32,6 +32,9 @@ def new_node(
     words = {
         "tenant_name": tenant,
         "request_id": request.id if request else "",
+        "pipeline_name": request.pipeline if request else "",
+        "buildset_uuid": request.buildset if request else "",
+        "zuul_event_id": request.event if request else "",
         "job_name": request.job if request else "",
         "job_uuid": request.build if request else "",
         "labels": ",".join(name for _, name in request.nodes) if request else label.name,
