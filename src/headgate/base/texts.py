@@ -1,9 +1,10 @@
-"""Text that somebody else wrote, as a terminal, a log or a page of ours may be given it."""
+"""Text for people: what somebody else wrote, made safe for a terminal, a log or a page; and lists of words."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
 """What colours text and moves the cursor."""
@@ -37,6 +38,13 @@ def plain_json(text: str) -> str:
     """Return JSON that means the same as the JSON `text` and is as `visible`: unseen characters, which stand in strings
     only, are escaped."""
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def listed(words: Sequence[str], most: int = 8) -> str:
+    """Return `a, b and 12 more`."""
+    if len(words) <= most:
+        return ", ".join(words)
+    return f"{', '.join(words[: most - 1])} and {len(words) - most + 1:,} more"
 
 
 def _escaped(found: re.Match[str]) -> str:

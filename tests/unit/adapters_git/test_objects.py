@@ -113,3 +113,9 @@ def test_what_git_says_can_be_shown_anywhere() -> None:
     said = "remote: 10%\rremote: 100%\n\x1b]0;owned\x07\x9b31m \u202e\nfatal: no\r\n\0"
     assert told(said) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
     assert len(told("x" * 1_000_000)) < SAID_MAX_CHARS + 10
+    advice = "fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\n"
+    assert (
+        told(f"Permission denied (publickey).\r\n{advice}and the repository exists.\n")
+        == "Permission denied (publickey)."
+    )
+    assert "Could not read" in told(f"{advice}and the repository exists.\n"), "when there is nothing else"

@@ -15,7 +15,7 @@ from headgate.adapters.metrics.load import MachineLoad
 from headgate.adapters.metrics.store import measured
 from headgate.adapters.metrics.traces import Traces
 from headgate.base.subject import about
-from headgate.cli.launch.logs import Json, TextFormatter, _Subject
+from headgate.cli.logs import Json, TextFormatter, _Subject
 from headgate.gate.change import Change
 from headgate.map.places import Map
 from headgate.map.records import ComponentFacts, ComponentRecord, Finished

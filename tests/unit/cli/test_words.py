@@ -8,7 +8,7 @@ import logging
 from rich.console import Console
 
 from headgate.cli.board import _pipeline, unreachable
-from headgate.cli.launch.logs import TextFormatter
+from headgate.cli.logs import TextFormatter
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, RefShape
 
 
@@ -57,3 +57,8 @@ def line(level: int, said: str) -> str:
 def test_a_line_does_not_say_things_twice_and_ids_only_where_something_is_wrong() -> None:
     assert line(logging.INFO, "h/p/x leaves gate") == "h/p/x leaves gate [tenant=acme]"
     assert line(logging.WARNING, "build b1: lost") == "build b1: lost [tenant=acme pipeline=gate change=h/p/x item=i1]"
+
+
+def test_what_others_wrote_neither_begins_a_line_nor_moves_the_cursor() -> None:
+    shown = line(logging.WARNING, "refused: x\n2026-01-01 00:00:00,000 ERROR   headgate.gate: forged\x1b[2J")
+    assert [one[:4] for one in shown.splitlines()] == ["refu", "    "] and "\x1b" not in shown

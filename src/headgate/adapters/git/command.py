@@ -84,6 +84,13 @@ def _options(*pins: str) -> tuple[str, ...]:
 _OPTIONS = {False: _options(*_PINS, *_PINS_ALONE), True: _options(*_PINS, *_PINS_REMOTE)}
 
 
+_ADVICE = """fatal: Could not read from remote repository.
+
+Please make sure you have the correct access rights
+and the repository exists."""
+"""What git adds to every error of a remote; the lines before it say what is wrong."""
+
+
 class GitError(Exception):
     """Report a failed git command; the text is git's error, `printed` its standard output."""
 
@@ -240,6 +247,7 @@ def told(said: str) -> str:
         "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
     )
     shown = shown.strip()
+    shown = shown.removesuffix(_ADVICE).strip() or shown
     if len(shown) <= SAID_MAX_CHARS:
         return shown
     return f"{shown[: SAID_MAX_CHARS // 2]}\n[…]\n{shown[-SAID_MAX_CHARS // 2 :]}"

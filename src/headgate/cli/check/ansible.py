@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from headgate.base.texts import listed
 from headgate.cli.ansible import row
 from headgate.cli.jobs import environments
 from headgate.cli.offline.reader import LoadedTenant
-from headgate.cli.offline.report import listed
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from headgate.base.texts import listed
 from headgate.cli.offline.graphs import GraphPlace
-from headgate.cli.offline.report import listed
 from headgate.config.explain.compare import AttributeDifference
 
 VALUE_MAX_CHARS = 160

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.inventory.faces import make_inventory, run_inventory
+from headgate.cli.logs import set_up
 from headgate.cli.process import open_store
 from headgate.cli.settings import SEARCHED, Settings, find, read
 from headgate.map.inventory.places import ORIGINAL_PREFIX
@@ -45,9 +45,7 @@ from headgate.store.store import Store
 @click.option("--verbose", is_flag=True, help="Say more.")
 def command(config: str | None, verbose: bool, **given: object) -> None:
     """Serve the inventory: gRPC services runm.RunmMetadata and headgate.inventory.v1, health and reflection."""
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+    set_up(level="debug" if verbose else "info")
     asyncio.run(_serve(with_given(settings_of(config), given)))
 
 

@@ -17,9 +17,9 @@ from headgate.base.errors import UserError
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.launch.components import add_everything, add_executor, add_merger, add_monitor, add_scheduler, add_web
 from headgate.cli.launch.finger import add_fingergw
-from headgate.cli.launch.logs import set_up
 from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.process import Process, process
+from headgate.cli.logs import set_up
 from headgate.cli.reference import NEEDLESS
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld

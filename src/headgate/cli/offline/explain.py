@@ -10,11 +10,11 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.base.texts import plain_json
+from headgate.base.texts import listed, plain_json
 from headgate.cli.offline.difference import short, spoken
 from headgate.cli.offline.graphs import GraphPlace, default_branch, places
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
-from headgate.cli.offline.report import as_text, error_as_json, listed, remind
+from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.report import place as error_place
 from headgate.cli.offline.uses import command as uses
 from headgate.config.check.causes import left_out

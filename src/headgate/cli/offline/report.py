@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from headgate.base.texts import line as one_line
-from headgate.base.texts import visible
+from headgate.base.texts import listed, visible
 from headgate.cli.offline.reader import LoadedTenant, RefusedTenant
 from headgate.config.check.causes import Cause
 from headgate.config.check.findings import CheckedGraph
@@ -88,13 +88,6 @@ def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
 
 def same_on(errors: Sequence[ConfigError]) -> str:
     return f"the same on {listed([error.branch for error in errors])}"
-
-
-def listed(words: Sequence[str], most: int = 8) -> str:
-    """Return `a, b and 12 more`."""
-    if len(words) <= most:
-        return ", ".join(words)
-    return f"{', '.join(words[: most - 1])} and {len(words) - most + 1:,} more"
 
 
 def place(error: ConfigError) -> str:

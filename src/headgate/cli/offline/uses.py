@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.base.texts import plain_json
+from headgate.base.texts import listed, plain_json
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
-from headgate.cli.offline.report import block, error_as_json, listed, notes
+from headgate.cli.offline.report import block, error_as_json, notes
 from headgate.config.check.causes import Cause, causes
 from headgate.config.check.uses import Uses
 from headgate.config.check.uses import uses as uses_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from headgate.adapters.messages.database import shown
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.logs import set_up
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import SEARCHED, Settings, read
 from headgate.web.messages.app import create_app
@@ -35,7 +35,7 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
     Without any key in the settings or here, one is made and kept beside the database.  Keys of the settings are read
     anew when the file changes, and on SIGHUP.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    set_up()
     settings = _settings(config)
     host, port = _address(settings, listen)
     url = database or settings.messages_url

@@ -22,6 +22,7 @@ from headgate.adapters.messages.client import MessageClient
 from headgate.adapters.messages.holders import CREW
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.logs import set_up
 from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.queue.workeroptions import SERVER
@@ -52,8 +53,7 @@ def command(config: str, verbose: bool) -> None:
 
     On SIGTERM or SIGINT, running jobs end and everything is given back. A second signal stops at once.
     """
-    level = logging.DEBUG if verbose else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    set_up(level="debug" if verbose else "info")
     file = read_worker_file(Path(config).absolute())
     if not file.job and not any(job for _, job, _ in file.queues):
         click.echo(f"{file.path}: no job is set in [qdo-worker], so there is nothing to do")

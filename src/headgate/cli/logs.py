@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from headgate.base.subject import subject
+from headgate.base.texts import visible
+from headgate.cli.lastingproblems import LastingProblems
 
 _NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
 _QUIET = "opentelemetry"
@@ -35,7 +37,8 @@ class Json(logging.Formatter):
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        line = f"{at},{int(record.msecs):03} {record.levelname:7} {record.name}: {record.getMessage()}"
+        message = visible(record.getMessage()).replace("\n", "\n    ")  # what others wrote begins no line
+        line = f"{at},{int(record.msecs):03} {record.levelname:7} {record.name}: {message}"
         if about := _worth_saying(record, line):
             line += f" [{' '.join(f'{name}={value}' for name, value in about.items())}]"
         if record.exc_info:
@@ -62,12 +65,13 @@ class _Subject(logging.Filter):
         return True
 
 
-def set_up(form: str, level: str) -> None:
+def set_up(form: str = "text", level: str = "info") -> None:
     """Set up the log of the whole process on standard error. `form` is text or json; `level` is a name."""
     out = logging.StreamHandler()
     out.setFormatter(Json() if form == "json" else TextFormatter())
-    out.addFilter(_Subject())
-    logging.basicConfig(level=level.upper(), handlers=[out], force=True)
+    lasting = LastingProblems(out)
+    lasting.addFilter(_Subject())
+    logging.basicConfig(level=level.upper(), handlers=[lasting], force=True)
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.getLogger(_QUIET).setLevel(logging.ERROR)

@@ -1,0 +1,166 @@
+"""Problems that last: a log has each of them once, and then reminders that count."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headgate.base.texts import listed
+from headgate.gate.report import duration
+
+GROUPED_S = 1.0
+"""How long places with the same cause are collected before one line names them."""
+REMINDERS_S = (60.0, 600.0, 3600.0)
+"""When a problem that lasts is in the log again, each time after the last; from the third on, every hour."""
+FORGOTTEN_S = 900.0
+"""A problem that was not heard of for so long is new when it comes again."""
+NEVER_S = float("inf")
+PROBLEMS_MAX = 1000
+PLACES_MAX = 1000
+"""Places of one problem that are told apart."""
+
+
+class ProblemCause(NamedTuple):
+    """Tell problems apart: the text of the code that logs, and what went wrong, but neither where nor any number."""
+
+    logger: str
+    template: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Lasting:
+    """Count what is held back of one problem since its last line."""
+
+    record: logging.LogRecord
+    place: str
+    seen_s: float
+    line_s: float
+    places: set[str]
+    repeats: int = 0
+    others: dict[str, None] = field(default_factory=dict)
+    reminders: int = 0
+    due_s: float = NEVER_S
+
+
+def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
+    """Return the cause of a problem and its place, such as a project: what the code that logs says before the cause."""
+    given = record.args if isinstance(record.args, tuple) else ()
+    words = [str(one) for one in given if not isinstance(one, int | float)]
+    error = record.exc_info[1] if record.exc_info else None
+    text = f"{type(error).__name__}: {error}" if error is not None else words.pop() if words else ""
+    place = " ".join(words) or next(reversed(getattr(record, "subject", {}).values()), "")
+    names = {re.escape(one) for one in re.split(r"\W+", place) if one}
+    if names:  # a cause often repeats its place, such as the address of a repository
+        text = re.sub(rf"\b(?:{'|'.join(sorted(names))})\b", "*", text)
+    return ProblemCause(record.name, str(record.msg), text), place
+
+
+class LastingProblems(logging.Handler):
+    """Pass each record to another handler, but warnings and errors that repeat themselves as one line: at first in
+    full, after a second with all other places of the same cause, then as `still`, seldom, with how often.
+
+    `clock_s`: seconds of any origin; `wake`: calls a function after so many seconds.
+    """
+
+    def __init__(
+        self,
+        out: logging.Handler,
+        clock_s: Callable[[], float] = time.monotonic,
+        wake: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._out, self._clock_s, self._wake = out, clock_s, wake or _in_thread
+        self._lasting: dict[ProblemCause, _Lasting] = {}
+        self._waking_s = NEVER_S
+        self._guarded = self.lock or threading.RLock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass, or count, one record."""
+        if record.levelno < logging.WARNING:
+            self._out.handle(record)
+            return
+        cause, place = cause_of(record)
+        now_s = self._clock_s()
+        known = self._lasting.pop(cause, None)
+        if known is None or now_s - known.seen_s > FORGOTTEN_S:
+            if known is not None:
+                self._tell(known, now_s)
+            known = _Lasting(record, place, now_s, now_s, {place})
+            self._out.handle(record)
+            self._lasting[cause] = known
+        else:
+            self._lasting[cause] = known  # at the end: the first is the one that was longest not heard of
+            self._count(known, record, place, now_s)
+        if len(self._lasting) > PROBLEMS_MAX:
+            self._tell(self._lasting.pop(next(iter(self._lasting))), now_s)
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        with self._guarded:
+            for one in self._lasting.values():
+                self._tell(one, self._clock_s())
+        self._out.flush()
+
+    def _count(self, known: _Lasting, record: logging.LogRecord, place: str, now_s: float) -> None:
+        known.record, known.place, known.seen_s = record, place, now_s
+        if place not in known.places and len(known.places) < PLACES_MAX:
+            known.places.add(place)
+            known.others[place] = None
+            due_s = now_s + GROUPED_S
+        else:
+            known.repeats += 1
+            due_s = known.line_s + REMINDERS_S[min(known.reminders, len(REMINDERS_S) - 1)]
+        known.due_s = min(known.due_s, due_s)
+        self._arm(now_s)
+
+    def _arm(self, now_s: float) -> None:
+        due_s = min((one.due_s for one in self._lasting.values()), default=NEVER_S)
+        if due_s < self._waking_s:
+            self._waking_s = due_s
+            self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
+
+    def _look(self, armed_s: float) -> None:
+        with self._guarded:
+            if armed_s != self._waking_s:
+                return  # it was armed again for an earlier time, and looks then
+            now_s, self._waking_s = self._clock_s(), NEVER_S
+            for one in self._lasting.values():
+                if one.due_s <= now_s:
+                    self._tell(one, now_s)
+            self._arm(now_s)
+
+    def _tell(self, known: _Lasting, now_s: float) -> None:
+        """Write one line for all that is held back of a problem."""
+        record, place = known.record, known.place
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):
+            self.handleError(record)
+            return
+        notes = [f"the same for {listed(others)}"] if (others := [one for one in known.others if one != place]) else []
+        if known.repeats:
+            text = f"still: {text}"
+            times = "once" if known.repeats == 1 else f"{known.repeats:,} times"
+            notes.append(f"{times} more in {duration(int((now_s - known.line_s) * 1000))}")
+            known.reminders += 1
+        if known.repeats or known.others:
+            told = copy.copy(record)
+            told.msg, told.args = f"{text} ({'; '.join(notes)})" if notes else text, ()
+            told.exc_info = told.exc_text = None
+            self._out.handle(told)
+        known.repeats, known.line_s, known.due_s = 0, now_s, NEVER_S
+        known.others.clear()
+
+
+def _in_thread(wait_s: float, call: Callable[[], None]) -> None:
+    """Call a function later, in a thread that keeps no process alive."""
+    timer = threading.Timer(wait_s, call)
+    timer.daemon = True
+    timer.start()

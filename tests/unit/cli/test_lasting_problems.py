@@ -1,0 +1,133 @@
+"""Test that a problem which lasts is in the log once, and then as a reminder that counts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from headgate.cli.lastingproblems import FORGOTTEN_S, PROBLEMS_MAX, LastingProblems
+
+
+class Lines(logging.Handler):
+    """Keep the lines that a log would have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+class Log:
+    """Provide a log whose time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+        self.out = Lines()
+        self.handler = LastingProblems(self.out, lambda: self.now_s, self.wake)
+
+    def wake(self, wait_s: float, call: Callable[[], None]) -> None:
+        self.waiting.append((self.now_s + wait_s, call))
+
+    def write(self, template: str, *args: object, level: int = logging.WARNING) -> None:
+        self.handler.handle(logging.LogRecord("headgate.test", level, "", 0, template, args, None))
+
+    def pass_time(self, length_s: float) -> None:
+        end_s = self.now_s + length_s
+        while due := sorted((one for one in self.waiting if one[0] <= end_s), key=lambda one: one[0]):
+            self.waiting.remove(due[0])
+            self.now_s = due[0][0]
+            due[0][1]()
+        self.now_s = end_s
+
+    def new_lines(self) -> list[str]:
+        lines, self.out.lines = self.out.lines, []
+        return lines
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_a_lasting_problem_is_told_once_and_then_seldom(log: Log) -> None:
+    for second in range(3600):
+        log.write("the store does not answer: %s; trying again in %.1f s", OSError("refused"), second / 10)
+        log.pass_time(1)
+    first, *reminders = log.new_lines()
+    assert first == "the store does not answer: refused; trying again in 0.0 s"
+    assert len(reminders) == 2 and all(one.startswith("still: the store does not answer: refused") for one in reminders)
+    assert reminders[0].endswith("(59 times more in 1m 00s)")
+    assert reminders[1].endswith("(600 times more in 10m 00s)")
+
+
+def test_one_cause_at_many_places_is_one_line(log: Log) -> None:
+    for number in range(40):
+        log.write("%s: cannot be read: %s", f"project-{number}", OSError("no route to host"))
+    log.pass_time(1)
+    first, others = log.new_lines()
+    assert first == "project-0: cannot be read: no route to host"
+    assert others.startswith("project-39: cannot be read: no route to host (the same for project-1, project-2")
+    assert others.endswith(" more)") and "project-0" not in others
+    log.pass_time(3600)
+    assert not log.new_lines(), "nothing happened since"
+
+
+def test_a_cause_that_repeats_its_place_is_one_cause(log: Log) -> None:
+    for name in ("api", "lib", "web"):
+        log.write("local/%s cannot be read: %s", name, f"fatal: '/srv/git/{name}' is no repository")
+    log.pass_time(1)
+    assert [line.partition(" (the same")[2] for line in log.new_lines()] == ["", " for lib)"]
+
+
+def test_another_cause_and_another_text_are_problems_of_their_own(log: Log) -> None:
+    log.write("%s: cannot be read: %s", "api", OSError("refused"))
+    log.write("%s: cannot be read: %s", "api", OSError("no such file"))
+    log.write("%s: cannot be written: %s", "api", OSError("refused"))
+    assert len(log.new_lines()) == 3
+
+
+def test_what_comes_again_after_a_while_is_told_at_once(log: Log) -> None:
+    log.write("%s has gone", "e1")
+    log.write("%s has gone", "e1")
+    log.pass_time(FORGOTTEN_S + 61)
+    assert log.new_lines() == ["e1 has gone", "still: e1 has gone (once more in 1m 00s)"]
+    log.write("%s has gone", "e1")
+    assert log.new_lines() == ["e1 has gone"]
+
+
+def test_what_is_no_problem_is_never_held_back(log: Log) -> None:
+    for _ in range(3):
+        log.write("api: %s has landed", "greet", level=logging.INFO)
+    assert len(log.new_lines()) == 3
+
+
+def test_nothing_is_lost_when_the_process_ends_or_too_many_problems_are_known(log: Log) -> None:
+    for _ in range(5):
+        log.write("a problem: %s", "a")
+    for number in range(PROBLEMS_MAX):
+        log.write(f"problem {number}")
+    assert "still: a problem: a (4 times more in 0m 00s)" in log.new_lines()
+    log.write("problem 7")
+    log.handler.flush()
+    assert log.new_lines() == ["still: problem 7 (once more in 0m 00s)"]
+
+
+def test_names_with_signs_of_a_template_are_written_as_they_are(log: Log) -> None:
+    for place in ("100%s", "50%d", "0%"):
+        log.write("%s: %s", place, "full")
+    log.pass_time(1)
+    assert log.new_lines() == ["100%s: full", "0%: full (the same for 50%d)"]
+
+
+def test_many_waits_leave_one_alarm(log: Log) -> None:
+    for round in range(20):
+        log.write("x: %s", "a")
+        log.write("%s: y", f"p{round}")
+        log.pass_time(0.5)
+    log.pass_time(4000)
+    assert len(log.waiting) <= 1
