@@ -10,6 +10,7 @@ import signal
 import socket
 import zlib
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.e2e.crowd import crowded
 
 from .test_tls import certificate
 
+STATUS = "/api/tenant/example/status"
 LARGE = b'"' + b"x" * 500_000 + b'"'
 
 
@@ -233,7 +235,7 @@ async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: P
             assert page.read_bytes < 30_000 or not page.gzip, "900 jobs"
         assert here.num_fds() - before < len(pages) + 20, "this test's own sockets, and none of the server's"
         async with httpx.AsyncClient(base_url=address, headers={"Accept-Encoding": "gzip"}) as client:
-            whole = await client.get("/api/tenant/example/status")
+            whole = await client.get(STATUS)
             assert int(whole.headers["content-length"]) < 30_000, "900 jobs"
             assert {
                 i["id"] for p in whole.json()["pipelines"] for q in p["change_queues"] for h in q["heads"] for i in h
@@ -248,6 +250,29 @@ async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: P
             await page.until(lambda page=page: len(page.items) == 60)
             page.there.close()
         await became(lambda: not site.audience.porter.pid)
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """Count the pieces of work that are handed to a thread."""
+
+    count = 0
+
+    def submit(self, *args: Any, **more: Any) -> Future[Any]:
+        self.count += 1
+        return super().submit(*args, **more)
+
+
+async def test_who_asks_again_and_again_is_given_the_same_bytes_and_costs_no_thread(tmp_path: Path) -> None:
+    executor = CountingExecutor(2)
+    asyncio.get_running_loop().set_default_executor(executor)
+    async with crowded(tmp_path) as (_, address), httpx.AsyncClient(base_url=address) as client:
+        first = await client.get(STATUS)
+        before, known = executor.count, {"If-None-Match": first.headers["etag"]}
+        for _ in range(20):
+            again, unchanged = await client.get(STATUS), await client.get(STATUS, headers=known)
+            assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+            assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert before and executor.count == before, "the first was compressed in a thread, for everybody"
 
 
 async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ AWAY = b"headgate-away-since"
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
-def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
+async def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
     """Refuse anything of a tenant to those who may not read it, except the pages, which hold nothing.
 
-    Websockets pass, too: whoever streams a log names the token in the first message.
+    Websockets pass, too: whoever streams a log names the token in the first message.  It is a coroutine because the
+    framework hands what is none to a thread, which costs more than the rest of a short answer.
     """
     tenant = connection.path_params.get("tenant")
     if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == ScopeType.WEBSOCKET:
