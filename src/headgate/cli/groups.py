@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import sys
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import click
 
@@ -30,11 +32,11 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         module, name = self.later[cmd_name].split(":")
         if cmd_name not in self.extras:
-            found = getattr(importlib.import_module(module), name)
+            found = _imported(module, name)
         else:
             try:
                 with needing(f"{ctx.command_path} {cmd_name}", self.extras[cmd_name]):
-                    found = getattr(importlib.import_module(module), name)
+                    found = _imported(module, name)
             except MissingPackage as missing:
                 found = _missing(cmd_name, missing)
         assert isinstance(found, click.Command), "the table names commands"
@@ -49,6 +51,19 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
+
+
+def _imported(module: str, name: str) -> Any:
+    """Return what has that name in a module.  Import it without looking for garbage: what an import makes stays, and
+    looking through it again and again takes a good part of the time that a command needs to start."""
+    if module not in sys.modules and gc.isenabled():
+        gc.disable()
+        try:
+            importlib.import_module(module)
+        finally:
+            gc.freeze()
+            gc.enable()
+    return getattr(importlib.import_module(module), name)
 
 
 def _missing(name: str, missing: MissingPackage) -> click.Command:
