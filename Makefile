@@ -101,8 +101,7 @@ tests/node/node_modules: tests/node/package-lock.json
 		echo "npm does not reach its registry: clients in Node and logging in are not tested"
 
 # Packages are those of requirements/*.txt, each with its hash; see `lock`.
-INSTALL = echo "Installing packages into .venv: a minute or two, the first time" && $(BIN)/pip install -q --require-hashes -r requirements/$(1).txt && \
-	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+INSTALL = scripts/install-packages $(BIN)/python requirements/$(1).txt
 
 .venv/.run: .venv/bin/python pyproject.toml requirements/run.txt
 	@$(call INSTALL,run)
