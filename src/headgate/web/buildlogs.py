@@ -47,10 +47,10 @@ class BuildLogs:
                 return [replace(file, url=f"{url}/{quote(file.path)}") for file in files]
         if root is not None or found is None or self.kept is None:
             return await listed(root or (self.root / build).resolve(), url)
-        if found.complete:
-            return [LogFile(file.path, file.size_bytes, f"{url}/{quote(file.path)}") for file in found.files]
-        content = self.kept.file(found, OUTPUT)
-        return [LogFile(OUTPUT, content.size_bytes, f"{url}/{OUTPUT}")] if content is not None else []
+        files = [LogFile(file.path, file.size_bytes, f"{url}/{quote(file.path)}") for file in found.files]
+        if not found.complete and (content := self.kept.file(found, OUTPUT)) is not None:
+            files.insert(0, LogFile(OUTPUT, content.size_bytes, f"{url}/{OUTPUT}"))
+        return files
 
     async def file(self, build: str, path: str, asked: Mapping[str, str]) -> Answer:
         """Answer a request for a file with the headers `asked`.  Raise 404, 503."""

@@ -150,11 +150,12 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
     assert [one["path"] for one in (await world.client.get(f"/api{ours}".replace("/t/", "/tenant/")
             .replace(f"logs/{world.build}/", f"build/{world.build}/logs"))).json()] == ["job-output.txt"]  # fmt: skip
 
-    await leave(world, tmp_path / "x", {"report.html": PAGE})  # its disk came back
+    await leave(world, tmp_path / "y", {"job-output.txt": LOG, "report.html": PAGE})  # it was run again
     assert "log_missing" not in await world.told()
     assert (await world.get("job-output.txt")).content == LOG
     manifest = next(a["url"] for a in (await world.told())["artifacts"] if a["name"] == "Zuul Manifest")
     assert [one["name"] for one in (await world.client.get(manifest)).json()["tree"]] == [
+        "job-output.lost-1.txt",
         "job-output.txt",
         "report.html",
     ]

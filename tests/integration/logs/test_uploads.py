@@ -169,6 +169,32 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("interval_s", [0.01, 3_600], ids=["long", "shorter than an interval"])
+async def test_what_runs_on_lost_executors_wrote_stays_beside_what_the_last_run_wrote(
+    store: LogStore, tmp_path: Path, interval_s: float
+) -> None:
+    """Lose two executors with their disks; the third ends the build, at once or after it has stored parts."""
+    for number in (1, 2):
+        async with made(tmp_path / f"e{number}", store, interval_s=0.01).following("b7"):
+            (tmp_path / f"e{number}/b7/job-output.txt").write_bytes(b"of run %d\n" % number)
+
+            async def there(number: int = number) -> Manifest | None:
+                found = await KeptLogs(store).of("b7")
+                return found if found is not None and found.parts and len(found.files) == number - 1 else None
+
+            manifest = await until(there)
+    assert await read(store, manifest, "job-output.lost-1.txt", 0, 9) == b"of run 1\n"
+    async with working(made(tmp_path / "e3", store, interval_s)) as uploads:
+        async with uploads.following("b7"):
+            (tmp_path / "e3/b7/job-output.txt").write_bytes(b"of run 3\n")
+        manifest = await completed(store, "b7")
+    found = {file.path: await read(store, manifest, file.path) for file in manifest.files}
+    assert found.pop("job-output.txt") == b"of run 3\n"
+    assert sorted(found) == ["job-output.lost-1.txt", "job-output.lost-2.txt"]
+    for number, content in enumerate(found.values(), 1):
+        assert content.startswith(b"of run %d\n-- executor.example did not get to keep" % number)
+
+
 async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     complete: bool = False
     """Whether everything is there that is ever going to be."""
     files: tuple[KeptFile, ...] = ()
+    """While it is not complete: the output of earlier runs, whose executors are gone."""
     parts: tuple[OutputPart, ...] = ()
     """Of the output, while it is not complete."""
     lost: tuple[str, ...] = ()

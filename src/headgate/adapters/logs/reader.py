@@ -12,6 +12,7 @@ from functools import partial
 
 from headgate.adapters.logs.kinds import TEXT
 from headgate.adapters.logs.manifest import (
+    MEMBER_SIZE_BYTES,
     OUTPUT,
     SIZE_MAX_BYTES,
     KeptFile,
@@ -83,11 +84,12 @@ class KeptLogs:
         return found
 
     def file(self, manifest: Manifest, path: str) -> Content | None:
-        """Return one of its files; of what is not complete, its output with a word about the rest."""
-        if manifest.complete:
-            file = manifest.file(path)
-            return self._whole(manifest.build, file) if file is not None else None
-        return self._parts(manifest) if path == OUTPUT else None
+        """Return one of its files; of what is not complete, its output with a word about the rest, and the output of
+        earlier runs."""
+        if path == OUTPUT and not manifest.complete:
+            return self._parts(manifest)
+        file = manifest.file(path)
+        return self._whole(manifest.build, file) if file is not None else None
 
     def _whole(self, build: str, file: KeptFile) -> Content:
         key = file_key(build, file.path)
@@ -122,6 +124,13 @@ class KeptLogs:
 
     async def _stored(self, key: str, start: int, end: int) -> bytes:
         return b"".join([piece async for piece in self._store.read(key, start, end)])
+
+
+async def cut(content: Content) -> AsyncGenerator[bytes, None]:
+    """Yield the content in pieces of `MEMBER_SIZE_BYTES`, the last of which may be shorter.  Raise LogStoreError."""
+    for start in range(0, content.size_bytes, MEMBER_SIZE_BYTES):
+        end = min(start + MEMBER_SIZE_BYTES, content.size_bytes)
+        yield b"".join([piece async for piece in content.read(start, end)])
 
 
 async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:

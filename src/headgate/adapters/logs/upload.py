@@ -16,6 +16,7 @@ from heapq import nsmallest
 from headgate.adapters.logs.kinds import TEXT, shrinks
 from headgate.adapters.logs.local import LocalLogs, UnreadableFile
 from headgate.adapters.logs.manifest import (
+    OUTPUT,
     KeptFile,
     Manifest,
     OutputPart,
@@ -26,6 +27,7 @@ from headgate.adapters.logs.manifest import (
     parts_of,
     written,
 )
+from headgate.adapters.logs.reader import KeptLogs, cut
 from headgate.base.tasks import end, run_until
 from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 
@@ -58,6 +60,8 @@ class _Due:
     """Of the loop's clock."""
     ran: bool
     """Whether this process ran it to its end; what was cut off may be run again, elsewhere, and is not the whole."""
+    lost: tuple[KeptFile, ...] | None = None
+    """See `_Parts`."""
     tries: int = 0
     stored: bool = False
 
@@ -68,6 +72,8 @@ class _Parts:
 
     offset: int = 0
     parts: list[OutputPart] = field(default_factory=list)
+    lost: tuple[KeptFile, ...] | None = None
+    """The output of earlier runs, whose executors are gone; None: not looked for yet."""
 
 
 class Uploads:
@@ -101,16 +107,17 @@ class Uploads:
     async def following(self, build: str) -> AsyncIterator[None]:
         """See the port."""
         self._following.add(build)
+        so_far = _Parts()
         self._due.pop(build, None)
         self._local.hold(build, new=True)
-        parts, ran = asyncio.ensure_future(self._parts(build)), False
+        parts, ran = asyncio.ensure_future(self._parts(build, so_far)), False
         try:
             yield
             ran = True
         finally:
             await end(parts)
             self._following.discard(build)
-            self._due[build] = _Due(asyncio.get_running_loop().time(), ran)
+            self._due[build] = _Due(asyncio.get_running_loop().time(), ran, so_far.lost)
             self._stir.set()
 
     async def run(self) -> None:
@@ -142,7 +149,7 @@ class Uploads:
 
     async def _last(self, build: str) -> None:
         try:
-            await self._whole(build, ran=True)
+            await self._whole(build, self._due[build])
             self._due[build].stored = True
         except LogStoreError as error:
             log.error("build %s: its logs cannot be stored: %s", build, error)
@@ -187,7 +194,7 @@ class Uploads:
             del self._due[build]
             return
         try:
-            await self._whole(build, ran=due.ran)
+            await self._whole(build, due)
         except Exception as error:
             due.tries += 1
             wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)
@@ -198,13 +205,15 @@ class Uploads:
             due.stored, due.at_s = True, loop.time() + LOCAL_KEPT_S
             self._local.release(build)
 
-    async def _whole(self, build: str, *, ran: bool) -> None:
+    async def _whole(self, build: str, due: _Due) -> None:
         """Put everything there, the record last.  What was cut off replaces nothing that is whole.  Raise
         LogStoreError."""
         known = await self._known(build)
-        if known is not None and known.complete and not ran:
+        if known is not None and known.complete and not due.ran:
             await self._without_parts(build)
             return
+        if due.lost is None:
+            due.lost = await self._lost_runs(known, own=not due.ran)
         if known is None or known.complete:  # whoever removes what is old finds by it what is not whole
             await self._record(Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
@@ -218,6 +227,8 @@ class Uploads:
                     lost.append(f"{path} is not kept: it cannot be read ({error})")
 
         await run_until(asyncio.Event(), *(some() for _ in range(FILES_AT_ONCE)))
+        paths = [file.path for file in found]
+        found += (file for file in due.lost if file.path not in paths)
         files = tuple(sorted(found, key=lambda file: file.path))
         whole = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
         await self._record(whole)
@@ -238,13 +249,17 @@ class Uploads:
     async def _file(self, build: str, path: str) -> KeptFile:
         """Raise LogStoreError, UnreadableFile."""
         size, kind = await asyncio.to_thread(self._local.kind, build, path)
+        return await self._stored(build, path, kind, size, self._local.pieces(build, path))
+
+    async def _stored(self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]) -> KeptFile:
+        """Put a file into the store; each piece but the last has `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
         encodes = self._store.encodes and shrinks(kind) and size > 0
         digest, members, sizes = hashlib.sha256(), list[int](), list[int]()
 
         packing = Packing()
 
         async def content() -> AsyncGenerator[bytes, None]:
-            async for piece in self._local.pieces(build, path):
+            async for piece in pieces:
                 digest.update(piece)
                 sizes.append(len(piece))
                 stored = await asyncio.to_thread(packing.piece, piece) if encodes else piece
@@ -259,11 +274,23 @@ class Uploads:
         await self._store.put(file_key(build, path), content(), kind=kind, encoding=encoding)
         return KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
 
+    async def _lost_runs(self, known: Manifest | None, *, own: bool) -> tuple[KeptFile, ...]:
+        """Keep what a build wrote on executors that are gone, each run as a file; what is there last is the newest of
+        them unless it is our `own`.  Raise LogStoreError."""
+        if known is None or known.complete:
+            return ()
+        files = known.files
+        if known.parts and not own and (output := KeptLogs(self._store).file(known, OUTPUT)) is not None:
+            path = f"job-output.lost-{len(files) + 1}.txt"
+            pieces = cut(output)
+            files = (*files, await self._stored(known.build, path, TEXT, output.size_bytes, pieces))
+            await self._record(Manifest(known.build, self._now_ms(), self._host, files=files))
+        return files
+
     # --- what runs
 
-    async def _parts(self, build: str) -> None:
+    async def _parts(self, build: str, so_far: _Parts) -> None:
         """Store what a build writes, a while later each time, until cancelled or there are PARTS_MAX parts."""
-        so_far = _Parts()
         while len(so_far.parts) < PARTS_MAX:
             await asyncio.sleep(self._interval_s * 2 ** (len(so_far.parts) // PARTS_PER_PACE))
             try:
@@ -273,6 +300,8 @@ class Uploads:
 
     async def _part(self, build: str, so_far: _Parts) -> None:
         """Raise LogStoreError."""
+        if so_far.lost is None:
+            so_far.lost = await self._lost_runs(await self._known(build), own=False)
         found = await asyncio.to_thread(self._local.output, build, so_far.offset, PART_SIZE_MAX_BYTES)
         if not found:
             return
@@ -280,7 +309,7 @@ class Uploads:
         key = part_key(build, len(so_far.parts))
         await self._store.put(key, _once(packed), kind=TEXT, encoding="gzip" if self._store.encodes else "")
         parts = (*so_far.parts, OutputPart(len(found), len(packed)))
-        await self._record(Manifest(build, self._now_ms(), self._host, parts=parts))
+        await self._record(Manifest(build, self._now_ms(), self._host, files=so_far.lost, parts=parts))
         so_far.parts.append(parts[-1])
         so_far.offset += len(found)
 
