@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ WAITING_MAX = 10_000
 """On their way into the history, that are looked through."""
 _WORDS = {"dequeue": "taken out", "cancel": "stopped", "modify-nodeset-request": "stopped"}
 """Verb -> what those are told whose change it was done to."""
+SEEN_MAX_S = 2.0
+"""How long the mirror may take to have what was written; longer where the store is away."""
 KEPT = "headgate_kept"
 """In the scope of a request whose outcome is kept already."""
 Work = Callable[[Sequence[Op]], Awaitable[None]]
@@ -80,11 +84,23 @@ class Hand:
         await self._ended(replace(self._action(), outcome=f"refused: {plain(why)}"))
 
     async def _ended(self, action: HandAction) -> None:
+        """Keep how it ended, and return once the mirror has that and all before it: the next answer tells of it."""
         log.info("%s by %s: %s", action.verb, action.who, action.outcome)
-        try:
-            await self.site.context.store.commit([], self.site.context.map.history.by_hand.append(action))
-        except StoreError as error:
-            log.error("how %s by %s ended (%s) could not be kept: %s", action.verb, action.who, action.outcome, error)
+        context = self.site.context
+        stream = context.map.history.by_hand
+        with context.mirror.part(stream.queue) as part:
+            part.changed()
+            try:
+                written = await context.store.commit([], stream.append(action))
+            except StoreError as error:
+                what = (action.verb, action.who, action.outcome)
+                log.error("how %s by %s ended (%s) could not be kept: %s", *what, error)
+                return
+            paths = {entry.path for entry in written if entry is not None}
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SEEN_MAX_S):
+                    while (changed := part.changed()) is not None and not paths & changed:
+                        await part.moved(part.moves)
 
     def _action(self) -> HandAction:
         bearer = self.site.access.bearer(self.request)
