@@ -31,6 +31,7 @@ TASKS = {
     "adapters/judge/subprocess_judge.py": "what listens to the process ends with it",
     "adapters/logs/upload.py": "parts end with their build, uploads with the executor's work",
     "adapters/messages/board.py": "one writer at a time",
+    "adapters/nodes/clouds/aws/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/openstack/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/podman/driver.py": "images that are fetched end with their driver",
     "adapters/nodes/clouds/podman/images.py": "imports end with their driver",

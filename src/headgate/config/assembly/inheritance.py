@@ -160,7 +160,7 @@ def _images(
         source = layout.tenant.find(stanza.source.project)
         if stanza.body.get("type") != "zuul" or known is None or not known.formats or source is None:
             continue
-        if image.get("image-id"):
+        if image.get("image-id") or image.get("image-filters"):
             continue  # it is there already
         sent = {key: value for key, value in image.items() if key not in _OF_LOGIN}
         yield FlatImage(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -11,7 +11,15 @@ from headgate.config.files.check import entries, show
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong, nearest
 from headgate.config.keys.forms import misspoken
-from headgate.config.keys.nodes import ANY_NODES, LISTED_MAX, NO_UPLOADS, NODE_DRIVERS, NOT_YET, NodeDriver
+from headgate.config.keys.nodes import (
+    ANY_NODES,
+    AWS_FORMATS,
+    AWS_IMPORTS,
+    LISTED_MAX,
+    NO_UPLOADS,
+    NODE_DRIVERS,
+    NodeDriver,
+)
 from headgate.config.keys.objects import PROVIDER, SECTION
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
@@ -178,11 +186,9 @@ def _is_count(value: Any) -> bool:
 
 
 def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """Yield images that jobs build, where the driver of the provider takes none."""
+    """Yield images that jobs build, where the provider does not take them."""
     said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
     name = driver(said) if isinstance(said, str) and said else ""
-    if name not in NO_UPLOADS and name not in NOT_YET:
-        return
     for image, part in _by_name(path, "images").items():
         defined = known("image", image)
         if defined is None or defined.body.get("type") != "zuul":
@@ -190,9 +196,33 @@ def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], 
         built = f"the image {image} is built by jobs (type zuul)"
         if name in NO_UPLOADS:
             yield _at(part, path[0], f"{built}, and {NO_UPLOADS[name]}")
-        elif "image-id" not in part.said and "image-filters" not in part.said:
-            text = f"{built}, and Headgate uploads none to {name}: no machine can be made of it here"
+        elif name == "aws" and (lacking := _not_imported(path, part, defined)):
+            text = f"{built}, and {lacking}; no machine can be made of it here"
             yield replace(_at(part, path[0], text), name=NO_EFFECT, severity="warning")
+
+
+def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -> str:
+    """Return why AWS cannot make an image of what jobs build; empty: it can, or need not."""
+    defaults = [stanza.body.get("image-defaults") for stanza in path]
+    layers = [layer for layer in (part.said, defined.body, *defaults) if isinstance(layer, Mapping)]
+
+    def said(key: str) -> Any:
+        return next((layer[key] for layer in layers if layer.get(key) is not None), None)
+
+    if said("image-id") or said("image-filters"):
+        return ""
+    method, format = said("import-method") or "snapshot", said("image-format") or "raw"
+    taken = AWS_IMPORTS.get(method) if isinstance(method, str) else None
+    if taken is None or format not in AWS_FORMATS:
+        return ""  # that is told where it is said
+    if method == "ebs-direct":
+        return "Headgate does not do ebs-direct: say import-method: snapshot"
+    if format not in taken:
+        return f"AWS imports no {format} by {method}: it takes {', '.join(taken)}"
+    stores = [stanza.body.get("object-storage") for stanza in path]
+    if not any(isinstance(one, Mapping) and one.get("bucket-name") for one in stores):
+        return "goes to AWS through a bucket: say object-storage: {bucket-name: NAME} of the provider or its section"
+    return ""
 
 
 def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:

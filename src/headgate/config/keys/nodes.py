@@ -132,6 +132,13 @@ _VOLUME: Keys = {
     "iops": _key(count(0)),
     "throughput": _key(count(0)),
 }
+AWS_IMPORTS = {
+    "snapshot": ("raw", "vhd", "vmdk"),
+    "image": ("raw", "vhd", "vhdx", "vmdk", "ova"),
+    "ebs-direct": ("raw",),
+}
+"""How AWS makes an image of a file -> of which formats, the usual one first."""
+AWS_FORMATS = AWS_IMPORTS["image"]
 _FLEET: Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(text)}
 AWS = NodeDriver(
     own={**OWN, "region": _key(text), "object-storage": _key(loose({"bucket-name": _key(text)}, "an object-storage"))},
@@ -141,11 +148,12 @@ AWS = NodeDriver(
         "image-id": _key(text),
         "image-filters": _key(many(loose({"name": _key(text), "values": _key(many(text))}, "an image-filter"))),
         "imds-http-tokens": _key(text),
-        "imds-support": _key(text),
-        "import-method": _key(words("snapshot", "image", "ebs-direct")),
-        "image-format": _key(text),
-        "architecture": _key(text),
-        "ena-support": _key(flag),
+        "import-method": _key(words(*AWS_IMPORTS), "snapshot", "how AWS makes an image of a file that jobs build"),
+        "import-timeout": _key(count(0), "300", "seconds for AWS to make an image of a file; 0: no limit"),
+        "image-format": _key(words(*AWS_FORMATS), "raw", "of an image that jobs build"),
+        "architecture": _key(words("x86_64", "arm64", "i386"), "x86_64", "of an image that jobs build"),
+        "ena-support": _key(flag, "true", "of an image that jobs build; `image` finds out itself"),
+        "imds-support": _key(words("v2.0"), note="of an image that jobs build"),
     },
     flavors={
         **FLAVOR,
@@ -168,6 +176,7 @@ AWS = NodeDriver(
         "kms-key-id": _key(text),
     },
     refuses=True,
+    formats=AWS_FORMATS,
 )
 _DISK: Keys = {"config-drive": _key(flag, "true"), "volume-size": _key(count(0))}
 OPENSTACK_FORMATS = ("qcow2", "raw", "vhd", "vhdx")
@@ -268,5 +277,3 @@ NO_UPLOADS = {
     "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
 }
 """Driver that will never take images that jobs build -> why, and what to do."""
-NOT_YET = ("aws",)
-"""Drivers to which Headgate uploads none."""

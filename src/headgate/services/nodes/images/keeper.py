@@ -27,8 +27,8 @@ from headgate.map.inventory.images import (
     ImageUpload,
 )
 from headgate.map.tree import unescape
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
-from headgate.ports.images import UPLOAD_TAG, ImageFiles, images_of
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource
+from headgate.ports.images import UPLOAD_TAG, ImageCloud, ImageFiles, images_of
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, region_of
 from headgate.services.nodes.desk import MachineLedger
@@ -57,7 +57,7 @@ class ImageKeeper:
         self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
         self._system = ""
         self._suspects: dict[tuple[str, str], frozenset[str]] = {}
-        """Connection and region -> images of ours without a record at the last look."""
+        """Connection and part of its account -> images of ours without a record at the last look."""
 
     async def run(self, system: str) -> None:
         """Work until cancelled. `system` is the tag of everything that is ours. Raise GuardLost or StoreError."""
@@ -261,16 +261,16 @@ class ImageKeeper:
             self._errands.begin(f"upload {one.id}", one.connection, partial(self._life.step, one.id))
 
     def _hunt(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
-        """Look at each account that images are, or may be, in."""
-        said = {(s.provider.connection, region_of(s.provider.said)): s.provider.said for s in wanted.values()}
+        """Look at each account, and each bucket, that images are, or may be, in."""
+        said = {(s.provider.connection, _part(s.provider.said)): s.provider.said for s in wanted.values()}
         for one in uploads(self._context.map, self._context.mirror):
-            said.setdefault((one.connection, one.region), one.provider)
-        for (connection, region), provider in said.items():
+            said.setdefault((one.connection, _part(one.provider)), one.provider)
+        for (connection, part), provider in said.items():
             if connection in self._accounts:
-                work = partial(self._hunted, connection, region, provider)
-                self._errands.begin(f"hunt {connection} {region}", connection, work)
+                work = partial(self._hunted, connection, part, provider)
+                self._errands.begin(f"hunt {connection} {part}", connection, work)
 
-    async def _hunted(self, connection: str, region: str, said: Mapping[str, Any]) -> float:
+    async def _hunted(self, connection: str, part: str, said: Mapping[str, Any]) -> float:
         """Delete images of ours that had no record at two looks."""
         account = self._accounts[connection]
         cloud = images_of(account.cloud)
@@ -281,11 +281,10 @@ class ImageKeeper:
             known = {entry.path.rpartition("/")[2] for entry in self._context.mirror.under(self._root)}
             ours = [one for one in listed if one.tags.get(SYSTEM_TAG) == self._system and UPLOAD_TAG in one.tags]
             lost = {one.id: one for one in ours if one.tags[UPLOAD_TAG] not in known}
-            again = self._suspects.get((connection, region), frozenset())
-            self._suspects[connection, region] = frozenset(lost)
+            again = self._suspects.get((connection, part), frozenset())
+            self._suspects[connection, part] = frozenset(lost)
             for one in (lost[id] for id in sorted(lost.keys() & again)):
-                log.warning("connection %s: the image %s is nobody's, and is deleted", connection, one.id)
-                await account.ask(partial(cloud.discard, said, one))
+                await _discard(account, cloud, said, one)
         except (CloudUnavailable, LaunchFailed, OverQuota) as error:
             log.warning("connection %s: its images cannot be looked at: %s", connection, error)
         return HUNT_S
@@ -293,6 +292,20 @@ class ImageKeeper:
     @property
     def _root(self) -> str:
         return self._context.map.image_uploads.uploads.path
+
+
+async def _discard(account: CloudAccount, cloud: ImageCloud, said: Mapping[str, object], one: Resource) -> None:
+    """Raise CloudUnavailable; what cannot be deleted keeps nothing else from it."""
+    log.warning("connection %s: %s %s is nobody's, and is deleted", account.name, one.kind, one.id)
+    try:
+        await account.ask(partial(cloud.discard, said, one))
+    except (LaunchFailed, OverQuota) as error:
+        log.warning("connection %s: %s %s cannot be deleted: %s", account.name, one.kind, one.id, error)
+
+
+def _part(said: Mapping[str, object]) -> str:
+    """Return the part of an account that a provider's images pass through."""
+    return f"{region_of(said)} {said.get('object-storage') or ''}".strip()
 
 
 def _superseded(upload: ImageUpload) -> ImageUpload:

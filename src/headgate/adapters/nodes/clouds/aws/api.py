@@ -20,6 +20,8 @@ VERSION = "2016-11-15"
 PAGE = 500
 PAGES_MAX = 200
 GONE = "terminated"
+NONE = ("NotFound", "Malformed", "InvalidAMIID.Unavailable")
+"""In the codes of errors: there is no such thing, or not any more."""
 _OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
 
 
@@ -27,7 +29,7 @@ class Ec2:
     """Call EC2 in one region for one account."""
 
     def __init__(self, http: Http, credentials: AwsCredentials, region: str, url: str, quotas_url: str) -> None:
-        self._http, self._credentials, self.region = http, credentials, region
+        self._http, self.credentials, self.region = http, credentials, region
         self._url, self._quotas_url = url, quotas_url
         self.ours = Shared(self._ours)
         """Every instance that is of a node, by its id."""
@@ -44,15 +46,25 @@ class Ec2:
             return await self._call(body)
 
     async def _call(self, body: bytes) -> dict[str, Any]:
-        keys = await self._credentials.keys()
+        keys = await self.credentials.keys()
         kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-        now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
+        now = datetime.fromtimestamp(self.credentials.now_s(), UTC)
         headers = signed(keys, self.region, "ec2", self._url, kind, body, now)
         try:
             return query.read(await self._http.ask("POST", self._url, headers, body), "AWS EC2")
         except query.AwsKeysExpired:
-            self._credentials.forget(keys)
+            self.credentials.forget(keys)
             raise
+
+    async def do(self, action: str, arguments: Arguments) -> bool:
+        """Return whether there was anything to do it to.  Raise as `call` does."""
+        try:
+            await self.call(action, arguments)
+        except query.AwsRefused as error:
+            if any(word in error.code for word in NONE):
+                return False
+            raise
+        return True
 
     async def every(
         self, action: str, members: str, arguments: Arguments | None = None, page: int = PAGE
@@ -108,12 +120,12 @@ class Ec2:
         raise CloudUnavailable("AWS Service Quotas does not come to an end")
 
     async def _quotas(self, asked: Arguments) -> dict[str, Any]:
-        body, keys = msgspec.json.encode(asked), await self._credentials.keys()
+        body, keys = msgspec.json.encode(asked), await self.credentials.keys()
         kind = {
             "content-type": "application/x-amz-json-1.1",
             "x-amz-target": "ServiceQuotasV20190624.ListServiceQuotas",
         }
-        now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
+        now = datetime.fromtimestamp(self.credentials.now_s(), UTC)
         headers = signed(keys, self.region, "servicequotas", self._quotas_url, kind, body, now)
         answer = await self._http.ask("POST", self._quotas_url, headers, body)
         try:
@@ -125,7 +137,7 @@ class Ec2:
         code = str(said.get("__type", "") if isinstance(said, dict) else "").rpartition("#")[2]
         error = query.problem(answer.status, code, str(said), answer.headers, "AWS Service Quotas")
         if isinstance(error, query.AwsKeysExpired):
-            self._credentials.forget(keys)
+            self.credentials.forget(keys)
         if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):
             raise error
         return {}

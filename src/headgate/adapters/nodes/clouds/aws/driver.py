@@ -10,8 +10,11 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.aws import launch, quotas
 from headgate.adapters.nodes.clouds.aws.api import GONE, Ec2
+from headgate.adapters.nodes.clouds.aws.bucket import Bucket, address
 from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
-from headgate.adapters.nodes.clouds.aws.query import FULL, AwsRefused, listed
+from headgate.adapters.nodes.clouds.aws.images import AwsImages
+from headgate.adapters.nodes.clouds.aws.imports import bucket_name
+from headgate.adapters.nodes.clouds.aws.query import FULL, AwsRefused, listed, tags_of
 from headgate.adapters.nodes.clouds.description import addresses, host, number
 from headgate.adapters.nodes.clouds.http import Http, understood
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
@@ -31,7 +34,6 @@ from headgate.ports.cloud import (
 
 SEEN_S = 600.0
 """An instance is listed a while after it was made; one that is not after this long is no more."""
-_NONE = ("NotFound", "Malformed")
 
 
 def connect(given: CloudDriverOptions) -> Aws:
@@ -77,6 +79,7 @@ class Aws:
         self._env = os.environ if env is None else env
         self._http = Http()
         self._regions: dict[str, Ec2] = {}
+        self.images = AwsImages(self._at, self._bucket, now_s)
 
     def _at(self, provider: Mapping[str, Any]) -> Ec2:
         region = str(provider.get("region") or "")
@@ -87,6 +90,14 @@ class Aws:
             keys = AwsCredentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)
             self._regions[region] = Ec2(self._http, keys, region, urls["ec2"], urls["servicequotas"])
         return self._regions[region]
+
+    def _bucket(self, provider: Mapping[str, Any]) -> Bucket | None:
+        """Return the bucket of a provider; None: it has none."""
+        name, region = bucket_name(provider), self._at(provider)
+        if not name:
+            return None
+        url = address(self._url("s3", region.region), name, is_path=bool(self._endpoint))
+        return Bucket(self._http, region.credentials, region.region, name, url)
 
     def _url(self, service: str, region: str) -> str:
         if self._endpoint:
@@ -110,7 +121,7 @@ class Aws:
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
-        mine = [one for one in every.values() if _tags(one).get(NODE_TAG) == wanted.node]
+        mine = [one for one in every.values() if tags_of(one).get(NODE_TAG) == wanted.node]
         known = every.get(state.get("instance", "")) or min(mine, key=_is_gone, default=None)
         if known is not None:
             return self._look(wanted, state, known)
@@ -211,7 +222,9 @@ class Aws:
 
     async def _remove(self, ec2: Ec2, wanted: MachineSpec, state: State) -> bool:
         every = await ec2.ours()
-        mine = [n for n, one in every.items() if n == state.get("instance") or _tags(one).get(NODE_TAG) == wanted.node]
+        mine = [
+            n for n, one in every.items() if n == state.get("instance") or tags_of(one).get(NODE_TAG) == wanted.node
+        ]
         left = [n for n in mine if not _is_gone(every[n])]
         for one in left:
             if every[one]["instanceState"]["name"] != "shutting-down":
@@ -224,7 +237,7 @@ class Aws:
         if "fleet" in wanted.flavor:
             for template in await self._templates(ec2, wanted.node):
                 await self._ask(ec2, "DeleteLaunchTemplate", {"LaunchTemplateId": template["launchTemplateId"]})
-        volumes = [one for one in (await ec2.our_volumes()).values() if _tags(one).get(NODE_TAG) == wanted.node]
+        volumes = [one for one in (await ec2.our_volumes()).values() if tags_of(one).get(NODE_TAG) == wanted.node]
         for volume in volumes:
             if volume.get("status") not in ("in-use", "deleting"):
                 await self._ask(ec2, "DeleteVolume", {"VolumeId": volume["volumeId"]})
@@ -233,12 +246,9 @@ class Aws:
     async def _ask(self, ec2: Ec2, action: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether there was anything to do it to.  Raise Stays."""
         try:
-            await ec2.call(action, arguments)
+            return await ec2.do(action, arguments)
         except AwsRefused as error:
-            if not any(word in error.code for word in _NONE):
-                raise Stays(str(error)) from error
-            return False
-        return True
+            raise Stays(str(error)) from error
 
     async def _templates(self, ec2: Ec2, node: str) -> list[dict[str, Any]]:
         asked = {"Filter": [{"Name": f"tag:{NODE_TAG}", "Value": [node]}]}
@@ -258,11 +268,11 @@ class Aws:
         for one in instances:
             kind, is_spot = one["instanceType"], one.get("instanceLifecycle") == "spot"
             taken: Amounts = quotas.uses(kind, *sizes[kind], is_spot) if kind in sizes else {"instances": 1.0}
-            found.append(Resource(one["instanceId"], "instance", _tags(one), taken))
+            found.append(Resource(one["instanceId"], "instance", tags_of(one), taken))
         for one in volumes:
             amounts = {"volumes": 1.0, "volume-gb": float(one.get("size") or 0)}
-            found.append(Resource(one["volumeId"], "volume", _tags(one), amounts))
-        found += [Resource(one["launchTemplateId"], "launch-template", _tags(one), {}) for one in templates]
+            found.append(Resource(one["volumeId"], "volume", tags_of(one), amounts))
+        found += [Resource(one["launchTemplateId"], "launch-template", tags_of(one), {}) for one in templates]
         return found
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
@@ -286,11 +296,8 @@ class Aws:
             raise CloudUnavailable(str(error)) from error
 
     async def close(self) -> None:
+        await self.images.close()
         await self._http.close()
-
-
-def _tags(one: Mapping[str, Any]) -> dict[str, str]:
-    return {tag["key"]: tag.get("value", "") for tag in listed(one.get("tagSet"))}
 
 
 def _is_gone(one: Mapping[str, Any]) -> bool:

@@ -72,10 +72,15 @@ def subnet(wanted: MachineSpec) -> str:
     return found[zlib.crc32(wanted.node.encode()) % len(found)] if found else ""
 
 
+def tag_pairs(tags: Mapping[str, str], whose: str) -> list[dict[str, str]]:
+    """Return tags as EC2 takes them, as many as it takes: first those that say whose it is."""
+    every = {name: tags[name] for name in (SYSTEM_TAG, whose) if name in tags} | dict(tags)
+    return [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
+
+
 def tags(wanted: MachineSpec, *kinds: str) -> list[Arguments]:
     """Return the tags of what a call makes, for kinds of resources."""
-    every = {name: wanted.tags[name] for name in (SYSTEM_TAG, NODE_TAG) if name in wanted.tags} | dict(wanted.tags)
-    pairs = [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
+    pairs = tag_pairs(wanted.tags, NODE_TAG)
     if not any(pair["Key"] == "Name" for pair in pairs):
         pairs.append({"Key": "Name", "Value": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:256]})
     return [{"ResourceType": kind, "Tag": pairs} for kind in kinds]

@@ -12,6 +12,8 @@ from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
 Arguments = Mapping[str, Any]
 """Name -> text, number, flag, list or further arguments; None is left out."""
+Told = Mapping[str, Any]
+"""A part of an answer: name -> text, list or further parts."""
 THROTTLED = frozenset(
     [
         "RequestLimitExceeded",
@@ -108,6 +110,12 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
     """Return what a call was answered.  Raise AwsRefused, OverQuota, CloudUnavailable."""
+    tree = _tree(document(answer, whose))
+    return tree if isinstance(tree, dict) else {}
+
+
+def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
+    """Return the XML that a call was answered.  Raise AwsRefused, OverQuota, CloudUnavailable."""
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
         raise CloudUnavailable(f"{whose} answers with a document type, or in another encoding than its own")
     try:
@@ -116,9 +124,8 @@ def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
         if answer.status < 300:
             raise CloudUnavailable(f"{whose} answers what is not whole: {error}") from error
         root = None
-    if answer.status < 300 and root is not None:
-        tree = _tree(root)
-        return tree if isinstance(tree, dict) else {}
+    if answer.status < 300 and root is not None and name_of(root) != "Error":  # S3 may find out after it said 200
+        return root
     code, text = _error(root)
     raise problem(answer.status, code, text, answer.headers, whose)
 
@@ -145,13 +152,14 @@ def _error(root: ElementTree.Element | None) -> tuple[str, str]:
     if root is None:
         return "", ""
     for found in root.iter():
-        if _name(found) == "Error":
-            inner = {_name(one): one.text or "" for one in found}
+        if name_of(found) == "Error":
+            inner = {name_of(one): one.text or "" for one in found}
             return inner.get("Code", ""), inner.get("Message", "")
     return "", ""
 
 
-def _name(element: ElementTree.Element) -> str:
+def name_of(element: ElementTree.Element) -> str:
+    """Return the tag of an element without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
@@ -159,11 +167,16 @@ def _tree(element: ElementTree.Element) -> Any:
     children = list(element)
     if not children:
         return (element.text or "").strip()
-    if all(_name(child) in ("item", "member") for child in children):
+    if all(name_of(child) in ("item", "member") for child in children):
         return [_tree(child) for child in children]
-    return {_name(child): _tree(child) for child in children}
+    return {name_of(child): _tree(child) for child in children}
 
 
 def listed(value: Any) -> list[Any]:
     """Return a list of an answer; AWS writes an empty one as nothing."""
     return value if isinstance(value, list) else []
+
+
+def tags_of(one: Told) -> dict[str, str]:
+    """Return the tags of what EC2 lists."""
+    return {tag["key"]: tag.get("value", "") for tag in listed(one.get("tagSet"))}

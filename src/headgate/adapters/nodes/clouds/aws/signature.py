@@ -1,4 +1,4 @@
-"""Signatures of requests to AWS: Signature Version 4, of POST requests without a query."""
+"""Signatures of requests to AWS: Signature Version 4."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import quote, urlsplit
+
+S3 = "s3"
+"""The one service whose paths are not quoted a second time, and that is told the digest of each body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +26,28 @@ class AwsKeys:
 
 
 def signed(
-    keys: AwsKeys, region: str, service: str, url: str, headers: Mapping[str, str], body: bytes, now: datetime
+    keys: AwsKeys,
+    region: str,
+    service: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    now: datetime,
+    method: str = "POST",
 ) -> dict[str, str]:
-    """Return the headers of a POST request, signed.  `now` is in UTC."""
-    at, parts = now.strftime("%Y%m%dT%H%M%SZ"), urlsplit(url)
+    """Return the headers of a request, signed.  `now` is in UTC; each name in the query of `url` has a value, if only
+    an empty one."""
+    at, parts, digest = now.strftime("%Y%m%dT%H%M%SZ"), urlsplit(url), hashlib.sha256(body).hexdigest()
     every = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
     every |= {"host": parts.netloc, "x-amz-date": at}
+    if service == S3:
+        every["x-amz-content-sha256"] = digest
     if keys.token:
         every["x-amz-security-token"] = keys.token
     names = ";".join(sorted(every))
     lines = [f"{name}:{every[name]}" for name in sorted(every)]
-    path = quote(parts.path or "/", safe="/~")
-    request = "\n".join(["POST", path, "", *lines, "", names, hashlib.sha256(body).hexdigest()])
+    path = parts.path if service == S3 else quote(parts.path or "/", safe="/~")
+    request = "\n".join([method, path, "&".join(sorted(parts.query.split("&"))), *lines, "", names, digest])
     scope = f"{at[:8]}/{region}/{service}/aws4_request"
     text = "\n".join(["AWS4-HMAC-SHA256", at, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = f"AWS4{keys.secret}".encode()

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headgate.adapters.nodes.clouds.disks import check
 from headgate.adapters.nodes.clouds.http import understood
 from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused
-from headgate.adapters.nodes.clouds.openstack.disks import check
 from headgate.base.tasks import end
 from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource, State
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from headgate.ports.cloud import LaunchFailed
 
-QCOW2, VHDX, VHD = b"QFI\xfb", b"vhdxfile", b"conectix"
+QCOW2, VHDX, VHD, VMDK, TAR = b"QFI\xfb", b"vhdxfile", b"conectix", b"KDMV", b"ustar"
 _FOOT = 512
+_TAR_AT = 257
 _EXTERNAL = 1 << 2
 """Of qcow2's incompatible features: its data are in another file."""
 
@@ -20,9 +21,17 @@ def check(file: Path, format: str) -> None:
         opened.seek(0, 2)
         opened.seek(max(0, opened.tell() - _FOOT))
         foot = opened.read(_FOOT)
-    known = {"qcow2": head[:4] == QCOW2, "vhdx": head[:8] == VHDX, "vhd": VHD in (head[:8], foot[:8])}
+    known = {
+        "qcow2": head[:4] == QCOW2,
+        "vhdx": head[:8] == VHDX,
+        "vhd": VHD in (head[:8], foot[:8]),
+        "vmdk": head[:4] == VMDK,  # what begins with the text of a descriptor names other files
+        "ova": head[_TAR_AT : _TAR_AT + len(TAR)] == TAR,
+    }
     if format != "raw" and not known.get(format, False):
         raise LaunchFailed(f"the file is no {format}, and that is its format by what its build returned")
+    if not head:
+        raise LaunchFailed("the file is empty")
     other = next((name for name, found in known.items() if found and name != format), "")
     if other and format == "raw":
         raise LaunchFailed(f"the file is {other}, and its build returned that its format is raw")

@@ -1,0 +1,214 @@
+"""The bucket that images pass through on their way into AWS: files sent in parts, and objects found by their keys."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+from headgate.adapters.nodes.clouds.aws import query
+from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials
+from headgate.adapters.nodes.clouds.aws.signature import S3, signed
+from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, Http
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed
+from headgate.ports.images import UPLOAD_TAG
+
+PREFIX = "headgate/"
+"""Of the keys of all objects; then come the system and the upload."""
+PART_BYTES = 16 * 2**20
+"""What is held in memory of a file."""
+PARTS_MAX = 10_000
+PART_TRIES = 5
+"""Of one part, before the whole file counts as not sent."""
+PART_MAX_S, JOIN_MAX_S = 600.0, 1800.0
+"""For S3 to take a part, and to make one object of all parts."""
+PAGES_MAX = 200
+TAGS_MAX = 10
+"""Of an object; S3 takes no more."""
+WHOSE = "AWS S3"
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
+T = TypeVar("T")
+
+
+class BucketEntry(NamedTuple):
+    """Name an object, or what has been sent of one that is not whole."""
+
+    key: str
+    sending: str = ""
+    """The id under which its parts are sent; empty: it is whole."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Return the tags that its key stands for: S3 lists none."""
+        system, _, upload = self.key.removeprefix(PREFIX).rpartition("/")
+        return {SYSTEM_TAG: system, UPLOAD_TAG: upload}
+
+
+def key_of(tags: Mapping[str, str]) -> str:
+    """Return the key of an upload's object."""
+    return f"{PREFIX}{tags[SYSTEM_TAG]}/{tags[UPLOAD_TAG]}"
+
+
+def address(url: str, name: str, is_path: bool) -> str:
+    """Return where a bucket is; `is_path`: its name is no part of the host's.  Raise LaunchFailed for no name."""
+    if not _NAME.fullmatch(name):
+        text = f"{name!r:.80} is no name of a bucket" if name else "it names no bucket"
+        raise LaunchFailed(f"object-storage of the provider: {text}; say object-storage: {{bucket-name: NAME}}")
+    if is_path or "." in name:  # its certificate has one name before S3's
+        return f"{url}{name}/"
+    scheme, _, host = url.partition("://")
+    return f"{scheme}://{name}.{host}"
+
+
+class Bucket:
+    """Call S3 about one bucket.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
+
+    def __init__(self, http: Http, credentials: AwsCredentials, region: str, name: str, url: str) -> None:
+        """Use the bucket at `url`, as `address` says it."""
+        self._http, self._credentials, self._region = http, credentials, region
+        self.name, self._url = name, url
+
+    async def _ask(
+        self,
+        method: str,
+        key: str = "",
+        asked: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        max_s: float = ANSWER_MAX_S,
+    ) -> CloudResponse:
+        try:
+            return await self._asked(method, key, asked or {}, headers or {}, body, max_s)
+        except query.AwsKeysExpired:
+            return await self._asked(method, key, asked or {}, headers or {}, body, max_s)
+
+    async def _asked(
+        self, method: str, key: str, asked: Mapping[str, str], headers: Mapping[str, str], body: bytes, max_s: float
+    ) -> CloudResponse:
+        keys = await self._credentials.keys()
+        url = self._url + quote(key, safe="/~")
+        url += f"?{urlencode(sorted(asked.items()), quote_via=quote, safe='~')}" if asked else ""
+        now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
+        every = signed(keys, self._region, S3, url, headers, body, now, method)
+        answer = await self._http.ask(method, url, every, body, max_s, max_s)
+        if answer.status < 300 or (method == "HEAD" and answer.status == 404):
+            return answer
+        if answer.status in (301, 307):
+            raise LaunchFailed(f"the bucket {self.name} is in another region than {self._region}")
+        if method == "HEAD" and answer.status == 403:  # it has no words
+            raise LaunchFailed(f"{WHOSE} does not let Headgate look into the bucket {self.name}")
+        try:
+            query.document(answer, WHOSE)
+        except query.AwsKeysExpired:
+            self._credentials.forget(keys)
+            raise
+        raise AssertionError("what is no success is an error")
+
+    async def has(self, key: str, sha256: str) -> bool:
+        """Return whether the object is there, and was made of a file with this digest."""
+        answer = await self._ask("HEAD", key)
+        return answer.status < 300 and answer.headers.get("x-amz-meta-sha256") == sha256
+
+    async def send(self, tags: Mapping[str, str], sha256: str, file: Path) -> None:
+        """Send a file in parts.  Raise LaunchFailed where it cannot be read, or has another digest."""
+        try:
+            await self._send(key_of(tags), tags, sha256, file)
+        except OSError as error:
+            raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
+
+    async def _send(self, key: str, tags: Mapping[str, str], sha256: str, file: Path) -> None:
+        size = max(PART_BYTES, -(-os.path.getsize(file) // PARTS_MAX))
+        id, parts, digest = await _patient(partial(self._begin, key, tags, sha256)), list[str](), hashlib.sha256()
+        with file.open("rb") as opened:
+            while part := await asyncio.to_thread(opened.read, size):
+                await asyncio.to_thread(digest.update, part)
+                asked = {"partNumber": str(len(parts) + 1), "uploadId": id}
+                told = await _patient(partial(self._ask, "PUT", key, asked, body=part, max_s=PART_MAX_S))
+                parts.append(told.headers["etag"])
+        if digest.hexdigest() != sha256:
+            await self.remove(BucketEntry(key, id))
+            raise LaunchFailed("the file is not any more what its build returned")
+        told = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
+        query.document(told._replace(body=told.body.strip()), WHOSE)
+
+    async def _begin(self, key: str, tags: Mapping[str, str], sha256: str) -> str:
+        headers = {"x-amz-meta-sha256": sha256, "x-amz-tagging": urlencode(_object_tags(tags), quote_via=quote)}
+        headers["content-type"] = "application/octet-stream"
+        told = query.read(await self._ask("POST", key, {"uploads": ""}, headers), WHOSE)
+        return str(told["UploadId"])
+
+    async def entries(self, prefix: str) -> list[BucketEntry]:
+        """Return all objects whose keys begin so, and all that is being sent; all pages of both."""
+        mark = {"continuation-token": "NextContinuationToken"}
+        marks = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
+        try:
+            whole = await self._pages("Contents", {"list-type": "2", "prefix": prefix}, mark)
+            parts = await self._pages("Upload", {"uploads": "", "prefix": prefix}, marks)
+        except query.AwsRefused as error:
+            if error.code != "NoSuchBucket":
+                raise
+            return []
+        found = [BucketEntry(_text(one, "Key")) for one in whole]
+        return found + [BucketEntry(_text(one, "Key"), _text(one, "UploadId")) for one in parts]
+
+    async def _pages(
+        self, members: str, asked: Mapping[str, str], marks: Mapping[str, str]
+    ) -> list[ElementTree.Element]:
+        """Return the members of all pages.  `marks`: arguments that say where the next page begins, and the elements
+        that tell it."""
+        found, mark = list[ElementTree.Element](), dict[str, str]()
+        for _ in range(PAGES_MAX):
+            root = query.document(await self._ask("GET", "", {**asked, **mark}), WHOSE)
+            found += [one for one in root if query.name_of(one) == members]
+            if _text(root, "IsTruncated") != "true":
+                return found
+            mark = {name: _text(root, element) for name, element in marks.items()}
+        raise CloudUnavailable(f"{WHOSE} does not come to an end with {members}")
+
+    async def remove(self, one: BucketEntry) -> None:
+        """Delete an object, or what was sent of it; none is no error."""
+        try:
+            await self._ask("DELETE", one.key, {"uploadId": one.sending} if one.sending else {})
+        except query.AwsRefused as error:
+            if error.code not in ("NoSuchUpload", "NoSuchKey"):
+                raise
+
+
+async def _patient(call: Callable[[], Awaitable[T]]) -> T:
+    """Return what a call is answered; if it is not, ask again, after as long as S3 wants."""
+    for _ in range(PART_TRIES - 1):
+        try:
+            return await call()
+        except CloudUnavailable as error:
+            await asyncio.sleep(error.after_s)
+    return await call()
+
+
+def _object_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the tags that an object may have; which ones go without, its snapshot and image have."""
+    first = {name: tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG)}
+    more = {n: value for n, value in tags.items() if _TAG.fullmatch(n) and _TAG.fullmatch(value)}
+    return dict(list({**first, **more}.items())[:TAGS_MAX])
+
+
+def _joined(parts: list[str]) -> bytes:
+    """Return what makes one object of the parts."""
+    root = ElementTree.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
+    for number, etag in enumerate(parts, 1):
+        part = ElementTree.SubElement(root, "Part")
+        ElementTree.SubElement(part, "PartNumber").text = str(number)
+        ElementTree.SubElement(part, "ETag").text = etag
+    return ElementTree.tostring(root)
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    return next((one.text or "" for one in element if query.name_of(one) == name), "")

@@ -1,0 +1,141 @@
+"""What makes an AMI of a file in a bucket: the arguments of the calls, and the tasks in which AWS imports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.adapters.nodes.clouds.aws.api import Ec2
+from headgate.adapters.nodes.clouds.aws.launch import ROOT, tag_pairs
+from headgate.adapters.nodes.clouds.aws.query import Arguments, Told, listed, tags_of
+from headgate.config.keys.nodes import AWS_IMPORTS
+from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed
+from headgate.ports.images import UPLOAD_TAG, WantedImage
+
+SNAPSHOT, IMAGE = "snapshot", "image"
+COMPLETED, DELETING, DELETED = "completed", "deleting", "deleted"
+"""How a task stands once it is not under way any more; what AWS could not import it deletes as well."""
+NAME_MAX = 128
+_NO_NAME = re.compile(r"[^A-Za-z0-9()\[\] ./'@_-]")
+
+
+class ImportCalls(NamedTuple):
+    """Name the calls of one way to import a file."""
+
+    start: str
+    describe: str
+    members: str
+    resource: str
+    """The kind of resource that a task is, where it is tagged."""
+
+
+CALLS = {
+    SNAPSHOT: ImportCalls(
+        "ImportSnapshot", "DescribeImportSnapshotTasks", "importSnapshotTaskSet", "import-snapshot-task"
+    ),
+    IMAGE: ImportCalls("ImportImage", "DescribeImportImageTasks", "importImageTaskSet", "import-image-task"),
+}
+"""`import-method` of an image -> how it is imported."""
+
+
+class ImportTask(NamedTuple):
+    """Tell how one import stands."""
+
+    id: str
+    status: str
+    about: str
+    """What AWS says of it."""
+    image: str
+    """That was made; empty: none."""
+    snapshots: tuple[str, ...]
+    """That were made."""
+    tags: Mapping[str, str]
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether AWS works at it."""
+        return self.status not in (COMPLETED, DELETING, DELETED)
+
+
+def calls_of(wanted: WantedImage) -> ImportCalls:
+    """Return how an image is imported.  Raise LaunchFailed for what cannot be."""
+    method = str(wanted.image.get("import-method") or SNAPSHOT)
+    if method not in CALLS:
+        raise LaunchFailed(f"image {wanted.name}: import-method {method} is not known; known are {', '.join(CALLS)}")
+    if wanted.format not in AWS_IMPORTS[method]:
+        taken = ", ".join(AWS_IMPORTS[method])
+        raise LaunchFailed(f"image {wanted.name}: AWS imports no {wanted.format} by {method}; it takes {taken}")
+    return CALLS[method]
+
+
+def bucket_name(provider: Mapping[str, object]) -> str:
+    """Return the bucket of a provider; empty: it names none."""
+    found = provider.get("object-storage")
+    return str(found.get("bucket-name") or "") if isinstance(found, Mapping) else ""
+
+
+def image_name(wanted: WantedImage) -> str:
+    """Return the name of an upload's AMI, which no other one in the account can have."""
+    return f"{_NO_NAME.sub('-', wanted.name)[: NAME_MAX - len(wanted.upload) - 1]}-{wanted.upload}"
+
+
+def start(wanted: WantedImage, calls: ImportCalls, bucket: str, key: str, token: str) -> Arguments:
+    """Return the arguments of the call that imports an object; with one `token` it is imported once."""
+    source = {
+        "Description": image_name(wanted),
+        "Format": wanted.format.upper(),
+        "UserBucket": {"S3Bucket": bucket, "S3Key": key},
+    }
+    said: dict[str, object] = {
+        "ClientToken": token,
+        "Description": image_name(wanted),
+        "TagSpecification": [{"ResourceType": calls.resource, "Tag": tag_pairs(wanted.tags, UPLOAD_TAG)}],
+    }
+    if calls is CALLS[IMAGE]:
+        return {**said, "Architecture": _architecture(wanted), "DiskContainer": [source]}
+    return {**said, "DiskContainer": source}
+
+
+def register(wanted: WantedImage, snapshot: str) -> Arguments:
+    """Return the arguments of RegisterImage."""
+    said = wanted.image
+    disk = {
+        "SnapshotId": snapshot,
+        "VolumeType": said.get("volume-type") or "gp3",
+        "VolumeSize": said.get("volume-size"),
+        "Iops": said.get("iops"),
+        "Throughput": said.get("throughput"),
+        "DeleteOnTermination": True,
+    }
+    return {
+        "Name": image_name(wanted),
+        "Description": image_name(wanted),
+        "Architecture": _architecture(wanted),
+        "VirtualizationType": "hvm",
+        "EnaSupport": said.get("ena-support") is not False,
+        "ImdsSupport": said.get("imds-support"),
+        "RootDeviceName": ROOT,
+        "BlockDeviceMapping": [{"DeviceName": ROOT, "Ebs": disk}],
+        "TagSpecification": [{"ResourceType": "image", "Tag": tag_pairs(wanted.tags, UPLOAD_TAG)}],
+    }
+
+
+def _architecture(wanted: WantedImage) -> str:
+    return str(wanted.image.get("architecture") or "x86_64")
+
+
+async def tasks_of(ec2: Ec2, calls: ImportCalls) -> list[ImportTask]:
+    """Return the tasks of Headgate's that are under way, or ended in the last days: AWS filters them by no tag."""
+    found = [_task(one) for one in await ec2.every(calls.describe, calls.members)]
+    return [one for one in found if SYSTEM_TAG in one.tags and UPLOAD_TAG in one.tags]
+
+
+def _task(one: Told) -> ImportTask:
+    detail = one.get("snapshotTaskDetail") or one
+    made = [detail, *listed(one.get("snapshotDetailSet"))]
+    snapshots = tuple(str(part["snapshotId"]) for part in made if part.get("snapshotId"))
+    said = " ".join(str(detail[name]) for name in ("statusMessage", "progress") if detail.get(name))
+    about = said + ("%" if detail.get("progress") else "")
+    image, status = str(one.get("imageId") or ""), str(detail.get("status") or "")
+    return ImportTask(str(one["importTaskId"]), status, about, image, snapshots, tags_of(one))

@@ -1,0 +1,336 @@
+"""The part of EC2 that makes images of files in a bucket, modelled: moto has no imports, and AMIs in name alone.
+
+Files lie in moto's S3.  Requests and answers are held to botocore's model of the service.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
+from headgate.adapters.nodes.clouds.aws.driver import Aws
+from headgate.ports.cloud import SYSTEM_TAG
+from headgate.testing.clouds.aws import ACCESS, ACCOUNT, REGION, SECRET, call
+from headgate.testing.clouds.ec2calls import Ec2Calls, Ec2Refusal, Record, Said, Tree, refusal
+from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
+from headgate.testing.servers.s3 import bucket
+
+OTHERS = "210987654321"
+"""The account of somebody else."""
+PAGE = 25
+_NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
+
+
+@dataclass
+class ImportRecord:
+    """Remember one import."""
+
+    image: bool
+    """Of an image, not of a snapshot alone."""
+    told: Record
+    source: tuple[str, str]
+    """Bucket and key."""
+    looks: int
+    """How often it is seen before it ends."""
+    said: Said
+    """As it was asked for."""
+
+
+@dataclass
+class AwsImports:
+    """Hold the images and snapshots that one account sees in one region."""
+
+    stored: Callable[[str, str], bytes | None]
+    """Returns the content of an object."""
+    looks: int = 1
+    """How often an import is seen under way."""
+    refuses: str = ""
+    """What AWS finds wrong with each file that it imports."""
+    late: int = 0
+    """How often a new image or import is missing in a list."""
+    images: dict[str, Record] = field(default_factory=dict)
+    snapshots: dict[str, Record] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
+    """Snapshot -> the digest of the file that it was made of."""
+    tasks: dict[str, ImportRecord] = field(default_factory=dict)
+    _tokens: dict[str, str] = field(default_factory=dict)
+    _hidden: dict[str, int] = field(default_factory=dict)
+    _calls: Ec2Calls = field(default_factory=Ec2Calls)
+
+    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        """Answer the calls about images; None: it is moto's."""
+        action = call(asked) if asked.method == "POST" and asked.path == "/" else ""
+        does = self._does().get(action)
+        if does is None:
+            return None
+        kind = {"content-type": "text/xml;charset=UTF-8"}
+        try:
+            return FaultAnswer(200, self._calls.answer(action, does(self._calls.arguments(action, asked.body))), kind)
+        except Ec2Refusal as error:
+            return FaultAnswer(error.status, refusal(error), kind)
+
+    def _does(self) -> dict[str, Callable[[Said], Record]]:
+        return {
+            "ImportSnapshot": lambda said: self._import(said, image=False),
+            "ImportImage": lambda said: self._import(said, image=True),
+            "DescribeImportSnapshotTasks": lambda said: self._describe_tasks(said, image=False),
+            "DescribeImportImageTasks": lambda said: self._describe_tasks(said, image=True),
+            "CancelImportTask": self._cancel,
+            "RegisterImage": self._register,
+            "DeregisterImage": self._deregister,
+            "ModifyImageAttribute": self._modify,
+            "DeleteSnapshot": self._delete_snapshot,
+            "CreateTags": self._tag,
+            "DescribeImages": lambda said: self._describe(said, self.images, "Images", "ImageId"),
+            "DescribeSnapshots": lambda said: self._describe(said, self.snapshots, "Snapshots", "SnapshotId"),
+        }
+
+    # --- imports
+
+    def _import(self, said: Said, image: bool) -> Record:
+        known = self.tasks.get(self._tokens.get(said.get("ClientToken", ""), ""))
+        if known is not None:
+            if known.said != said:
+                raise Ec2Refusal("IdempotentParameterMismatch", "The client token was used with other parameters.")
+            return known.told
+        (source,) = said["DiskContainers"] if image else (said["DiskContainer"],)
+        if source["Format"] not in ("RAW", "VHD", "VMDK", *(("OVA", "VHDX") if image else ())):
+            raise Ec2Refusal("InvalidParameter", f"The format {source['Format']} is not supported.")
+        if image and said.get("Architecture") not in ("x86_64", "i386", "arm64"):
+            raise Ec2Refusal("InvalidParameter", f"Unknown architecture {said.get('Architecture')}")
+        place = source["UserBucket"]["S3Bucket"], source["UserBucket"]["S3Key"]
+        if self.stored(*place) is None:
+            raise Ec2Refusal("InvalidParameter", "The given S3 object is not valid or not accessible.")
+        id = f"import-{'ami' if image else 'snap'}-{uuid.uuid4().hex[:17]}"
+        tags = _tags(said, "import-image-task" if image else "import-snapshot-task")
+        standing = {"Status": "active", "StatusMessage": "pending", "Progress": "0"}
+        told: Record = {"ImportTaskId": id, "Description": said["Description"], "Tags": tags}
+        told |= standing if image else {"SnapshotTaskDetail": {**standing, "Format": source["Format"]}}
+        self.tasks[id] = ImportRecord(image, told, place, self.looks, said)
+        self._tokens[said["ClientToken"]] = id
+        self._hidden[id] = self.late
+        return told
+
+    def _describe_tasks(self, said: Said, image: bool) -> Record:
+        if said.get("Filters"):
+            raise Ec2Refusal("InvalidParameterValue", "The filter is not one that is documented.")
+        if "NextToken" not in said:
+            for id, task in self.tasks.items():
+                self._goes_on(id, task)
+        found = [task.told for id, task in self.tasks.items() if task.image == image and self._is_seen(id, said)]
+        return _page(said, found, "ImportImageTasks" if image else "ImportSnapshotTasks")
+
+    def _goes_on(self, id: str, task: ImportRecord) -> None:
+        detail = task.told if task.image else task.told["SnapshotTaskDetail"]
+        task.looks -= 1
+        if detail["Status"] == "deleting" and task.looks < 0:
+            detail["Status"] = "deleted"
+        if detail["Status"] != "active" or task.looks >= 0:
+            return
+        content = self.stored(*task.source)
+        wrong = self.refuses or ("" if content is not None else "The object is not there any more")
+        if content is None or wrong:
+            detail |= {"Status": "deleted", "StatusMessage": f"ClientError: {wrong}"}
+            return
+        snapshot = self.has_snapshot(content)
+        detail["Status"] = "completed"
+        if not task.image:
+            detail["SnapshotId"] = snapshot
+            return
+        task.told["SnapshotDetails"] = [{"SnapshotId": snapshot, "DeviceName": "/dev/sda1"}]
+        mapping = [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot}}]
+        architecture = task.said["Architecture"]
+        made = self.has_image(Name=id, BlockDeviceMappings=mapping, Architecture=architecture, EnaSupport=True)
+        task.told["ImageId"] = made
+
+    def _cancel(self, said: Said) -> Record:
+        task = self.tasks.get(said["ImportTaskId"])
+        if task is None:
+            raise Ec2Refusal("InvalidConversionTaskId.Malformed", "The task is not there.")
+        detail = task.told if task.image else task.told["SnapshotTaskDetail"]
+        if detail["Status"] != "active":
+            raise Ec2Refusal("IncorrectState", f"The task is {detail['Status']} and cannot be cancelled.")
+        detail["Status"], task.looks = "deleting", 1
+        return {"ImportTaskId": said["ImportTaskId"], "PreviousState": "active", "State": "deleting"}
+
+    # --- images and snapshots
+
+    def has_snapshot(self, content: bytes, owner: str = ACCOUNT, **said: Tree) -> str:
+        """Have a snapshot made of a file; return its id."""
+        id = f"snap-{uuid.uuid4().hex[:17]}"
+        self.snapshots[id] = {"SnapshotId": id, "OwnerId": owner, "State": "completed", "Tags": [], **said}
+        self.contents[id] = hashlib.sha256(content).hexdigest()
+        return id
+
+    def has_image(self, owner: str = ACCOUNT, **said: Tree) -> str:
+        """Have an image; return its id."""
+        id = f"ami-{uuid.uuid4().hex[:17]}"
+        self.images[id] = {"ImageId": id, "OwnerId": owner, "State": "available", "Tags": [], **said}
+        self._hidden[id] = self.late
+        return id
+
+    def _register(self, said: Said) -> Record:
+        if not _NAME.fullmatch(said["Name"]):
+            raise Ec2Refusal("InvalidAMIName.Malformed", "AMI names must be between 3 and 128 characters long, and …")
+        if any(one["Name"] == said["Name"] and one["OwnerId"] == ACCOUNT for one in self.images.values()):
+            raise Ec2Refusal("InvalidAMIName.Duplicate", f"AMI name {said['Name']} is already in use by AMI …")
+        if said.get("ImdsSupport") and said.get("VirtualizationType") != "hvm":
+            raise Ec2Refusal("InvalidParameterCombination", "IMDS support needs hvm")
+        roots = [one["Ebs"] for one in said["BlockDeviceMappings"] if one["DeviceName"] == said["RootDeviceName"]]
+        if len(roots) != 1 or roots[0].get("SnapshotId") not in self.snapshots:
+            raise Ec2Refusal("InvalidSnapshot.NotFound", "The snapshot of the root device does not exist.")
+        kept = {n: v for n, v in said.items() if n not in ("TagSpecifications", "DryRun")}
+        return {"ImageId": self.has_image(**{**kept, "Tags": _tags(said, "image")})}
+
+    def _own(self, of: Mapping[str, Record], id: str, kind: str) -> Record:
+        """Return what is there, and the account's own."""
+        if id not in of:
+            raise Ec2Refusal(f"Invalid{kind}.NotFound", f"The {kind} '{id}' does not exist.")
+        if of[id]["OwnerId"] != ACCOUNT:
+            raise Ec2Refusal("AuthFailure", f"Not authorized for {kind} {id}", 403)
+        return of[id]
+
+    def _deregister(self, said: Said) -> Record:
+        del self.images[self._own(self.images, said["ImageId"], "AMIID")["ImageId"]]
+        return {"Return": True}
+
+    def _modify(self, said: Said) -> Record:
+        image = self._own(self.images, said["ImageId"], "AMIID")
+        if set(said) != {"ImageId", "ImdsSupport"} or said["ImdsSupport"] != {"Value": "v2.0"}:
+            raise Ec2Refusal("InvalidParameterValue", "It is set to v2.0, and to nothing else.")
+        image["ImdsSupport"] = "v2.0"
+        return {}
+
+    def _delete_snapshot(self, said: Said) -> Record:
+        one = self._own(self.snapshots, said["SnapshotId"], "Snapshot")
+        for image in self.images.values():
+            if any(disk["Ebs"].get("SnapshotId") == one["SnapshotId"] for disk in image["BlockDeviceMappings"]):
+                text = f"The snapshot {one['SnapshotId']} is currently in use by {image['ImageId']}"
+                raise Ec2Refusal("InvalidSnapshot.InUse", text)
+        del self.snapshots[one["SnapshotId"]]
+        return {}
+
+    def _tag(self, said: Said) -> Record:
+        ids = said["Resources"]
+        found = [
+            self._own(self.images, id, "AMIID") if id.startswith("ami-") else self._own(self.snapshots, id, "Snapshot")
+            for id in ids
+        ]
+        for one in found:
+            names = {tag["Key"] for tag in said["Tags"]}
+            one["Tags"] = [*(tag for tag in one["Tags"] if tag["Key"] not in names), *_fit(said["Tags"])]
+        return {}
+
+    def _describe(self, said: Said, every: Mapping[str, Record], members: str, id: str) -> Record:
+        owners = said.get("Owners") or said.get("OwnerIds") or [ACCOUNT, OTHERS]
+        found = [one for one in every.values() if one["OwnerId"] in [o.replace("self", ACCOUNT) for o in owners]]
+        if chosen := said.get(f"{id}s"):
+            found = [self._own(every, one, id) for one in chosen]
+        for filter in said.get("Filters", []):
+            found = [one for one in found if _fits(one, filter["Name"], filter["Values"], id)]
+        return _page(said, [one for one in found if self._is_seen(one[id], said)], members)
+
+    def _is_seen(self, id: str, said: Said) -> bool:
+        """Return whether something is listed already."""
+        left = self._hidden.get(id, 0)
+        if "NextToken" not in said:
+            self._hidden[id] = left - 1
+        return left <= 0
+
+
+class AwsImagesGround:
+    """Provide a region with a bucket, for images."""
+
+    def __init__(self, faults: Faults, name: str) -> None:
+        from moto.backends import get_backend
+
+        self.faults, self.bucket = faults, name
+        self.provider = {"region": REGION, "object-storage": {"bucket-name": name}}
+        self._stored = get_backend("s3")[ACCOUNT]["aws"]
+        self.ec2 = AwsImports(self._content)
+
+    def _content(self, name: str, key: str) -> bytes | None:
+        found = self._stored.buckets[name].keys.get(key) if name in self._stored.buckets else None
+        return None if found is None else bytes(found.value)
+
+    def driver(self) -> Aws:
+        """Return a driver that knows nothing yet."""
+        return Aws("cloudy", AwsKeySource(access=ACCESS, secret=SECRET), self.faults.url, env={})
+
+    def objects(self) -> dict[str, dict[str, str]]:
+        """Return what lies in the bucket, whole or in parts -> its tags."""
+        there = self._stored.buckets[self.bucket]
+        whole = {key: self._stored.tagger.get_tag_dict_for_resource(one.arn) for key, one in there.keys.items()}
+        return whole | {f"{one.key_name}?{id}": dict(one.tags or {}) for id, one in there.multiparts.items()}
+
+    def ours(self, system: str = "ours") -> dict[str, tuple[Mapping[str, str], str]]:
+        """Return all that costs, id -> its tags, and the digest of its content if it is an image: with its snapshots
+        it counts as one if these have its tags."""
+        found: dict[str, tuple[Mapping[str, str], str]] = {id: (tags, "") for id, tags in self.objects().items()}
+        tags = {id: tags_in(one) for id, one in (self.ec2.snapshots | self.ec2.images).items()}
+        used = set[str]()
+        for id, image in self.ec2.images.items():
+            (snapshot,) = (disk["Ebs"]["SnapshotId"] for disk in image["BlockDeviceMappings"])
+            used |= {snapshot} if tags.get(snapshot) == tags[id] else set()
+            found[id] = tags[id], self.ec2.contents.get(snapshot, "")
+        found |= {id: (tags[id], "") for id in self.ec2.snapshots if id not in used}
+        for id, task in self.ec2.tasks.items():
+            if task.told.get("SnapshotTaskDetail", task.told)["Status"] not in ("completed", "deleted"):
+                found[id] = tags_in(task.told), ""
+        return {id: one for id, one in found.items() if one[0].get(SYSTEM_TAG, system) == system}
+
+
+@asynccontextmanager
+async def aws_images_ground(server: str) -> AsyncIterator[AwsImagesGround]:
+    """Provide the model, and moto's S3, behind a proxy."""
+    async with Faults(server).serving() as faults:
+        ground = AwsImagesGround(faults, bucket(server, f"images-{uuid.uuid4().hex}").bucket)
+        faults.behave(ground.ec2)
+        yield ground
+
+
+def tags_in(one: Said) -> dict[str, str]:
+    """Return the tags of something."""
+    return {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+
+
+def _fits(one: Said, name: str, values: list[str], id: str) -> bool:
+    tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+    if name.startswith("tag:"):
+        return tags.get(name.removeprefix("tag:")) in values
+    if name == "tag-key":
+        return bool(set(tags) & set(values))
+    known = {"image-id": "ImageId", "snapshot-id": "SnapshotId", "name": "Name"}
+    if known.get(name) not in (id, "Name") or (name == "name" and id != "ImageId"):
+        raise Ec2Refusal("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return one[known[name]] in values
+
+
+def _tags(said: Said, kind: str) -> list[Record]:
+    several = said.get("TagSpecifications", [])
+    if any(one["ResourceType"] != kind for one in several):
+        raise Ec2Refusal("InvalidParameterValue", f"'{several[0]['ResourceType']}' is not a valid taggable resource")
+    return _fit([tag for one in several for tag in one["Tags"]])
+
+
+def _fit(tags: list[Record]) -> list[Record]:
+    names = [tag["Key"] for tag in tags]
+    if len(tags) > 50 or len(set(names)) != len(names):
+        raise Ec2Refusal("TagLimitExceeded", "More than 50 tags, or one of them twice")
+    if any(
+        name.startswith("aws:") or len(name) > 128 or len(tag["Value"]) > 256
+        for name, tag in zip(names, tags, strict=True)
+    ):
+        raise Ec2Refusal("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
+    return tags
+
+
+def _page(said: Said, found: list[Record], members: str) -> Record:
+    at = int(said.get("NextToken", "0"))
+    more = {"NextToken": str(at + PAGE)} if len(found) > at + PAGE else {}
+    return {members: found[at : at + PAGE], **more}

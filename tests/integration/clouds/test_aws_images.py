@@ -1,0 +1,444 @@
+"""What AWS has of its own for images: imports that take long or are refused, files in parts, lists that are late."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from botocore.auth import S3SigV4Auth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from headgate.adapters.nodes.clouds.aws import bucket as buckets
+from headgate.adapters.nodes.clouds.aws.bucket import BucketEntry
+from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
+from headgate.adapters.nodes.clouds.aws.driver import Aws
+from headgate.adapters.nodes.clouds.aws.images import FULL_MAX_S, SEEN_S, AwsImages
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec
+from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from headgate.testing.clouds.aws import ACCESS, REGION, SECRET, call, error
+from headgate.testing.clouds.awsimages import AwsImagesGround, aws_images_ground, tags_in
+from headgate.testing.clouds.ground import driving
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.faults import Fault, FaultAnswer, Pass, ReceivedRequest, answers, lost, unheard
+
+CONTENT = b"a disk" * 1000
+METHODS = pytest.mark.parametrize("method", ["snapshot", "image"])
+
+
+@pytest.fixture
+async def ground(s3_server: str) -> AsyncIterator[AwsImagesGround]:
+    async with aws_images_ground(s3_server) as found:
+        yield found
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_790_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def images(ground: AwsImagesGround, clock: Clock) -> AsyncIterator[AwsImages]:
+    driver = Aws("cloudy", AwsKeySource(access=ACCESS, secret=SECRET), ground.faults.url, {}, clock)
+    yield driver.images
+    await driver.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "image"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def wanted(ground: AwsImagesGround, content: bytes = CONTENT, **said: Any) -> WantedImage:
+    """Return an image; `said`: what its provider says of it."""
+    id = str(uuid.uuid4())
+    tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, "team": "blue & green <"}
+    said = {name.replace("_", "-"): value for name, value in said.items()}
+    format = said.get("image-format", "raw")
+    return WantedImage(id, "debian", format, hashlib.sha256(content).hexdigest(), said, ground.provider, tags)
+
+
+def calls(*names: str) -> Callable[[ReceivedRequest], bool]:
+    return lambda asked: call(asked) in names
+
+
+def arguments(ground: AwsImagesGround, name: str) -> list[dict[str, str]]:
+    """Return what each such call said."""
+    made = [asked.body.decode() for asked in ground.faults.asked if call(asked) == name]
+    return [{key: values[0] for key, values in parse_qs(one, keep_blank_values=True).items()} for one in made]
+
+
+async def sent(images: AwsImages, one: WantedImage, file: Path, state: dict[str, str] | None = None) -> Sent:
+    """Go on until it is there, whatever answers are lost."""
+    state = state or {}
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                step = await images.send(one, state, file)
+            except CloudUnavailable:
+                continue
+            state = dict(step.state)
+            if isinstance(step, Sent):
+                return step
+            if images.under_way:
+                await asyncio.wait(images.under_way)
+
+
+async def until(images: AwsImages, one: WantedImage, file: Path, key: str) -> dict[str, str]:
+    """Go on until the state has a key."""
+    state: dict[str, str] = {}
+    async with asyncio.timeout(DEADLINE_S):
+        while key not in state:
+            state = dict((await images.send(one, state, file)).state)
+            if images.under_way:
+                await asyncio.wait(images.under_way)
+    return state
+
+
+async def gone(images: AwsImages, one: WantedImage, state: dict[str, str] | None = None) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await images.withdraw(one, state or {}):
+            pass
+
+
+async def test_an_image_has_what_its_provider_says_and_a_machine_is_asked_for_of_it(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    said = {"architecture": "arm64", "ena_support": False, "imds_support": "v2.0"}
+    one = wanted(ground, **said, volume_size=20, volume_type="gp3", iops=4000, throughput=250)
+    told = await sent(images, replace(one, name="dé/bian: 12"), file)
+    there = ground.ec2.images[told.external_id]
+    disk = there["BlockDeviceMappings"][0]["Ebs"]
+    assert (there["Architecture"], there["EnaSupport"], there["ImdsSupport"]) == ("arm64", False, "v2.0")
+    assert (disk["VolumeSize"], disk["VolumeType"], disk["Iops"], disk["Throughput"]) == (20, "gp3", 4000, 250)
+    assert there["Name"] == f"d-/bian- 12-{one.upload}" and tags_in(there) == one.tags
+    assert tags_in(ground.ec2.snapshots[disk["SnapshotId"]]) == one.tags
+    assert set(ground.ours()) == {told.external_id} and ground.ec2.contents[disk["SnapshotId"]] == one.sha256
+    spec = MachineSpec(
+        "node",
+        {"name": "n"},
+        {"image-id": told.external_id},
+        {"instance-type": "t3.micro"},
+        one.provider,
+        {NODE_TAG: "n"},
+    )
+    async with driving(ground) as driver:  # type: ignore[arg-type]
+        state = (await driver.advance(spec, {})).state
+        ground.faults.always(error(400, "Unsupported", "not here"), calls("RunInstances"))
+        with pytest.raises(LaunchFailed, match="not here"):
+            await driver.advance(spec, state)
+    assert arguments(ground, "RunInstances")[0]["ImageId"] == told.external_id
+
+
+async def test_an_imported_image_is_tagged_and_set_as_its_provider_says(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    one = wanted(ground, import_method="image", architecture="arm64", imds_support="v2.0")
+    told = await sent(images, one, file)
+    there = ground.ec2.images[told.external_id]
+    assert (there["Architecture"], there["ImdsSupport"], tags_in(there)) == ("arm64", "v2.0", one.tags)
+    assert set(ground.ours()) == {told.external_id} and told.state == {"image": told.external_id}
+    assert len(arguments(ground, "ModifyImageAttribute")) == 1 and not arguments(ground, "RegisterImage")
+
+
+async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_signed(
+    ground: AwsImagesGround, images: AwsImages, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 5 * 2**20  # S3 takes no smaller one
+    monkeypatch.setattr(buckets, "PART_BYTES", size)
+    content = os.urandom(size) + bytes(size) + b"the rest"
+    file.write_bytes(content)
+    slow = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+    for fault in (answers(503, slow, {"retry-after": "0"}), lost, unheard):
+        ground.faults.once(fault, lambda asked: "partNumber=2" in asked.path)
+    seen = dict[str, dict[str, str]]()
+
+    async def watched(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        seen.update(ground.objects())
+        return await go_on()
+
+    ground.faults.always(watched, calls("ImportSnapshot"))
+    one = wanted(ground, content)
+    await sent(images, one, file)
+    key = f"headgate/ours/{one.upload}"
+    assert seen == {key: {SYSTEM_TAG: "ours", UPLOAD_TAG: one.upload}}, "S3 takes no & in a tag"
+    parts = [asked for asked in ground.faults.asked if "partNumber" in asked.path]
+    assert [parse_qs(urlsplit(asked.path).query)["partNumber"] for asked in parts] == [["1"], *[["2"]] * 4, ["3"]]
+    assert max(len(asked.body) for asked in ground.faults.asked) == size
+    for asked in ground.faults.asked:
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        assert headers["authorization"] == signature(ground, asked, headers), asked.path
+
+
+def signature(ground: AwsImagesGround, asked: ReceivedRequest, headers: Mapping[str, str]) -> str:
+    """Return what Amazon's own client makes of a request."""
+    names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    request = AWSRequest(asked.method, ground.faults.url + asked.path, data=asked.body)
+    for name in names:
+        request.headers[name] = headers[name]
+    request.context["timestamp"] = headers["x-amz-date"]
+    is_s3 = asked.path.startswith(f"/{ground.bucket}/")
+    kind, service = (S3SigV4Auth, "s3") if is_s3 else (SigV4Auth, "ec2")
+    signer = kind(Credentials(ACCESS, SECRET), service, REGION)
+    text = signer.string_to_sign(request, signer.canonical_request(request))
+    credential = f"Credential={ACCESS}/{signer.credential_scope(request)}, SignedHeaders={';'.join(sorted(names))}"
+    return f"AWS4-HMAC-SHA256 {credential}, Signature={signer.signature(text, request)}"
+
+
+@METHODS
+@pytest.mark.parametrize("fault", [lost, unheard])
+async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
+    ground: AwsImagesGround, images: AwsImages, file: Path, fault: Fault, method: str
+) -> None:
+    met = set[tuple[str, str]]()
+
+    def first(asked: ReceivedRequest) -> bool:
+        kind = (call(asked) if asked.path == "/" else asked.method, urlsplit(asked.path).query.partition("=")[0])
+        return kind not in met and not met.add(kind)  # type: ignore[func-returns-value]
+
+    ground.faults.always(fault, first)
+    one = wanted(ground, import_method=method, imds_support="v2.0")
+    told = await sent(images, one, file)
+    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 1 and len(met) > 10
+    state = dict(told.state)
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                if await images.withdraw(one, state):
+                    break
+            except CloudUnavailable:
+                continue
+    assert ground.ours() == {} and ground.ec2.snapshots == {} and ground.objects() == {}
+
+
+@METHODS
+async def test_what_aws_refuses_to_import_is_told_in_its_words_and_tried_anew(
+    ground: AwsImagesGround, images: AwsImages, file: Path, method: str
+) -> None:
+    one = wanted(ground, import_method=method)
+    ground.ec2.refuses = "Disk validation failed [Unsupported Disk Format]"
+    for _ in range(2):
+        with pytest.raises(LaunchFailed, match=r"ClientError: Disk validation failed \[Unsupported Disk Format\]"):
+            await sent(images, one, file)
+    role = "The service role vmimport provided does not exist or does not have sufficient permissions"
+    starts = ("ImportSnapshot", "ImportImage")
+    ground.faults.once(error(400, "InvalidParameter", role), calls(*starts))
+    with pytest.raises(LaunchFailed, match=role):
+        await sent(images, one, file)
+    assert set(ground.ours()) == {f"headgate/ours/{one.upload}"}, "it need not be sent again"
+    ground.ec2.refuses = ""
+    told = await sent(images, one, file)
+    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 3
+    assert len([asked for asked in ground.faults.asked if "partNumber" in asked.path]) == 1
+    await gone(images, one, dict(told.state))
+    assert ground.ours() == {}
+
+
+async def test_an_import_that_takes_too_long_is_cancelled_and_its_late_fruit_is_taken(
+    ground: AwsImagesGround, images: AwsImages, file: Path, clock: Clock
+) -> None:
+    one = wanted(ground, import_timeout=600)
+    ground.ec2.looks = 10**6
+    state = await until(images, one, file, "task")
+    clock.now_s += 599
+    waiting = await images.send(one, state, None)
+    assert isinstance(waiting, Sending) and waiting.why == "AWS imports it: pending 0%"
+    clock.now_s += 2
+    with pytest.raises(
+        LaunchFailed, match="not imported the file within 600 s, its import-timeout; it said: pending 0%"
+    ):
+        await images.send(one, state, None)
+    assert [task.told["SnapshotTaskDetail"]["Status"] for task in ground.ec2.tasks.values()] == ["deleting"]
+    waiting = await images.send(one, {}, None)
+    assert isinstance(waiting, Sending) and "task" not in waiting.state, "it is gone: not one more failed attempt"
+    state = await until(images, one, file, "task")
+    assert len(ground.ec2.tasks) == 2
+    clock.now_s += 601
+    ground.faults.once(error(400, "IncorrectState", "it is about to be completed"), calls("CancelImportTask"))
+    with pytest.raises(LaunchFailed, match="import-timeout"):
+        await images.send(one, state, None)
+    for task in ground.ec2.tasks.values():
+        task.looks = 0
+    told = await sent(images, one, file)
+    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 2
+    assert not isinstance(await images.send(wanted(ground, import_timeout=0), {}, None), Sent)
+
+
+async def test_where_there_is_no_room_for_an_import_it_waits_and_says_so(
+    ground: AwsImagesGround, images: AwsImages, file: Path, clock: Clock
+) -> None:
+    one = wanted(ground)
+    full = error(400, "ResourceCountExceeded", "You have reached the limit on the number of concurrent imports")
+    ground.faults.always(full, calls("ImportSnapshot"))
+    state = await until(images, one, file, "full")
+    waiting = await images.send(one, state, None)
+    assert isinstance(waiting, Sending) and "number of concurrent imports" in waiting.why
+    clock.now_s += FULL_MAX_S + 1
+    with pytest.raises(LaunchFailed, match="number of concurrent imports"):
+        await images.send(one, state, None)
+    ground.faults.mend()
+    assert set(ground.ours()) != {(await sent(images, one, file, state)).external_id} == set(ground.ours())
+
+
+@METHODS
+async def test_what_is_listed_late_is_waited_for_and_not_for_ever(
+    ground: AwsImagesGround, images: AwsImages, file: Path, clock: Clock, method: str
+) -> None:
+    ground.ec2.late = 4
+    one = wanted(ground, import_method=method)
+    told = await sent(images, one, file)
+    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 1
+    ground.ec2.late = 10**6
+    for key in ("task", "image") if method == "snapshot" else ("task",):
+        one = wanted(ground, import_method=method)
+        ground.ec2.late = 10**6 if key == "task" else 0
+        state = await until(images, one, file, "task")
+        if key == "image":
+            ground.ec2.late = 10**6
+            while key not in state:
+                state = dict((await images.send(one, state, file)).state)
+        waiting = await images.send(one, state, None)
+        assert isinstance(waiting, Sending) and waiting.why.endswith(f"{state[key]} yet")
+        clock.now_s += SEEN_S + 1
+        with pytest.raises(LaunchFailed, match=f"AWS does not list the (import|image) {state[key]}: it is gone"):
+            await images.send(one, waiting.state, None)
+        if key == "image":
+            await gone(images, one, state)
+            assert state["image"] not in ground.ec2.images, "it was asked to go though it is in no list"
+
+
+async def test_a_file_that_changes_under_way_is_no_object_and_one_that_is_not_taken_is_not_sent_for_ever(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    one = wanted(ground, b"another")
+    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
+        await sent(images, one, file)
+    assert ground.objects() == {}
+    one = wanted(ground)
+    ground.faults.always(unheard, lambda asked: "partNumber" in asked.path)
+    with pytest.raises(LaunchFailed, match=f"the bucket {ground.bucket} did not take the file, sent 3 times"):
+        await sent(images, one, file)
+    assert len(ground.objects()) == 1, "of each earlier one nothing is left"
+    await gone(images, one)
+    assert ground.objects() == {}
+
+
+async def test_an_upload_is_withdrawn_while_it_is_sent_or_imported(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    async def stuck(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        reached.set()
+        await never.wait()
+        return None
+
+    ground.faults.once(stuck, lambda asked: "partNumber" in asked.path)
+    one = wanted(ground)
+    state = (await images.send(one, {}, file)).state
+    await reached.wait()
+    assert not await images.withdraw(one, state)
+    never.set()
+    await gone(images, one, dict(state))
+    assert images.under_way == [] and ground.ours() == {}
+    ground.ec2.looks = 10**6
+    one = wanted(ground, import_method="image")
+    state = await until(images, one, file, "task")
+    await gone(images, one, state)
+    assert ground.ours() == {} and [task.told["Status"] for task in ground.ec2.tasks.values()] == ["deleted"]
+
+
+async def test_what_cannot_go_yet_is_said_and_what_an_import_made_for_nobody_is_found(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    one = wanted(ground)
+    told = await sent(images, one, file)
+    mapping = ground.ec2.images[told.external_id]["BlockDeviceMappings"]
+    other = ground.ec2.has_image(Name="somebody's", BlockDeviceMappings=mapping)
+    with pytest.raises(LaunchFailed, match=f"is currently in use by {other}"):
+        await gone(images, one, dict(told.state))
+    del ground.ec2.images[other]
+    await gone(images, one, dict(told.state))
+    for method in ("snapshot", "image"):
+        one = wanted(ground, import_method=method)
+        state = await until(images, one, file, "task")
+        ground.faults.always(error(403, "UnauthorizedOperation", "You may not."), calls("CreateTags"))
+        with pytest.raises(LaunchFailed, match="You may not"):
+            while True:
+                state = dict((await images.send(one, state, file)).state)
+        ground.faults.mend()
+        ours = [found for found in await images.listed(one.provider) if found.tags.get(UPLOAD_TAG) == one.upload]
+        assert sorted({found.kind for found in ours}) == ["image", "object", "snapshot"][method == "snapshot" :]
+        for found in sorted(ours, key=lambda found: found.id):
+            await images.discard(one.provider, found)
+        assert ground.ours() == {}
+
+
+async def test_a_bucket_that_is_elsewhere_missing_or_not_ours_is_told(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    one = wanted(ground)
+    moved = b"<Error><Code>PermanentRedirect</Code><Message>use the endpoint</Message></Error>"
+    ground.faults.once(answers(301, moved), lambda asked: asked.method == "HEAD")
+    ground.faults.once(answers(403), lambda asked: asked.method == "HEAD")
+    for text in ("is in another region than us-east-1", "does not let Headgate look into the bucket"):
+        with pytest.raises(LaunchFailed, match=text):
+            await images.send(one, {}, None)
+    missing = replace(one, provider={"region": REGION, "object-storage": {"bucket-name": f"no-{uuid.uuid4().hex}"}})
+    with pytest.raises(LaunchFailed, match="NoSuchBucket"):
+        await sent(images, missing, file)
+    assert await images.withdraw(missing, {})
+    for provider in ({"region": REGION}, {"region": REGION, "object-storage": {"bucket-name": None}}):
+        with pytest.raises(LaunchFailed, match="names no bucket"):
+            await images.send(replace(one, provider=provider), {}, None)
+        assert await images.withdraw(replace(one, provider=provider), {}), "nothing was ever made"
+
+
+async def test_all_pages_of_a_bucket_are_read(ground: AwsImagesGround, images: AwsImages) -> None:
+    async def paged(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        said = {name: values[0] for name, values in parse_qs(urlsplit(asked.path).query).items()}
+        if "list-type" in said:
+            more = said.get("continuation-token") != "t/2="
+            one = f"<Contents><Key>headgate/a/{1 if more else 2}</Key></Contents>"
+            mark = "<NextContinuationToken>t/2=</NextContinuationToken>"
+        else:
+            more = (said.get("key-marker"), said.get("upload-id-marker")) != ("k&", "u")
+            one = f"<Upload><Key>headgate/b/c/3</Key><UploadId>{4 if more else 5}</UploadId></Upload>"
+            mark = "<NextKeyMarker>k&amp;</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
+        text = f"<IsTruncated>{str(more).lower()}</IsTruncated>{mark if more else ''}{one}"
+        return FaultAnswer(200, f'<R xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{text}</R>'.encode(), {})
+
+    ground.faults.always(paged, lambda asked: asked.method == "GET")
+    found = {one.id: one.tags for one in await images.listed(ground.provider)}
+    assert found == {
+        "headgate/a/1": {SYSTEM_TAG: "a", UPLOAD_TAG: "1"},
+        "headgate/a/2": {SYSTEM_TAG: "a", UPLOAD_TAG: "2"},
+        "headgate/b/c/3?4": {SYSTEM_TAG: "b/c", UPLOAD_TAG: "3"},
+        "headgate/b/c/3?5": {SYSTEM_TAG: "b/c", UPLOAD_TAG: "3"},
+    }
+    assert BucketEntry("headgate/b/c/3").tags == found["headgate/b/c/3?4"]
+
+
+def test_a_bucket_is_a_host_of_s3_unless_its_name_has_dots_or_aws_is_elsewhere() -> None:
+    at = "https://s3.eu-west-1.amazonaws.com/"
+    assert buckets.address(at, "acme-images", is_path=False) == "https://acme-images.s3.eu-west-1.amazonaws.com/"
+    assert buckets.address(at, "acme.images", is_path=False) == f"{at}acme.images/"
+    assert buckets.address("http://127.0.0.1:5000/", "acme", is_path=True) == "http://127.0.0.1:5000/acme/"
