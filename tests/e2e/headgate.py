@@ -16,6 +16,8 @@ from typing import Any
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.program import RunningProcess
+from tests.e2e.copies import HEADGATE, Copy
 
 MAIN = "from headgate.cli.main import main; main()"
 """Wherever this Python has its packages from: tests run as another user, too."""
@@ -46,23 +48,35 @@ def wait_for(what: str, holds: Callable[[], Any], deadline_s: float = DEADLINE_S
 
 
 class Headgate:
-    def __init__(self, repositories: Repositories, tenants: str, store: str = "", settings: str = SETTINGS) -> None:
-        """`store`: its URL; by default a file.  `settings`: all but that."""
+    def __init__(
+        self,
+        repositories: Repositories,
+        tenants: str,
+        store: str = "",
+        settings: str = SETTINGS,
+        *,
+        copied: bool = True,
+    ) -> None:
+        """`store`: its URL; by default a file.  `settings`: all but that.  `copied`: start as a copy of a process that
+        has imported everything."""
         self.root, self.repositories = repositories.root, repositories
         self.store = store or f"sqlite:///{self.root / 'state' / 'headgate.sqlite'}"
         (self.root / "headgate.conf").write_text(f"[store]\nurl = {self.store}\n{settings}")
         (self.root / "tenants.yaml").write_text(tenants)
         self.log = self.root / "headgate.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.url = ""
+        self.process: RunningProcess | None = None
+        self.url, self._copied = "", copied
 
     def start(self, scheme: str = "http") -> None:
         mark = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as out:
-            command = [sys.executable, "-c", MAIN, "run", "--config", "headgate.conf"]
-            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-            self.process = subprocess.Popen(command, cwd=self.root, env=environment, **streams)  # type: ignore[call-overload]
+            words, environment = ["run", "--config", "headgate.conf"], {**os.environ, "PYTHONUNBUFFERED": "1"}
+            if self._copied:
+                self.process = Copy([HEADGATE, *words], self.root, environment, out)
+            else:
+                streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+                command = [sys.executable, "-c", MAIN, *words]
+                self.process = subprocess.Popen(command, cwd=self.root, env=environment, **streams)  # type: ignore[call-overload]
 
         def address() -> str:
             assert self.process is not None and self.process.poll() is None, self.log.read_text()

@@ -25,6 +25,7 @@ from headgate.testing.servers.zookeeper import ServerKind, ZooKeeper, chroot, zo
 from tests.conformance.test_etcd_faults import etcdctl
 from tests.integration.conftest import TENANTS
 
+from .copies import CopiedProgram
 from .headgate import SETTINGS, wait_for
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
@@ -153,7 +154,7 @@ def _begun(stack: ExitStack, root: Path, url: str, command: Sequence[str]) -> Pr
     (root / "headgate.conf").write_text(f"[store]\nurl = {url}\n{SETTINGS}")
     (root / "tenants.yaml").write_text(TENANTS)
     (root / "hub").mkdir()
-    program = Program([HEADGATE, *command], root)
+    program = CopiedProgram([HEADGATE, *command], root)
     program.start()
     stack.callback(program.kill)
     return program

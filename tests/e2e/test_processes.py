@@ -25,6 +25,7 @@ from headgate.testing.servers.program import Program, free_ports
 from headgate.testing.servers.zookeeper import zookeeper
 from tests.integration.conftest import PIPELINES, TENANTS
 
+from .copies import CopiedProgram
 from .headgate import wait_for
 
 BIN = Path(sys.executable).parent
@@ -81,7 +82,7 @@ class Cluster:
         home = self.root / name
         home.mkdir(exist_ok=True)
         (home / "headgate.conf").write_text(SETTINGS.format(root=self.root, store=self.store))
-        self.programs[name] = program = Program([str(BIN / "headgate"), kind], home, {"PYTHONUNBUFFERED": "1"})
+        self.programs[name] = program = CopiedProgram([str(BIN / "headgate"), kind], home, {"PYTHONUNBUFFERED": "1"})
         program.start()
         return program
 
@@ -262,7 +263,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
     settings = settings.replace("[merger]\nprometheus_port = 0", f"[merger]\nprometheus_port = {health_port}")
     (tmp_path / "headgate.conf").write_text(settings)
     (tmp_path / "hub").mkdir()
-    program = Program([str(BIN / "headgate"), "merger"], tmp_path, {"PYTHONUNBUFFERED": "1"})
+    program = CopiedProgram([str(BIN / "headgate"), "merger"], tmp_path, {"PYTHONUNBUFFERED": "1"})
 
     def health() -> tuple[int, Any]:
         try:

@@ -16,6 +16,7 @@ from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.disk import SmallDisk
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import Proxy
+from tests.e2e.copies import CopiedProgram
 from tests.faults.engines import Engine
 
 KINDS = ("scheduler", "scheduler", "merger", "merger", "executor", "executor", "executor")
@@ -306,4 +307,4 @@ async def _component(root: Path, engine: Engine, name: str, kind: str) -> Compon
     settings = SETTINGS.format(root=root, url=url, session_s=SESSION_S)
     (directory / "headgate.conf").write_text(settings)
     command = [str(Path(sys.executable).with_name("headgate")), kind, "--config", str(directory / "headgate.conf")]
-    return Component(name, kind, Program(command, directory, ENVIRONMENT), lines)
+    return Component(name, kind, CopiedProgram(command, directory, ENVIRONMENT), lines)

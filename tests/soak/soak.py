@@ -73,7 +73,7 @@ class Soak:
         self.repositories = Repositories(root)
         self.repositories.create("config", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\ntrue\n"})
         self.repositories.create("code", {"README": "read me\n"})
-        self.headgate = Headgate(self.repositories, TENANTS, settings=SETTINGS)
+        self.headgate = Headgate(self.repositories, TENANTS, settings=SETTINGS, copied=False)
         self.landed = 0
 
     def run(self, changes: int, every: int) -> list[Sample]:

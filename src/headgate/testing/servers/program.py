@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 from headgate.testing.deadline import DEADLINE_S
 
@@ -53,6 +54,18 @@ def _is_free(port: int) -> bool:
         return True
 
 
+class RunningProcess(Protocol):
+    """Describe what is used of `subprocess.Popen`."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int, /) -> None: ...
+
+
 class Program:
     """Run `command` in `directory`, with its output in `log`. It ends with this process at the latest."""
 
@@ -60,7 +73,7 @@ class Program:
         self.command, self.directory = ["setpriv", "--pdeathsig", "KILL", *command], directory
         self.log = directory / "output"
         self._environment = {**os.environ, **(environment or {})}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: RunningProcess | None = None
 
     @property
     def running(self) -> bool:
@@ -70,9 +83,12 @@ class Program:
         assert not self.running, "it is started once"
         self.directory.mkdir(parents=True, exist_ok=True)
         with open(self.log, "ab") as out:
-            self.process = subprocess.Popen(
-                self.command, cwd=self.directory, stdout=out, stderr=out, env=self._environment, start_new_session=True
-            )
+            self.process = self._begun(out)
+
+    def _begun(self, out: IO[bytes]) -> RunningProcess:
+        return subprocess.Popen(
+            self.command, cwd=self.directory, stdout=out, stderr=out, env=self._environment, start_new_session=True
+        )
 
     def until(self, ready: Callable[[], bool], deadline_s: float = START_S) -> None:
         """Wait until `ready`. Raise RuntimeError with the end of the log."""
