@@ -33,6 +33,8 @@ class Repositories:
         self.root = root
         self.hub = root / "hub"
         self.hub.mkdir(parents=True, exist_ok=True)
+        self._notes = dict[tuple[str, str], tuple[list[bytes], str]]()
+        """Repository and commit -> what its files said of the ref of the notes, and the note."""
 
     def create(self, name: str, files: Mapping[str, str], branch: str = "master") -> None:
         bare = self.hub / name
@@ -83,11 +85,19 @@ class Repositories:
         return run_git("rev-parse", f"refs/heads/{branch}", at=self.hub / name)
 
     def note(self, name: str, commit: str) -> str:
-        """Return what Headgate wrote on the commit; empty when nothing."""
-        try:
-            return run_git("notes", "--ref=headgate", "show", commit, at=self.hub / name)
-        except RuntimeError:
-            return ""
+        """Return what Headgate wrote on the commit; empty when nothing.  Git is asked only when the notes have moved:
+        who waits for a note looks again and again."""
+        bare = self.hub / name
+        files = [bare / "refs/notes/headgate", bare / "packed-refs"]
+        now = [file.read_bytes() if file.exists() else b"" for file in files]
+        before, found = self._notes.get((name, commit), ([], ""))
+        if now != before:
+            try:
+                found = run_git("notes", "--ref=headgate", "show", commit, at=bare)
+            except RuntimeError:
+                found = ""
+            self._notes[name, commit] = now, found
+        return found
 
     def show(self, name: str, path: str, branch: str = "master") -> str:
         return run_git("show", f"{branch}:{path}", at=self.hub / name)

@@ -41,6 +41,7 @@ def main() -> None:
 
 def _warmed(config: str) -> str:
     """Return why no copy of this process can be a playbook; nothing, if one can."""
+    gc.disable()  # while much is made that stays
     place = playbook.load(config)
     for stale in (playbook.stale(place, config), playbook.shared_memory()):
         if stale:
@@ -49,6 +50,7 @@ def _warmed(config: str) -> str:
         return "importing Ansible starts threads"
     gc.collect()
     gc.freeze()  # what copies do not touch stays one for all
+    gc.enable()
     return ""
 
 
