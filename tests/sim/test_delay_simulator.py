@@ -14,7 +14,7 @@ from headgate.adapters.messages.later import HeldBack
 from headgate.testing.queues.delays import DelaySimulation
 from headgate.testing.sim.world import InvariantBroken
 
-SEEDS = 200
+SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300")) // 5
 
 
 @pytest.fixture(autouse=True)

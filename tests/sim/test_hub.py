@@ -17,7 +17,7 @@ from headgate.testing.sim.hub import SimForgeHub, SimPull
 from headgate.testing.sim.hubdriver import SimHub
 from headgate.testing.sim.world import InvariantBroken
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 8
+SEEDS = int(os.environ.get("SIM_SEEDS", "200")) // 8
 CHUNK = 25
 
 

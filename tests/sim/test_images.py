@@ -17,7 +17,7 @@ from headgate.store.types import At
 from headgate.testing.nodes.builds import MachineInvariantBroken
 from headgate.testing.nodes.imageworld import ImagingSimulation, MakeKeeper
 
-SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 150))
+SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 
 
 def test_machines_are_made_of_the_newest_good_image_and_nothing_that_was_uploaded_is_forgotten() -> None:

@@ -15,7 +15,7 @@ from headgate.store.types import At, Entry, Op
 from headgate.testing.inventory.lessees import LeaseInvariantBroken, LeasingSimulation
 from headgate.testing.through import Through
 
-SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 50))
+SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 50))
 
 
 def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:

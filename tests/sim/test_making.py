@@ -32,7 +32,7 @@ from headgate.testing.nodes.machineworld import (
 )
 from headgate.testing.nodes.sky import CloudFaults
 
-SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 150))
+SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
 """Where answers are lost, what is there is listed late, and much is to be taken away, something is left behind."""
 

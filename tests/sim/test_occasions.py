@@ -15,7 +15,7 @@ from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
 from headgate.testing.sim.world import InvariantBroken
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 10
+SEEDS = int(os.environ.get("SIM_SEEDS", "200")) // 10
 CHUNK = 25
 
 

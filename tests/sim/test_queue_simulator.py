@@ -23,7 +23,7 @@ from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
 from headgate.testing.sim.world import InvariantBroken
 
-SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "1000"))
+SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300"))
 CHUNK = 100
 KEPT = (23, 194, 1945)
 """Seeds that found a defect once."""

@@ -23,7 +23,7 @@ from headgate.testing.sim.simulation import Simulation, prepare
 
 SHOWN = range(12)
 """Worlds in some of which they do."""
-SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 
 
 def played(*seeds: int) -> tuple[int, int]:

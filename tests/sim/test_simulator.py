@@ -28,7 +28,8 @@ from headgate.store.types import Snapshot, Unavailable
 from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TAGGED_EVERY, TOLD_EVERY
 from headgate.testing.sim.simulation import CLOSED_EVERY, CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
+"""Among the first 200 is every kind of world, also the rarest, one of 149."""
 CHUNK = 50
 
 
@@ -39,7 +40,7 @@ def test_the_gate_survives_whatever_happens_at_any_request(first: int) -> None:
 
 @pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))
 def test_changes_that_need_each_other_land_all_or_not_at_all(first: int) -> None:
-    assert simulate(range(first, first + CHUNK), circular=True) > 0, "nobody died"
+    assert simulate(range(first, min(first + CHUNK, SEEDS // 10)), circular=True) > 0, "nobody died"
 
 
 def test_an_idle_system_asks_the_store_nothing() -> None:
@@ -376,7 +377,7 @@ OF_MOVES: dict[Mutant, range] = {
 
 @pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))
 def test_nothing_runs_or_is_kept_for_a_pipeline_that_nobody_has(first: int) -> None:
-    assert simulate(range(first, first + CHUNK), moving=True) > 0, "nobody died"
+    assert simulate(range(first, min(first + CHUNK, SEEDS // 10)), moving=True) > 0, "nobody died"
 
 
 @pytest.mark.parametrize("mutant", OF_MOVES, ids=lambda mutant: mutant.__name__)
