@@ -87,7 +87,7 @@ def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
         (what_happened_while_nobody_looked_is_not_looked_for, range(20)),
         (whatever_head_is_there_is_merged, range(30)),
         (what_is_not_known_yet_is_a_no, range(40)),
-        (what_was_told_is_told_again, range(60)),
+        (what_was_told_is_told_again, range(34, 60)),
     ],
 )
 def test_what_is_broken_is_seen(
