@@ -17,11 +17,11 @@ WORLDS = int(os.environ.get("SIM_SEEDS", "200"))
 SEEDS = WORLDS // 20
 CHUNK = 40
 FLOODED, FLOOD = (9, 11) if WORLDS > 1000 else (9,), 200
-"""Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with.  Each finds
-the mutant; `make soak` plays all of them."""
+"""Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with.  Each
+finds the mutant; `make soak` plays all of them."""
 SHARED, SHARED_FLOOD = (40, 12, 18, 28) if WORLDS > 1000 else (40,), 100
-"""The same where hostile jobs take the semaphore that honest jobs need, in another pipeline.  The first is the longest, and
-the one that finds the mutant."""
+"""The same where hostile jobs take the semaphore that honest jobs need, in another pipeline.  The first is the longest,
+and the one that finds the mutant."""
 SLOWER_MAX, SLOWER_MAX_S, HELD_MAX_S = 2.0, 5.0, 10.0
 """Virtual; what a flood may add to the waiting of others: as long again, and the merges and builds that hostile changes
 already have, each of which takes up to a second.  A job that is tried ten times holds its place through all of them."""
