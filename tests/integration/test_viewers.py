@@ -18,15 +18,19 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from headgate.gate.model import State
-from headgate.map.forms import PIPELINE
+from headgate.map.forms import PIPELINE, QUEUE
 from headgate.testing.deadline import DEADLINE_S
+from headgate.web.access import Access
 from headgate.web.app import create_app
+from headgate.web.estimates import Estimates
 from headgate.web.serve import serve
 from headgate.web.viewers.frames import Scene
 from headgate.web.viewers.porter import Porter
-from tests.e2e.crowd import crowded
+from tests.e2e.crowd import NOW_MS, crowd, crowded
+from tests.integration.conftest import TENANTS
 
 from .test_tls import certificate
 
@@ -275,6 +279,69 @@ async def test_who_asks_again_and_again_is_given_the_same_bytes_and_costs_no_thr
         assert before and executor.count == before, "the first was compressed in a thread, for everybody"
 
 
+class CountingEstimates(Estimates):
+    """Count the statuses that are made: for each it is asked once which edition this is."""
+
+    made = 0
+
+    def edition(self) -> int:
+        self.made += 1
+        return super().edition()
+
+
+def timeless(items: dict[str, Any]) -> dict[str, Any]:
+    """Return items without what changes as time goes by."""
+    now = {"elapsed_time": None, "remaining_time": None}
+    return {name: {**one, **now, "jobs": [job | now for job in one["jobs"]]} for name, one in items.items()}
+
+
+def polled(answer: httpx.Response) -> dict[str, Any]:
+    """Return the items that an answer tells of."""
+    queues = (queue for pipeline in answer.json()["pipelines"] for queue in pipeline["change_queues"])
+    return timeless({one["id"]: one for queue in queues for head in queue["heads"] for one in head})
+
+
+async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_of_it(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (site, address), httpx.AsyncClient(base_url=address) as client:
+        port, place = int(address.rpartition(":")[2]), site.context.map.tenant("example").pipeline("gate")
+        counting = site.shots.estimates = CountingEstimates(site.history, lambda: NOW_MS)
+        known, (queue,), changes = f'W/"{(await site.shot("example")).tag}"', crowd()["gate"].queues, 5
+        assert counting.made == 2, "anew once it was learnt how long jobs take"
+        pages = [await looks_on(port, gzip=n % 2 == 0) for n in range(6)]
+        for window in range(1, 1 + changes):
+            put = place.queue(queue.id).record.put(QUEUE.record(replace(queue, window=window)))
+            (entry,) = await site.context.store.commit([], [put])
+            assert entry is not None, "it was written"
+            await site.context.mirror.reached(put.path, entry.version)
+            site.shots.stale()
+            asked = (client.get(STATUS, headers={"If-None-Match": known}) for _ in range(10))
+            answers = await asyncio.gather(*asked)
+            ((tag, status, _),) = {(one.headers["etag"], one.status_code, one.content) for one in answers}
+            assert (tag != known, status) == (True, 200)
+            known, said = tag, polled(answers[0])
+            assert sum(one["active"] for one in said.values()) == 120 + window
+            for page in pages:
+                await page.until(lambda page=page, said=said: timeless(page.items) == said)
+        assert counting.made == 2 + changes
+
+
+async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path) -> None:
+    closed = TENANTS + "    access-rules: [members]\n"
+    rule = "- authorization-rule: {name: members, conditions: [{groups: members}]}\n"
+    async with (
+        crowded(tmp_path, Access(token="ours"), rule + closed) as (_, address),
+        httpx.AsyncClient(base_url=address) as client,
+    ):
+        for _ in range(2):
+            member = await client.get(STATUS, headers={"Authorization": "Bearer ours"})
+            assert member.status_code == 200 and len(polled(member)) == 180
+            for more in ({}, {"If-None-Match": member.headers["etag"]}, {"If-None-Match": "*"}, {"Cookie": "a=b"}):
+                stranger = await client.get(STATUS, headers=more)
+                assert (
+                    stranger.status_code == 401 and "etag" not in stranger.headers and b"topic" not in stranger.content
+                )
+
+
 async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:
     tls, stop = certificate(tmp_path), asyncio.Event()
     async with crowded(tmp_path) as (site, _):
@@ -303,4 +370,6 @@ def test_what_newcomers_are_shown_says_what_time_it_is() -> None:
     clock[0] += 60
     said = scene.whole().form(gzip=False, chunked=False)
     assert json.loads(said.partition(b"data: ")[2]) == {"now": 65_000, "status": {}, "items": {"a": 1}}
-    assert scene.told(65_000, b"{}", {}) and b'"items":{}' in scene.change.form(gzip=False, chunked=False)
+    assert scene.told(65_000, b"{}", {}, [b'"a"']) and not scene.told(65_000, b"{}", {}, [b'"a"'])
+    for frame in (scene.change, scene.whole()):
+        assert b'"items":{}' in frame.form(gzip=False, chunked=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
@@ -21,7 +22,7 @@ Key = tuple[str, str, str, str]
 """tenant, job, project, branch"""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Estimates:
     """Estimate durations. `of` answers at once from what is known; `learn` asks the history for what was missing."""
 
@@ -30,6 +31,17 @@ class Estimates:
     _known: dict[Key, tuple[int, float | None]] = field(default_factory=dict)
     """When it was asked, and seconds."""
     _missed: set[Key] = field(default_factory=set)
+    _edition: int = 0
+    _oldest_ms: float = math.inf
+    """When that was asked which has to be asked again first."""
+
+    def edition(self) -> int:
+        """Return a number that grows when a job may take another time than `of` said, or is to be asked for again."""
+        now_ms = self.now_ms()
+        if now_ms - self._oldest_ms > AGE_MAX_MS:
+            self._edition += 1
+            self._oldest_ms = min((at for at, _ in self._known.values() if now_ms - at <= AGE_MAX_MS), default=math.inf)
+        return self._edition
 
     def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
         key = (tenant, job, project, branch)
@@ -53,5 +65,7 @@ class Estimates:
                 took_ms = []
             found = round(median(took_ms) / 1000, 1) if took_ms else was
             self._known[key] = (self.now_ms(), found)
+            self._oldest_ms = min(self._oldest_ms, self._known[key][0])
             different = different or found != was
+        self._edition += different
         return different

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 from litestar import Request
 from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, NotFoundException
-from msgspec.structs import replace
 
 from headgate.adapters.logs.reader import KeptLogs
-from headgate.config.dynamic import TenantLayouts
 from headgate.gate.change import Change, is_called
 from headgate.gate.refs import misnamed, update
 from headgate.gate.work import Managed
@@ -35,16 +30,15 @@ from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer, Connection, must_be_json
-from headgate.web.budget import Spent
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
-from headgate.web.places import ItemPlaces
 from headgate.web.remote import RemoteLogs
 from headgate.web.review.desk import ReviewService
 from headgate.web.review.speaker import Speaker
-from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
+from headgate.web.shapes import ConnectionShape, ItemShape, TroubleShape
+from headgate.web.shots import Shot, Shots
 from headgate.web.status import Configured, Status
 from headgate.web.viewers.audience import Audience
 from headgate.web.viewers.documents import Documents
@@ -71,20 +65,6 @@ NEEDED = (
 )
 
 HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
-
-
-@dataclass(slots=True)
-class Shot:
-    """Hold the status of a tenant as last read: equal tags mean equal status."""
-
-    status: StatusShape
-    tag: str
-    moves: int
-    layouts: TenantLayouts
-    loaded: bool
-    away: tuple[TroubleShape, ...]
-    places: ItemPlaces | None = None
-    """Of the changes in it, once somebody has asked for that."""
 
 
 @dataclass(slots=True)
@@ -130,16 +110,15 @@ class Site:
     audience: Audience = field(init=False)
     documents: Documents = field(init=False)
     desk: ReviewService = field(init=False)
-    _estimates: Estimates = field(init=False)
-    _shots: dict[str, Shot] = field(default_factory=dict)
-    _spent: dict[str, Spent] = field(default_factory=dict)
+    shots: Shots = field(init=False)
     _missed: dict[str, int] = field(default_factory=dict)
     """Kind of components of which none takes part -> since when, milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
         self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.kept)
         self.status = Status(self.context, self.tenants)
-        self._estimates = Estimates(self.history, self.context.now_ms)
+        estimates = Estimates(self.history, self.context.now_ms)
+        self.shots = Shots(self.status, estimates, lambda: self.away, self.troubles)
         self.documents = Documents(self.context.now_ms)
         self.desk = ReviewService(self.context, lambda: self.joined())
         mirror = self.context.mirror
@@ -154,26 +133,8 @@ class Site:
         return found
 
     async def shot(self, tenant: str) -> Shot:
-        """Return the status now, made anew only if the mirror, the configuration or the reach of the store changed, and
-        only as often as its cost allows.  Raise 404."""
-        configured, moves = self.tenant(tenant), self.context.mirror.moves
-        layouts, loaded = configured.layouts, configured.loaded.is_set()
-        known = self._shots.get(tenant)
-        same = known is not None and (known.moves, known.loaded, known.away) == (moves, loaded, self.away)
-        if known is not None and same and known.layouts is layouts:
-            return known
-        spent = self._spent.setdefault(tenant, Spent())
-        if known is not None and known.loaded == loaded and not spent.may(time.monotonic()):
-            return known
-        with spent.counting():
-            away, status, everybodys = self.away, self.status.of(tenant, self._estimates.of), self.troubles()
-        learnt = await self._estimates.learn()
-        with spent.counting():
-            status = self.status.of(tenant, self._estimates.of) if learnt else status
-            status = replace(status, troubles=(*everybodys, *status.troubles))
-            tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
-        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
-        return found
+        """Return the status of a tenant.  Raise 404."""
+        return await self.shots.of(self.tenant(tenant))
 
     def troubles(self) -> tuple[TroubleShape, ...]:
         """Return the troubles of every tenant: of the store, missing components, accounts, a refused tenant file."""
@@ -369,12 +330,6 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
     except HTTPException:
         site.access.bearer(connection)
         raise
-
-
-def stale(site: Site) -> None:
-    """Have the status looked at again for whoever asks next, however lately somebody did."""
-    for spent in site._spent.values():
-        spent.once_more()
 
 
 def site_of(state: AppState) -> Site:

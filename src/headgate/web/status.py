@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -16,21 +16,18 @@ from headgate import __version__
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import branch_of
 from headgate.config.tenants import Tenant
-from headgate.gate.change import ChangeState
-from headgate.gate.closures import Closing, closing_of
-from headgate.gate.graph import waiting_for
-from headgate.gate.model import Build, Item, Queue
-from headgate.gate.report import error_of, failing_reasons
+from headgate.gate.model import Build, Item
+from headgate.map.places import PipelineDir
 from headgate.map.records import SemaphoreRecord
 from headgate.map.state.layouts import layout_at
 from headgate.map.state.state import KnownItem, LoadedState, load
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
-from headgate.recipes.requests import Request
+from headgate.recipes.mirror import Mirror, MirrorPart
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.scheduler.standings import Standings
-from headgate.web.changes import ref_shape
+from headgate.web.itemshapes import Estimating, Moment, NoEstimates, PipelineShaper
 from headgate.web.shapes import (
     ClosingShape,
     ComponentShape,
@@ -48,14 +45,9 @@ from headgate.web.shapes import (
     TroubleShape,
 )
 from headgate.web.troubles import parted, strayed, troubles_of
-from headgate.web.waits import awaited, phase
+from headgate.web.waits import awaited
 
-Estimate = Callable[[str, str, str, str], float | None]
-"""(tenant, job, project, branch) -> seconds it will take."""
-
-
-def no_estimate(tenant: str, job: str, project: str, branch: str) -> float | None:
-    return None
+NO_ESTIMATES = NoEstimates()
 
 
 class Configured(Protocol):
@@ -70,23 +62,52 @@ class Configured(Protocol):
 
 
 @dataclass(slots=True)
+class PipelineView:
+    """View one pipeline: what its records say is read once for each change of them."""
+
+    place: PipelineDir
+    mirror: Mirror
+    shaper: PipelineShaper
+    _part: MirrorPart = field(init=False)
+    _seen: int = -1
+    _loaded: LoadedState = field(init=False)
+    _items: dict[str, KnownItem] = field(default_factory=dict)
+    """As they were read."""
+
+    def __post_init__(self) -> None:
+        self._part = self.mirror.part(self.place.path)
+
+    def state(self) -> LoadedState:
+        if self._seen != self._part.moves:
+            self._seen = self._part.moves
+            self._loaded = load(self.place, self.mirror.under(self.place.path), self._items)
+        return self._loaded
+
+
+@dataclass(slots=True)
 class Status:
     """Build statuses. `tenants` know the configuration; everything else is read from the store."""
 
     context: Context
     tenants: Mapping[str, Configured]
-    _states: dict[str, tuple[tuple[int, ...], LoadedState, dict[str, KnownItem]]] = field(default_factory=dict)
-    """Pipeline path -> versions of its entries, the state they say, and its items as they were read."""
+    _views: dict[str, PipelineView] = field(default_factory=dict)
+    """By the path of the pipeline."""
     _known: dict[tuple[str, ...], Standings] = field(default_factory=dict)
     """By connections."""
 
-    def of(self, tenant: str, estimate: Estimate = no_estimate) -> StatusShape:
+    def of(self, tenant: str, estimates: Estimating = NO_ESTIMATES) -> StatusShape:
         """Return the status of a tenant that exists, without what changes as time goes by (see `timed`)."""
         configured = self.tenants[tenant]
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
         builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
-        running = {request.id: request for request in builds if request.state == "running"}
-        waits = awaited(self.context)
+        now = Moment(
+            {request.id: request for request in builds if request.state == "running"},
+            awaited(self.context),
+            self.standings(tenant).now(),
+            estimates,
+            estimates.edition(),
+            page_root(self.context, tenant),
+        )
         layout = layout_at(self.context.map.layout(tenant).record, mirror)
         return StatusShape(
             zuul_version=__version__,
@@ -98,9 +119,7 @@ class Status:
                 for name in sorted({project.connection for project in configured.tenant.projects})
             },
             last_reconfigured=layout.at_ms if layout else None,
-            pipelines=tuple(
-                self._pipeline(tenant, name, running, waits, estimate) for name in configured.layouts.landed.pipelines
-            ),
+            pipelines=tuple(self._pipeline(tenant, name, now) for name in configured.layouts.landed.pipelines),
             troubles=tuple(self._troubles(configured)),
         )
 
@@ -134,14 +153,15 @@ class Status:
         yield from troubles_of(self.context, configured.tenant, configured.layouts)
 
     def state(self, tenant: str, pipeline: str) -> LoadedState:
+        return self._view(tenant, pipeline).state()
+
+    def _view(self, tenant: str, pipeline: str) -> PipelineView:
         place = self.context.map.tenant(tenant).pipeline(pipeline)
-        entries = self.context.mirror.under(place.path)
-        versions = tuple(entry.version for entry in entries)
-        known = self._states.get(place.path)
-        if known is None or known[0] != versions:
-            items = known[2] if known else {}
-            known = self._states[place.path] = (versions, load(place, entries, items), items)
-        return known[1]
+        found = self._views.get(place.path)
+        if found is None:
+            found = PipelineView(place, self.context.mirror, PipelineShaper(tenant, pipeline))
+            self._views[place.path] = found
+        return found
 
     def builds(self, tenant: str) -> Iterator[tuple[str, Item, Build]]:
         """Yield (pipeline, item, build) of every build in the queues."""
@@ -152,20 +172,16 @@ class Status:
                 for build in {**carried, **own}.values():
                     yield pipeline, item, build
 
-    def _pipeline(
-        self, tenant: str, name: str, running: Mapping[str, Request], waits: Mapping[str, str], estimate: Estimate
-    ) -> PipelineShape:
+    def _pipeline(self, tenant: str, name: str, now: Moment) -> PipelineShape:
         configured = self.tenants[tenant]
         pipeline = configured.layouts.landed.pipelines[name]
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
-        state, damaged = self.state(tenant, name)
+        view = self._view(tenant, name)
+        state, damaged = view.state()
         word = "error" if damaged else "disabled" if state.disabled else "normal"
         closings = state_of(self.context, tenant).closings
         whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
-        view = _View(
-            tenant, name, running, waits, estimate, closings, self.standings(tenant).now(),
-            partial(branch_of, configured.layouts.landed), page_root(self.context, tenant),
-        )  # fmt: skip
+        branches = partial(branch_of, configured.layouts.landed)
         return PipelineShape(
             name=name,
             description=pipeline.description,
@@ -178,7 +194,7 @@ class Status:
             trigger_events=events.trigger.stream.length(mirror),
             result_events=events.result.stream.length(mirror),
             management_events=events.management.stream.length(mirror),
-            change_queues=tuple(view.queue(queue) for queue in state.queues),
+            change_queues=view.shaper.queues(state.queues, now, closings, branches),
         )
 
     def components(self) -> dict[str, list[ComponentShape]]:
@@ -234,116 +250,9 @@ class Status:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """Show the items of one pipeline."""
-
-    tenant: str
-    pipeline: str
-    running: Mapping[str, Request]
-    awaited: Mapping[str, str]
-    """Build -> what it waits for."""
-    estimate: Estimate
-    closings: tuple[Closing, ...]
-    standings: Mapping[str, ChangeState]
-    """Change key -> what its connection knows of it."""
-    branch_of: Callable[[str], str | None]
-    """Of a queue, by its name."""
-    root: str
-    """What stands before the addresses of pages of the tenant."""
-
-    def queue(self, queue: Queue) -> QueueShape:
-        heads: list[list[ItemShape]] = []
-        ahead_of = _ahead(queue)
-        behind: dict[str, list[str]] = {}
-        for one, ahead in ahead_of.items():
-            behind.setdefault(ahead, []).append(one)
-        for position, item in enumerate(queue.items):
-            active = queue.window == 0 or position < queue.window
-            before = () if queue.dynamic else queue.items[:position]
-            shown = self._item(item, ahead_of.get(item.id), behind.get(item.id, ()), before, active=active)
-            if not heads or (shown.item_ahead is None and item.live):
-                heads.append([])
-            heads[-1].append(shown)
-        shut = closing_of(self.closings, self.pipeline, queue.name)
-        return QueueShape(
-            name=queue.name,
-            branch=self.branch_of(queue.name),
-            window=queue.window,
-            closed=shut.why if shut else "",
-            heads=tuple(tuple(head) for head in heads),
-        )
-
-    def _item(
-        self, item: Item, ahead: str | None, behind: Iterable[str], before: Sequence[Item], *, active: bool
-    ) -> ItemShape:
-        return ItemShape(
-            id=item.id,
-            active=active,
-            live=item.live,
-            refs=tuple(ref_shape(change, self.standings.get(change.key)) for change in item.whole),
-            zuul_ref=f"Z{item.buildset.id}" if item.buildset else "",
-            item_ahead=ahead,
-            items_behind=tuple(behind),
-            failing_reasons=tuple(failing_reasons(item)),
-            phase=phase(item),
-            enqueue_time=item.enqueued_ms,
-            jobs=tuple(self._jobs(item, before, active=active)),
-        )
-
-    def _jobs(self, item: Item, ahead: Sequence[Item], *, active: bool) -> Iterator[JobShape]:
-        buildset, change = item.buildset, item.change
-        for job in buildset.jobs if buildset else ():
-            assert buildset is not None, "jobs come of a buildset"
-            build = buildset.builds.get(job.id)
-            waits = (waiting_for(job, buildset, ahead) if active else "its turn") if build is None else ""
-            shown = JobShape(
-                name=job.name,
-                dependencies=tuple(d.name for d in job.dependencies),
-                voting=job.voting,
-                pipeline=self.pipeline,
-                waiting_status=waits or None,
-                estimated_time=self.estimate(self.tenant, job.name, change.project, change.branch),
-            )
-            yield self._build(shown, build) if build else shown
-
-    def _build(self, job: JobShape, build: Build) -> JobShape:
-        request = self.running.get(build.id)
-        start_ms = build.start_ms or (request.owner.start_ms if request else 0)
-        return replace(
-            job,
-            uuid=build.id,
-            url=f"stream/{build.id}?logfile=console.log",
-            report_url=f"{self.root}build/{build.id}",
-            result=build.result,
-            error=error_of(build),
-            tries=build.attempt,
-            queued=build.result is None and request is None,
-            waiting_status=self.awaited.get(build.id) if build.result is None else None,
-            running=request is not None and build.result is None,
-            execute_time=build.asked_ms / 1000 if build.asked_ms else None,
-            start_time=start_ms / 1000 if start_ms else None,
-            end_time=build.end_ms / 1000 if build.end_ms else None,
-            elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,
-            remaining_time=0 if build.result is not None else None,
-            canceled=build.result == "CANCELED",
-            paused=build.result is None and build.paused and not build.resumed,
-            retry=build.result is None and build.attempt > 1,
-            pre_fail=build.pre_fail and build.result is None,
-            snapshotting=False,
-        )
-
-
 def page_root(context: Context, tenant: str) -> str:
     """Return what stands before the addresses of pages of a tenant; empty: nobody said under which address we are."""
     return f"{context.root_url}/t/{quote(tenant, safe='')}/" if context.root_url else ""
-
-
-def _ahead(queue: Queue) -> dict[str, str]:
-    """Return id of an item -> id of the item it is tested on top of."""
-    of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
-    below = {item.id: item.buildset.ahead for item in queue.items if item.buildset is not None}
-    return {id: of_buildset[ahead] for id, ahead in below.items() if ahead in of_buildset}
 
 
 def timed(status: StatusShape, now_ms: int) -> StatusShape:

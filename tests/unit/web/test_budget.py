@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.web import budget
-from headgate.web.budget import BURST_S, SHARE, Spent
+from headgate.web.budget import BURST_S, LEAST_S, SHARE, Spent
 
 
 def test_what_the_statuses_of_a_tenant_cost_is_bounded_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +22,13 @@ def test_what_the_statuses_of_a_tenant_cost_is_bounded_by_the_time(monkeypatch: 
     assert not spent.may(seconds)
     spent.once_more()
     assert spent.may(seconds), "who changed something sees it"
+
+
+def test_of_statuses_that_cost_nothing_a_few_are_made_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget.time, "thread_time", lambda: 0.0)
+    spent, asked_a_second, seconds, made = Spent(), 1_000, 60, 0
+    for ask in range(asked_a_second * seconds):
+        if spent.may(ask / asked_a_second):
+            with spent.counting():
+                made += 1
+    assert made == pytest.approx((BURST_S + SHARE * seconds) / LEAST_S, abs=2)

@@ -22,7 +22,7 @@ from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.store.types import Op, StoreError
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.routes.history import number
-from headgate.web.site import HttpRequest, Site, site_of, stale
+from headgate.web.site import HttpRequest, Site, site_of
 
 log = logging.getLogger("headgate.hand")
 
@@ -67,7 +67,7 @@ class Hand:
             await self._ended(replace(action, outcome=f"failed: {type(error).__name__}"))
             raise
         finally:
-            stale(self.site)  # who did something sees what came of it
+            self.site.shots.stale()  # who did something sees what came of it
         await self._ended(replace(action, outcome=DONE))
 
     @property

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import msgspec
 from litestar.exceptions import HTTPException
 
 from headgate.web.access import Bearer
 from headgate.web.peers.turns import Measured
-from headgate.web.shapes import ItemShape, StatusShape
+from headgate.web.shapes import StatusShape
+from headgate.web.viewers.pieces import EncodedStatus
 from headgate.web.viewers.porter import Porter
 
 log = logging.getLogger("headgate.web")
@@ -38,7 +38,7 @@ class Shown(Protocol):
     @property
     def status(self) -> StatusShape: ...
     @property
-    def tag(self) -> str: ...
+    def encoded(self) -> EncodedStatus: ...
     @property
     def moves(self) -> int: ...
 
@@ -158,9 +158,9 @@ class Audience:
                 if not may[id(bearer)]:
                     self.porter.leave(viewer)
         shot = await self.shot(tenant)
-        if shot.tag != scene.tag:
-            scene.tag = shot.tag
-            self.porter.tell(scene.number, self.now_ms(), *parts(shot.status))
+        if shot.encoded.tag != scene.tag:
+            scene.tag = shot.encoded.tag
+            self.porter.tell(scene.number, self.now_ms(), shot.encoded.text, shot.encoded.items)
         return shot.moves
 
     def _gone(self, viewer: int) -> None:
@@ -182,19 +182,3 @@ class Audience:
         self.porter.close_scene(scene.number)
         if not self._scenes:
             self.porter.close()
-
-
-def parts(status: StatusShape) -> tuple[bytes, dict[bytes, bytes]]:
-    """Return the status with ids in place of items, and the items by their ids, as JSON."""
-    items: dict[str, ItemShape] = {}
-    pipelines = []
-    for pipeline in status.pipelines:
-        queues = []
-        for queue in pipeline.change_queues:
-            items |= {item.id: item for head in queue.heads for item in head}
-            heads = [[item.id for item in head] for head in queue.heads]
-            queues.append({**msgspec.structs.asdict(queue), "heads": heads})
-        pipelines.append({**msgspec.structs.asdict(pipeline), "change_queues": queues})
-    encode = msgspec.json.encode
-    text = encode({**msgspec.structs.asdict(status), "pipelines": pipelines})
-    return text, {encode(id): encode(item) for id, item in items.items()}

@@ -36,9 +36,9 @@ class Documents:
     async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
         """Return the document that says what is shown."""
         now_ms, found = self.now_ms(), self._latest.get(tenant)
-        if found is None or found.tag != shown.tag or not 0 <= now_ms - found.made_ms < AGE_MAX_MS:
+        if found is None or found.tag != shown.encoded.tag or not 0 <= now_ms - found.made_ms < AGE_MAX_MS:
             text = msgspec.json.encode(timed(shown.status, now_ms))
-            found = self._latest[tenant] = ViewerDocument(shown.tag, now_ms, text)
+            found = self._latest[tenant] = ViewerDocument(shown.encoded.tag, now_ms, text)
         if not gzip:
             return found.text
         if found.packing is None:

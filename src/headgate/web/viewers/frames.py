@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 LEVEL = 6
@@ -73,12 +73,15 @@ class Scene:
     _whole: tuple[float, Frame] | None = None
     """When it was made, by the clock."""
 
-    def told(self, now_ms: int, text: bytes, items: dict[bytes, bytes]) -> bool:
-        """Take up the latest state; False: it is as it was."""
-        fresh = {name: item for name, item in items.items() if self._items.get(name) != item}
-        if self.number and text == self._text and not fresh and len(items) == len(self._items):
+    def told(self, now_ms: int, text: bytes, fresh: dict[bytes, bytes], gone: Iterable[bytes] = ()) -> bool:
+        """Take up the latest state, by the items that are new or have changed and the names of those that are gone;
+        False: it is as it was."""
+        left = [name for name in gone if self._items.pop(name, None) is not None]
+        fresh = {name: item for name, item in fresh.items() if self._items.get(name) != item}
+        if self.number and text == self._text and not fresh and not left:
             return False
-        self._text, self._items, self._at = text, items, (now_ms, self.clock_s())
+        self._items.update(fresh)
+        self._text, self._at = text, (now_ms, self.clock_s())
         self.number, self._whole = self.number + 1, None
         self.change = self._frame(fresh)
         return True

@@ -138,9 +138,10 @@ class ViewerHub:
             elif what == CLOSE:
                 self._close(about)
             elif what == TELL:
-                now_ms, text, *items = unpacked(body)
-                scene = self.scenes.setdefault(about, Scene())
-                if scene.told(int(now_ms), text, dict(zip(items[::2], items[1::2], strict=True))):
+                head, text, *parts = unpacked(body)
+                now_ms, gone = map(int, head.split())
+                fresh = dict(zip(parts[gone::2], parts[gone + 1 :: 2], strict=True))
+                if self.scenes.setdefault(about, Scene()).told(now_ms, text, fresh, parts[:gone]):
                     self._fresh.add(about)
 
     def _enter(self, id: int, body: bytes) -> None:

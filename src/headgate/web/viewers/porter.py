@@ -34,7 +34,10 @@ class Porter:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._words: deque[tuple[bytes, socket.socket | None]] = deque()
-        self._states: dict[int, bytes] = {}
+        self._states: dict[int, tuple[int, bytes, Mapping[bytes, bytes]]] = {}
+        """Scene -> what is to be said of it."""
+        self._said: dict[int, Mapping[bytes, bytes]] = {}
+        """Scene -> its items as they were said last."""
         self._sending = memoryview(b"")
         self._heard = b""
 
@@ -60,12 +63,12 @@ class Porter:
     def close_scene(self, scene: int) -> None:
         """Have a scene end."""
         self._states.pop(scene, None)
+        self._said.pop(scene, None)
         self._say(CLOSE, scene)
 
     def tell(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> None:
         """Say what there is to see."""
-        body = packed([b"%d" % now_ms, text, *(part for one in items.items() for part in one)])
-        self._states[scene] = HEAD.pack(TELL, scene, len(body)) + body
+        self._states[scene] = (now_ms, text, items)
         self._pump()
 
     def close(self) -> None:
@@ -85,6 +88,7 @@ class Porter:
         self._socket = self._process = None
         self._words.clear()
         self._states.clear()
+        self._said.clear()
         self._sending, self._heard = memoryview(b""), b""
 
     def _begin(self) -> None:
@@ -140,7 +144,16 @@ class Porter:
                 there.close()
         else:
             scene = next(iter(self._states))
-            self._sending = memoryview(self._states.pop(scene))
+            body = self._news(scene, *self._states.pop(scene))
+            self._sending = memoryview(HEAD.pack(TELL, scene, len(body)) + body)
+
+    def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
+        """Return what there is to see, with the items that are not as they were said last, and the names of those that
+        are gone."""
+        before, self._said[scene] = self._said.get(scene, {}), items
+        fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]
+        gone = [name for name in before if name not in items]
+        return packed([b"%d %d" % (now_ms, len(gone)), text, *gone, *fresh])
 
     def _hear(self) -> None:
         assert self._socket is not None, "it is read from"

@@ -1,0 +1,225 @@
+"""Shape the items of a pipeline as the API tells of them.  An item keeps its shape, the same object, until something of
+it changes: a status costs what has changed since the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from headgate.gate.change import ChangeState
+from headgate.gate.closures import Closing, closing_of
+from headgate.gate.graph import holding, waiting_for
+from headgate.gate.model import Build, Item, Queue
+from headgate.gate.report import error_of, failing_reasons
+from headgate.recipes.requests import Request
+from headgate.web.changes import ref_shape
+from headgate.web.shapes import ItemShape, JobShape, QueueShape
+from headgate.web.waits import phase
+
+
+class Estimating(Protocol):
+    """Declare who knows how long jobs take."""
+
+    def edition(self) -> int:
+        """Return another number than before if `of` may return something else than it did, or has to be asked again."""
+        ...
+
+    def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
+        """Return seconds."""
+        ...
+
+
+class NoEstimates:
+    """Know nothing of how long jobs take."""
+
+    def edition(self) -> int:
+        return 0
+
+    def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
+        return None
+
+
+class Moment(NamedTuple):
+    """Hold what items are shaped from besides themselves."""
+
+    running: Mapping[str, Request]
+    awaited: Mapping[str, str]
+    """Build -> what it waits for."""
+    standings: Mapping[str, ChangeState]
+    """Change key -> what its connection knows of it."""
+    estimates: Estimating
+    edition: int
+    """Of the estimates."""
+    root: str
+    """What stands before the addresses of pages of the tenant."""
+
+
+class ItemFacts(NamedTuple):
+    """Hold everything that the shape of an item follows from."""
+
+    item: Item
+    active: bool
+    ahead: str | None
+    behind: tuple[str, ...]
+    held: bool
+    """Whether a job of an item ahead holds those behind."""
+    standings: tuple[ChangeState | None, ...]
+    requests: tuple[Request | None, ...]
+    """Of its builds, as the next."""
+    waits: tuple[str | None, ...]
+    estimates: Estimating
+    edition: int
+    root: str
+
+
+class ShapedItem(NamedTuple):
+    """Hold an item as it was shaped last."""
+
+    facts: ItemFacts
+    holds: bool
+    """Whether one of its jobs holds the items behind it."""
+    shape: ItemShape
+
+
+@dataclass(slots=True)
+class PipelineShaper:
+    """Describe the queues of one pipeline."""
+
+    tenant: str
+    pipeline: str
+    _known: dict[str, ShapedItem] = field(default_factory=dict)
+
+    def queues(
+        self,
+        queues: Sequence[Queue],
+        now: Moment,
+        closings: Sequence[Closing],
+        branch_of: Callable[[str], str | None],
+    ) -> tuple[QueueShape, ...]:
+        """Return the shapes of all queues; `branch_of` returns the branch of a queue by its name."""
+        shaped, before = dict[str, ShapedItem](), self._known
+        found = []
+        for queue in queues:
+            shut = closing_of(closings, self.pipeline, queue.name)
+            found.append(
+                QueueShape(
+                    name=queue.name,
+                    branch=branch_of(queue.name),
+                    window=queue.window,
+                    closed=shut.why if shut else "",
+                    heads=_heads(self._items(queue, now, before, shaped)),
+                )
+            )
+        self._known = shaped  # without those that have left
+        return tuple(found)
+
+    def _items(
+        self, queue: Queue, now: Moment, before: Mapping[str, ShapedItem], shaped: dict[str, ShapedItem]
+    ) -> Iterator[ItemShape]:
+        """Yield the items of a queue in order, and keep them in `shaped`."""
+        ahead_of, behind, held = _ahead(queue), dict[str, list[str]](), False
+        for one, ahead in ahead_of.items():
+            behind.setdefault(ahead, []).append(one)
+        for position, item in enumerate(queue.items):
+            builds = item.buildset.builds.values() if item.buildset is not None else ()
+            facts = ItemFacts(
+                item,
+                queue.window == 0 or position < queue.window,
+                ahead_of.get(item.id),
+                tuple(behind.get(item.id, ())),
+                held,
+                tuple([now.standings.get(change.key) for change in item.whole]),
+                tuple([now.running.get(build.id) for build in builds]),
+                tuple([now.awaited.get(build.id) for build in builds]),
+                now.estimates,
+                now.edition,
+                now.root,
+            )
+            known = before.get(item.id)
+            if known is None or known.facts != facts:
+                known = self._shaped(facts, now, queue.items[:position], known)
+            shaped[item.id] = known
+            held = held or (known.holds and not queue.dynamic)
+            yield known.shape
+
+    def _shaped(self, facts: ItemFacts, now: Moment, ahead: Sequence[Item], known: ShapedItem | None) -> ShapedItem:
+        item = facts.item
+        shape = ItemShape(
+            id=item.id,
+            active=facts.active,
+            live=item.live,
+            refs=tuple(ref_shape(*one) for one in zip(item.whole, facts.standings, strict=True)),
+            zuul_ref=f"Z{item.buildset.id}" if item.buildset else "",
+            item_ahead=facts.ahead,
+            items_behind=facts.behind,
+            failing_reasons=tuple(failing_reasons(item)),
+            phase=phase(item),
+            enqueue_time=item.enqueued_ms,
+            jobs=tuple(self._jobs(facts, now, ahead if facts.held else ())),
+        )
+        same = known is not None and known.shape == shape
+        holds = not item.failing and holding((item,))
+        return ShapedItem(facts, holds, known.shape if known is not None and same else shape)
+
+    def _jobs(self, facts: ItemFacts, now: Moment, ahead: Sequence[Item]) -> Iterator[JobShape]:
+        buildset, change = facts.item.buildset, facts.item.change
+        for job in buildset.jobs if buildset else ():
+            assert buildset is not None, "jobs come of a buildset"
+            build = buildset.builds.get(job.id)
+            waits = (waiting_for(job, buildset, ahead) if facts.active else "its turn") if build is None else ""
+            shown = JobShape(
+                name=job.name,
+                dependencies=tuple(d.name for d in job.dependencies),
+                voting=job.voting,
+                pipeline=self.pipeline,
+                waiting_status=waits or None,
+                estimated_time=now.estimates.of(self.tenant, job.name, change.project, change.branch),
+            )
+            yield _with_build(shown, build, now) if build else shown
+
+
+def _with_build(job: JobShape, build: Build, now: Moment) -> JobShape:
+    request = now.running.get(build.id)
+    start_ms = build.start_ms or (request.owner.start_ms if request else 0)
+    return replace(
+        job,
+        uuid=build.id,
+        url=f"stream/{build.id}?logfile=console.log",
+        report_url=f"{now.root}build/{build.id}",
+        result=build.result,
+        error=error_of(build),
+        tries=build.attempt,
+        queued=build.result is None and request is None,
+        waiting_status=now.awaited.get(build.id) if build.result is None else None,
+        running=request is not None and build.result is None,
+        execute_time=build.asked_ms / 1000 if build.asked_ms else None,
+        start_time=start_ms / 1000 if start_ms else None,
+        end_time=build.end_ms / 1000 if build.end_ms else None,
+        elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,
+        remaining_time=0 if build.result is not None else None,
+        canceled=build.result == "CANCELED",
+        paused=build.result is None and build.paused and not build.resumed,
+        retry=build.result is None and build.attempt > 1,
+        pre_fail=build.pre_fail and build.result is None,
+        snapshotting=False,
+    )
+
+
+def _heads(items: Iterator[ItemShape]) -> tuple[tuple[ItemShape, ...], ...]:
+    """Return the chains of a queue: a new one begins at every item that has none ahead."""
+    heads: list[list[ItemShape]] = []
+    for item in items:
+        if not heads or (item.item_ahead is None and item.live):
+            heads.append([])
+        heads[-1].append(item)
+    return tuple(tuple(head) for head in heads)
+
+
+def _ahead(queue: Queue) -> dict[str, str]:
+    """Return id of an item -> id of the item it is tested on top of."""
+    of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
+    below = {item.id: item.buildset.ahead for item in queue.items if item.buildset is not None}
+    return {id: of_buildset[ahead] for id, ahead in below.items() if ahead in of_buildset}
