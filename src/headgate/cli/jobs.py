@@ -51,7 +51,13 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
 
 def environments(settings: Settings) -> Environments:
     """Return the versions of Ansible of this machine."""
-    return Environments(settings.place("executor", "ansible_root", "ansible"))
+    root = settings.place("executor", "ansible_root", "ansible")
+    if not settings.get("executor", "ansible_packages"):
+        return Environments(root)
+    more = settings.place("executor", "ansible_packages", "")
+    if not more.is_file():
+        raise UserError(f"{settings.path}: [executor] ansible_packages: there is no file {more}")
+    return Environments(root, more=more)
 
 
 def _bounds(settings: Settings) -> ProcessBounds:

@@ -205,6 +205,13 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "",
             "Where the versions of Ansible are that `headgate ansible install` makes. Default: `ansible` in state_dir.",
         ),
+        "ansible_packages": Option(
+            "path",
+            "",
+            "File of Python packages that are added to each of them, as pip reads it: what modules of collections "
+            "need, such as boto3, openstacksdk or pywinrm. Packages of Ansible itself keep their versions. After a "
+            "change, run `headgate ansible install`.",
+        ),
         "manage_ansible": Option(
             "flag", "no", "Whether a version that a job asks for is installed, from PyPI, when it is not there."
         ),

@@ -72,6 +72,36 @@ def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_i
     assert said(here, house) == [] and not first.place.exists()
 
 
+def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
+    here: Environments, house: Wheelhouse, tmp_path: Path
+) -> None:
+    house.makes("cloud", "3.1", {"cloud.py": "VERSION = '3.1'\n"}, needs="ansible-core>=2.16")
+    house.makes("ansible-core", "2.99", {"ansible/__init__.py": "newer = True\n"})
+    more = tmp_path / "packages.txt"
+    more.write_text("cloud\n")
+    with_more = Environments(here.root, house.locks, more)
+    assert said(here, house)
+    assert said(with_more, house), "another environment than without them"
+    found = with_more.find("9")
+    assert found is not None and found.current and found.mark.core == "2.16.1"
+    words = [
+        str(found.place / "bin/python"),
+        "-c",
+        "import cloud, ansible; print(cloud.VERSION, vars(ansible).get('newer'))",
+    ]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "3.1 None\n"
+
+    more.write_text("cloud\nansible-core>2.90\n")
+    with pytest.raises(CannotInstall, match=rf"cannot be installed with the packages of {more}: .*conflict"):
+        said(with_more, house)
+    still = with_more.find("9")
+    assert still is not None and still.place == found.place and not still.current, "builds go on with the earlier ones"
+    more.unlink()
+    assert with_more.find("9") is not None
+    with pytest.raises(CannotInstall, match=rf"No such file or directory: {more}"):
+        said(with_more, house)
+
+
 def test_without_a_network_it_says_how_to_do_without(here: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen

@@ -22,12 +22,20 @@ class Wheelhouse:
 
     def offers(self, version: str, core: str) -> Path:
         """Make its package, and name it in the list of the version."""
-        wheel = self.files / f"ansible_core-{core}-py3-none-any.whl"
-        info = f"ansible_core-{core}.dist-info"
+        program = {f"ansible_core-{core}.data/scripts/ansible-playbook": PROGRAM.format(version=core)}
+        wheel = self.makes("ansible-core", core, {"ansible/__init__.py": "\n", **program})
+        self.names(version, core, hashlib.sha256(wheel.read_bytes()).hexdigest())
+        return wheel
+
+    def makes(self, package: str, version: str, content: dict[str, str], needs: str = "") -> Path:
+        """Make a wheel of files; `needs` is a requirement of it."""
+        name = package.replace("-", "_")
+        wheel = self.files / f"{name}-{version}-py3-none-any.whl"
+        info = f"{name}-{version}.dist-info"
+        required = f"Requires-Dist: {needs}\n" if needs else ""
         files = {
-            "ansible/__init__.py": "\n",
-            f"ansible_core-{core}.data/scripts/ansible-playbook": PROGRAM.format(version=core),
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: ansible-core\nVersion: {core}\n",
+            **content,
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n{required}",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
@@ -36,7 +44,6 @@ class Wheelhouse:
                 member = zipfile.ZipInfo(name)
                 member.external_attr = 0o100755 << 16
                 archive.writestr(member, text)
-        self.names(version, core, hashlib.sha256(wheel.read_bytes()).hexdigest())
         return wheel
 
     def names(self, version: str, core: str, digest: str) -> None:

@@ -69,10 +69,11 @@ class Environment:
 
 
 class Environments:
-    """Find environments below `root`, made from the lists of packages in `locks`."""
+    """Find environments below `root`, made from the lists of packages in `locks`, and of those that the operator adds
+    to each: `more`, a file as pip reads it."""
 
-    def __init__(self, root: Path, locks: Path = LOCKS) -> None:
-        self.root, self._locks = root, locks
+    def __init__(self, root: Path, locks: Path = LOCKS, more: Path | None = None) -> None:
+        self.root, self._locks, self.more = root, locks, more
 
     @property
     def places(self) -> tuple[Path, Path]:
@@ -90,13 +91,17 @@ class Environments:
         return found[1]
 
     def place(self, version: str) -> Path:
-        """Return where it is, or is to be."""
-        digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode()).hexdigest()
+        """Return where it is, or is to be.  Raise OSError, if the file of the operator cannot be read."""
+        more = self.more.read_bytes() if self.more is not None else b""
+        digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode() + more).hexdigest()
         return self.root / f"{version}-{digest[:_DIGEST_SIZE]}"
 
     def all(self, version: str) -> list[Environment]:
         """Return those that can be used, the current one first, then the newest."""
-        now = self.place(version)
+        try:
+            now = self.place(version)
+        except OSError:  # without the operator's file, what is there still runs
+            now = None
         marks = ((place, _mark(place)) for place in self.root.glob(f"{version}-*"))
         found = [Environment(place, mark, place == now) for place, mark in marks if mark and mark.python == PYTHON]
         return sorted(found, key=lambda one: (one.current, one.mark.made_ms), reverse=True)

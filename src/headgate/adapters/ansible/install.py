@@ -53,8 +53,8 @@ def install(environments: Environments, version: str, *, say: Say, wheels: Path 
     if PYTHON not in PYTHONS[version]:
         runs = ", ".join(PYTHONS[version])
         raise CannotInstall(f"Ansible {version} runs on Python {runs}; this Headgate runs on Python {PYTHON}")
-    place = environments.place(version)
     try:
+        place = environments.place(version)
         place.parent.mkdir(parents=True, exist_ok=True, mode=MODE)
         with _alone(place.parent / f".{version}.lock", say) as lock:
             found = _current(environments, version)
@@ -66,7 +66,7 @@ def install(environments: Environments, version: str, *, say: Say, wheels: Path 
             _sweep(environments, version)
             return found
     except OSError as error:
-        why = f"{error.strerror or error}: {error.filename or place}"
+        why = f"{error.strerror or error}: {error.filename or environments.root}"
         raise CannotInstall(f"Ansible {version} cannot be installed: {why}") from error
 
 
@@ -109,10 +109,11 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
         place.chmod(MODE)
         tmp = place / "tmp"
         tmp.mkdir()
-        for words in _steps(environments.lock(version), place, wheels):
+        for words in _steps(environments.lock(version), environments.more, place, wheels):
             done = _run(words, tmp, lock)
             if done.returncode:
-                raise CannotInstall(explained(version, place, done.stdout))
+                also = environments.more if str(environments.more) in words else None
+                raise CannotInstall(explained(version, place, done.stdout, also))
         shutil.rmtree(tmp)
         _seal(place, EnvironmentMark(version, environments.core(version), PYTHON, int(time.time() * 1000)))
         whole = True
@@ -121,16 +122,20 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _steps(lock: Path, place: Path, wheels: Path | None) -> Iterator[list[str]]:
+def _steps(lock: Path, more: Path | None, place: Path, wheels: Path | None) -> Iterator[list[str]]:
     """Yield the commands that make an environment.  Only wheels are taken: nothing that is fetched is run before all of
-    it was compared with its hash."""
+    it was compared with its hash, where the operator's file has hashes, too."""
     python = str(place / "bin" / "python")
     here = importlib.util.find_spec("pip") is not None
     yield [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(place)]
     pip = [sys.executable, "-m", "pip", "--python", python] if here else [python, "-m", "pip"]
     source = ["--no-index", "--find-links", str(wheels)] if wheels is not None else ["--retries", "2"]
-    flags = ["--no-input", "--disable-pip-version-check", "--no-compile", "--require-hashes", "--only-binary", ":all:"]
-    yield [*pip, "install", "--quiet", *flags, *source, "--requirement", str(lock)]
+    flags = ["--no-input", "--disable-pip-version-check", "--no-compile", "--only-binary", ":all:"]
+    yield [*pip, "install", "--quiet", *flags, *source, "--require-hashes", "--requirement", str(lock)]
+    if more is not None:
+        pins = place / "tmp" / "pins.txt"  # what Ansible was tried with stays as it is
+        pins.write_text("\n".join(re.findall(r"^[^\s#-]\S*==\S+", lock.read_text(), re.MULTILINE)))
+        yield [*pip, "install", "--quiet", *flags, *source, "--constraint", str(pins), "--requirement", str(more)]
     # whoever runs it may not write there; collections are large, and most of them are never used
     yield [python, "-m", "compileall", "-q", "-x", "ansible_collections", str(place / "lib")]
 
@@ -181,14 +186,16 @@ def _sweep(environments: Environments, version: str) -> None:
             os.close(fd)
 
 
-def explained(version: str, place: Path, said: str) -> str:
-    """Return what an installer's words come to, and what to do."""
+def explained(version: str, place: Path, said: str, more: Path | None = None) -> str:
+    """Return what an installer's words come to, and what to do.  `more`: the operator's file, when it was its turn."""
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return _no_room(version, place, "no space was left")
     last = _last(said)
-    begin = f"Ansible {version} cannot be installed: "
+    also = f" with the packages of {more}" if more is not None else ""
+    begin = f"Ansible {version} cannot be installed{also}: "
     if "DO NOT MATCH THE HASHES" in said:
-        return f"{begin}a file is not the one that this Headgate names; where did the package index get it? {last}"
+        names = more or "this Headgate"
+        return f"{begin}a file is not the one that {names} names; where did the package index get it? {last}"
     if any(word in said for word in _UNREACHED):
         return (
             f"{begin}the package index cannot be reached{_reason(said)}. Without a network: "
