@@ -40,6 +40,8 @@ HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
 def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() -> None:
     runs = [*(MakingSimulation(seed) for seed in SEEDS), MakingSimulation(0, troubles=HARD)]
     runs += [MakingSimulation(seed, labels=("packed", "shared")) for seed in SEEDS[::2]]
+    runs.append(MakingSimulation(1, labels=("small", "tiny", "large", "packed"), tenants=("t", "u")))
+    runs.append(MakingSimulation(1, labels=("small", "tiny", "again"), troubles=CloudFaults(secret=True)))
     results = [result for run in runs for result in run.run().values()]
     assert sum(run.deaths for run in runs) > len(runs) // 2
     assert sum(run.made for run in runs) > len(results)
@@ -131,8 +133,25 @@ def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_foun
 
 
 def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines() -> None:
-    for seed in range(2):
+    for seed in (0, 2):
         assert "SUCCESS" in MakingSimulation(seed, troubles=CloudFaults(late_s=60.0), cloned=True).run().values()
+
+
+def narrow(seed: int) -> MakingSimulation:
+    """Return two installations that share accounts with room for one large nodeset at a time."""
+    return MakingSimulation(seed, labels=("again",), troubles=CloudFaults(late_s=60.0), cloned=True, room=3)
+
+
+def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_waits_for_ever() -> None:
+    world = narrow(4)
+    results = world.run()
+    assert set(results.values()) == {"SUCCESS"}
+    assert world.made < len(results), "little was made in vain: machines of this label are used again"
+
+
+def test_who_never_gives_back_what_it_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.services.nodes.machines.maker.partly", lambda wait, *_: wait)
+    assert found(narrow(4))
 
 
 def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_a_machine_serves_the_aliases_of_its_label_too_after_those_of_the_label_
 def test_what_others_use_of_the_account_is_not_there() -> None:
     one = [provider("a", "small")]
     found = serve(site(one, account={"instances": 5.0}, others={"instances": 5.0}), request("r", "small"))
-    assert found == Later("limited by the account of a: 0 of 0 instances are in use", at="a")
+    assert found == Later("limited by the account of a: 0 of 0 instances are in use", at="a", held=0)
 
 
 def test_providers_of_one_account_share_its_room_and_idle_machines_make_way() -> None:

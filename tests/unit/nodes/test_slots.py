@@ -11,8 +11,9 @@ from headgate.map.inventory.machines import MadeNode, NodeOrder
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
 from headgate.services.nodes.machines.fate import Fate
-from headgate.services.nodes.machines.limits import NodeLimits, ReservedRoom
+from headgate.services.nodes.machines.limits import NodeLimits
 from headgate.services.nodes.machines.records import new_node
+from headgate.services.nodes.machines.reservations import ReservedRoom
 from headgate.services.nodes.machines.shared import SLOT_HOST, open_slots, with_machine
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.services.nodes.status import NodeState

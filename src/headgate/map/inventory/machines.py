@@ -96,6 +96,14 @@ class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
     """The provider where it waits for room."""
     room_ms: int = 0
     """Since when it has waited for room."""
+    held: int = 0
+    """The most of its machines that it had, or could have had, while it waits for room that others use."""
+    held_ms: int = 0
+    """Since when it has had so many, and got no further."""
+    gave: int = 0
+    """How often it gave them back."""
+    again_ms: int = 0
+    """When it asks again."""
 
 
 class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):

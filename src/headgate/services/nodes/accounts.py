@@ -172,10 +172,6 @@ class Hunting:
         """Look at all of one account; what is ours, and had no record twice, is deleted.  Raise CloudUnavailable,
         LaunchFailed."""
         account, place = self._accounts[connection], self.place(connection, said)
-        loop = asyncio.get_running_loop()
-        if loop.time() >= place.limits_until_s:
-            place.limits = await account.ask(lambda: account.cloud.limits(said))
-            place.limits_until_s = loop.time() + LIMITS_KEPT_S
         found = await account.ask(lambda: account.cloud.resources(said))
         tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
         nodes = ours.known()
@@ -191,6 +187,10 @@ class Hunting:
                 await account.ask(lambda one=one: account.cloud.delete(said, one))  # type: ignore[misc]
             except (LaunchFailed, OverQuota) as error:
                 log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= place.limits_until_s:  # the last: where they cannot be read, what is lost is found all the same
+            place.limits = await account.ask(lambda: account.cloud.limits(said))
+            place.limits_until_s = now_s + LIMITS_KEPT_S
         return AccountSurvey(len(mine), frozenset(strange))
 
 

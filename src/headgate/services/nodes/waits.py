@@ -1,4 +1,10 @@
-"""Say why a request waits for machines, since when, and what was tried."""
+"""Say why a request waits for machines, since when, and what was tried; and when it gives back those that it has.
+
+Where others use an account, too, which nobody here can see to wait, each may have some of the machines that it wants,
+and wait for the rest for ever.  So who has some and gets no further gives them back after a while, and asks again after
+a time that chance tells: whoever else waits has all of its machines meanwhile.  Both times grow with every such try, so
+that ever less is made in vain.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +12,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.map.inventory.machines import NodeWait
 
 TRIED_MAX = 12
 """The last tries that went wrong, which people are shown."""
+HELD_FIRST_S, HELD_MAX_S = 300.0, 2_400.0
+"""How long who has some of its machines keeps them, at least: twice as long each time; and up to twice that by chance,
+so that two who wait for each other do not give up at the same time."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 60.0, 900.0
+"""After how long it asks again, at least: twice as long each time; and up to twice that by chance."""
 
 
 def explained(known: NodeWait | None, request: str, why: str, now_ms: int) -> NodeWait:
@@ -22,3 +34,28 @@ def explained(known: NodeWait | None, request: str, why: str, now_ms: int) -> No
 def with_tries(wait: NodeWait, tried: Sequence[str]) -> NodeWait:
     """Return the record with what went wrong since."""
     return replace(wait, tried=(*wait.tried, *tried)[-TRIED_MAX:])
+
+
+def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
+    """Return the record of a request that waits for room of an account that others use, and has, or could have, so many
+    of its machines; None: it waits for something else."""
+    if held is None:
+        return wait
+    if not held or held > wait.held or not wait.held_ms:
+        return replace(wait, held=held, held_ms=now_ms if held else 0)
+    kept_s = (now_ms - wait.held_ms) / 1000
+    if kept_s < _grown_s(wait, "held", HELD_FIRST_S, HELD_MAX_S):
+        return wait
+    pause_s = _grown_s(wait, "pause", PAUSE_FIRST_S, PAUSE_MAX_S)
+    told = (
+        f"{held} of its machines were there for {kept_s:.0f} s, and others who use the account left none for the rest"
+    )
+    why = f"its machines were given back, as others use the account, too; it asks again after {pause_s:.0f} s"
+    gone = replace(wait, at="", held=0, held_ms=0, gave=wait.gave + 1, again_ms=now_ms + round(1000 * pause_s))
+    return with_tries(explained(gone, wait.request, why, now_ms), [told])
+
+
+def _grown_s(wait: NodeWait, what: str, first_s: float, most_s: float) -> float:
+    """Return a time that grows with every try: another one for each request, and the same at every look."""
+    chance = int(derived(wait.request, what, str(wait.gave))[:8], 16) / 2**32
+    return min(first_s * 2.0 ** min(wait.gave, 30), most_s) * (1 + chance)

@@ -24,13 +24,13 @@ class MachineInvariantBroken(AssertionError):
     """Report that a promise about machines does not hold."""
 
 
-def wanted(number: int, project: str, labels: Sequence[str]) -> BuildSpec:
+def wanted(number: int, project: str, labels: Sequence[str], tenant: str = "t") -> BuildSpec:
     """Return a build of the project whose nodes have these labels."""
     nodes = tuple(Node((f"n{place}",), label) for place, label in enumerate(labels))
     return BuildSpec(
         build=f"{project}-{number}",
         buildset="s",
-        tenant="t",
+        tenant=tenant,
         pipeline="p",
         item="i",
         job=FrozenJob(name="j", nodeset=Nodeset(nodes=nodes)),
@@ -60,8 +60,9 @@ async def ask(backend: MemoryBackend, builds: Iterable[BuildSpec], chance: rando
 
 def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str, str]:
     """Return those of all, each answered once.  Raise MachineInvariantBroken."""
-    stream = Map().events.tenant("t").pipelines("p").result.stream
-    told = [decode(entry.value, BuildEnded) for entry in backend.tree.under(stream.data)]
+    tenants = sorted({spec.tenant for spec in builds.values()})
+    streams = [Map().events.tenant(tenant).pipelines("p").result.stream for tenant in tenants]
+    told = [decode(entry.value, BuildEnded) for one in streams for entry in backend.tree.under(one.data)]
     found = {one.outcome.build: one.outcome.result or "" for one in told}
     if len(told) != len(builds) or found.keys() != builds.keys():
         raise MachineInvariantBroken(

@@ -22,7 +22,7 @@ from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.machines import Installation, MadeNode, NodeWait
 from headgate.map.places import Map
-from headgate.ports.cloud import NODE_TAG
+from headgate.ports.cloud import NODE_TAG, Cloud
 from headgate.ports.provider import MachineUnusable
 from headgate.ports.runner import Contact
 from headgate.recipes.codec import decode
@@ -42,15 +42,12 @@ from headgate.testing.nodes.builds import MachineInvariantBroken, ask, results, 
 from headgate.testing.nodes.sky import CloudFaults, Sky
 from headgate.testing.sim.link import SimFault, SimLink, dies
 
-TIME_MAX_S = 3_600.0
+TIME_MAX_S, TIME_MAX_OF_TWO_S = 3_600.0, 7_200.0
 """Virtual; a run that is not quiet by then hangs."""
 DEATHS_MAX = 2
 PROJECT_MAX = 4
-ROOM_OF_TWO = 3
-"""More room where two installations share accounts: each sees late what the other takes, and neither gives up what it
-holds of a nodeset for the other."""
 LABELS = ("small", "large", "east", "again", "iron", "packed", "shared")
-REUSED = ("again", "iron", "shared")
+LISTED, REUSED = "iron", ("again", "iron", "shared")
 SLOTS = {"packed": 3, "shared": 2}
 """Label -> how many builds one of its machines has at a time, where that is made."""
 ZONES: Mapping[str, Mapping[str, str]] = {
@@ -63,7 +60,9 @@ HOSTS: tuple[dict[str, Any], ...] = (
     {"name": "h1", "label": "iron", "slots": 2},
     {"name": "h2", "label": "iron", "host": "10.0.0.2", "host-key": "key of 10.0.0.2"},
 )
-TENANTS = {"t": Tenant("t", (), max_nodes_per_project=PROJECT_MAX)}
+TENANTS = {name: Tenant(name, (), max_nodes_per_project=PROJECT_MAX) for name in ("t", "u")}
+PROVIDER_MAX = 3
+"""Of the first provider, whatever tenants have it."""
 
 
 def label(name: str, **said: Any) -> FlatLabel:
@@ -72,15 +71,16 @@ def label(name: str, **said: Any) -> FlatLabel:
     return FlatLabel(name, whole, {"connection-type": "ssh"}, {}, digest=name)
 
 
-def providers(chance: random.Random) -> list[FlatProvider]:
-    """Return two in one account and one in another, each with some of the labels."""
-    small, large, east, again = label("small"), label("large"), label("east"), label("again", reuse=True)
+def providers(chance: random.Random, kept_most: int = 1) -> list[FlatProvider]:
+    """Return two in one account and one in another, each with some of the labels; at most so many are kept ready."""
+    small, large, east = label("small", aliases=["tiny"]), label("large"), label("east")
+    again = label("again", reuse=True)
     packed = label("packed", slots=SLOTS["packed"], **chance.choice(({}, {"max-age": 300}, {"max-ready-age": 60})))
     shared = label("shared", slots=SLOTS["shared"], reuse=True)
-    kept = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(2), digest="small")
+    kept = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(kept_most + 1), digest="small")
     one, two = (_zoned(name) for name in ("p/one", "p/two"))
     return [
-        FlatProvider("p/one", "west", "sky", (kept, large, packed, *one), limits={"instances": 3.0}),
+        FlatProvider("p/one", "west", "sky", (kept, large, packed, *one), limits={"instances": float(PROVIDER_MAX)}),
         FlatProvider("p/two", "west", "sky", (small, again, shared, *two), launch_timeout_s=600),
         FlatProvider("p/three", "far", "sky", (large, east, small, packed)),
         FlatProvider("p/rack", "rack", STATIC, (label("iron"),), hosts=HOSTS),
@@ -123,7 +123,7 @@ class MachineBuilds:
             self.busy[machine] = self.served[machine] = spec.build
             several = self.at.setdefault(host, set())
             several.add(machine)
-            if len(several & self.busy.keys()) > SLOTS.get(wanted[name], 1) and wanted[name] != "iron":
+            if len(several & self.busy.keys()) > SLOTS.get(wanted[name], 1) and wanted[name] != LISTED:
                 self.wrong.append(
                     f"{host} of label {wanted[name]} has {len(several & self.busy.keys())} builds at a time"
                 )
@@ -176,6 +176,20 @@ async def unsealed(plain: bytes) -> Sealed:
     return Sealed()
 
 
+@dataclass(frozen=True, slots=True)
+class SimulatedInstallation:
+    """Describe one of those that share the clouds."""
+
+    backend: MemoryBackend
+    labels: Sequence[str]
+    """That its builds want."""
+    first: int = 0
+    """The number of its first build."""
+    lists: bool = True
+    """Whether it may use the listed machines, which one installation may."""
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 MakeMaking = Callable[[Context, Mapping[str, CloudAccount], MachineBuilds, At], MachineMaker]
 
 
@@ -199,7 +213,13 @@ class MakingSimulation:
     labels: Sequence[str] = LABELS
     """That builds want."""
     cloned: bool = False
-    """Whether a copy of the store is at work beside it, with builds of its own."""
+    """Whether a copy of the store is at work beside it, with builds of its own.  The listed machines are the original's
+    alone, as the settings of the copy lack their connection; and neither keeps machines ready, which would leave the
+    other too little for ever."""
+    tenants: Sequence[str] = ("t",)
+    """That have the providers."""
+    room: int = 0
+    """How many machines each account may have; 0: as chance tells."""
 
     def run(self) -> dict[str, str]:
         """Return build -> result.  Raise MachineInvariantBroken, naming the seed."""
@@ -220,47 +240,55 @@ class MakingSimulation:
                 else CloudFaults(lost=0.1, away=0.1, throttled=0.05, broken=0.1, refused=0.05, late_s=90.0, slow_s=20.0)
             )
             found[name] = Sky(chance, self.troubles or troubles, chance.randrange(4, 7), chance.randrange(2), name)
+            if self.room:
+                found[name].most, found[name].others = self.room, 0
         return found
 
     async def _run(self, chance: random.Random) -> dict[str, str]:
         meadow, backend = MachineBuilds(chance), MemoryBackend()
         skies, map = self._skies(chance), Map()
         await Store(backend).commit([], [map.nodes.installation.put(Installation("one"))])
-        for one in providers(chance):
-            record = map.nodes.providers("t").provider(one.name).record
-            await Store(backend).commit([], [record.put(one)])
+        for one in providers(chance, 0 if self.cloned else 1):
+            records = [map.nodes.providers(tenant).provider(one.name).record for tenant in self.tenants]
+            await Store(backend).commit([], [record.put(one) for record in records])
         meadow.skies = list(skies.values())
         if self.cloned:
             copied = MemoryBackend()
-            for sky in skies.values():
-                sky.most += ROOM_OF_TWO
             for entry in list(backend.tree.under("")):
                 await copied.commit([], [Put(entry.path, entry.value)])
-            both = (self._work(one, meadow, skies, chance, [backend, copied]) for one in (backend, copied))
-            first, second = await asyncio.gather(*both)
+            both = [SimulatedInstallation(backend, self.labels)]
+            others = [name for name in self.labels if name != LISTED]
+            both.append(SimulatedInstallation(copied, others, first=100, lists=False))
+            first, second = await asyncio.gather(*(self._work(one, meadow, skies, chance, both) for one in both))
             return first | second
-        return await self._work(backend, meadow, skies, chance, [backend])
+        alone = SimulatedInstallation(backend, self.labels)
+        return await self._work(alone, meadow, skies, chance, [alone])
 
     async def _work(
         self,
-        backend: MemoryBackend,
+        one: SimulatedInstallation,
         meadow: MachineBuilds,
         skies: Mapping[str, Sky],
         chance: random.Random,
-        every: Sequence[MemoryBackend],
+        every: Sequence[SimulatedInstallation],
     ) -> dict[str, str]:
         """Run the processes of one store until all its builds are done."""
-        stop = asyncio.Event()
-        builds = {spec.build: spec for spec in (self._spec(number, chance) for number in range(chance.randrange(4, 9)))}
+        stop, backend = asyncio.Event(), one.backend
+        numbers = range(one.first, one.first + chance.randrange(4, 9))
+        specs = [self._spec(number, one.labels, chance) for number in numbers]
+        builds = {spec.build: spec for spec in specs}
         self.wanted |= {id: {node.label for node in one.job.nodeset.nodes} for id, one in builds.items()}
         asked = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
         kinds = ["launcher", "launcher", "executor1", "executor2"]
         kinds += ["cellar", "attic"] if ZONES.keys() & set(self.labels) else []
-        works = [self._process(kind, meadow, backend, skies, chance, stop) for kind in kinds]
+        works = [self._process(kind, meadow, one, skies, chance, stop) for kind in kinds]
         running = asyncio.ensure_future(run_until(stop, *works))
         try:
             await asked
-            await self._until_quiet(backend, running, skies, meadow, every)
+            await self._until_quiet(one, running, skies, meadow, every)
+            one.done.set()
+            for other in every:  # what is left of one at the end must not be in the way of the others for ever
+                await other.done.wait()
         finally:
             stop.set()
             asked.cancel()
@@ -268,15 +296,15 @@ class MakingSimulation:
         self.made, self.calls = sum(one.made for one in skies.values()), sum(one.calls for one in skies.values())
         return results(backend, builds)
 
-    def _spec(self, number: int, chance: random.Random) -> BuildSpec:
-        labels = [chance.choice(self.labels) for _ in range(chance.randrange(1, 4))]
-        return wanted(number, chance.choice(("red", "blue")), labels)
+    def _spec(self, number: int, labels: Sequence[str], chance: random.Random) -> BuildSpec:
+        several = [chance.choice(labels) for _ in range(chance.randrange(1, 4))]
+        return wanted(number, chance.choice(("red", "blue")), several, self.tenants[number % len(self.tenants)])
 
     async def _process(
         self,
         kind: str,
         meadow: MachineBuilds,
-        inner: MemoryBackend,
+        one: SimulatedInstallation,
         skies: Mapping[str, Sky],
         chance: random.Random,
         stop: asyncio.Event,
@@ -286,20 +314,20 @@ class MakingSimulation:
         while not stop.is_set():
             troubles = {chance.randrange(10, 150): SimFault.DEATH} if lives > 0 else {}
             lives -= 1
-            backend = SimLink(inner, chance, troubles)
-            if not await dies(backend, self._life(kind, meadow, backend, skies, stop)):
+            backend = SimLink(one.backend, chance, troubles)
+            clouds: dict[str, Cloud] = {**skies, **({"rack": StaticHosts()} if one.lists else {})}
+            if not await dies(backend, self._life(kind, meadow, backend, clouds, stop)):
                 return
             self.deaths += 1
 
     async def _life(
-        self, kind: str, meadow: MachineBuilds, backend: Backend, skies: Mapping[str, Sky], stop: asyncio.Event
+        self, kind: str, meadow: MachineBuilds, backend: Backend, clouds: Mapping[str, Cloud], stop: asyncio.Event
     ) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)
         context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
         works = [context.mirror.run()]
         if kind == "launcher":
-            accounts = {name: CloudAccount(name, sky, 2.0) for name, sky in skies.items()}
-            accounts["rack"] = CloudAccount("rack", StaticHosts(), 0.0)
+            accounts = {name: CloudAccount(name, one, 0.0 if name == "rack" else 2.0) for name, one in clouds.items()}
 
             async def body(session: Session) -> None:
                 async with lock(store, session, context.map.nodepool.path).hold() as guard:
@@ -318,15 +346,16 @@ class MakingSimulation:
 
     async def _until_quiet(
         self,
-        backend: MemoryBackend,
+        one: SimulatedInstallation,
         running: asyncio.Future[None],
         skies: Mapping[str, Sky],
         meadow: MachineBuilds,
-        every: Sequence[MemoryBackend],
+        every: Sequence[SimulatedInstallation],
     ) -> None:
         """Wait until all is answered, and nothing is paid for that nobody has written down.  Raise
         MachineInvariantBroken."""
-        loop, map = asyncio.get_running_loop(), Map()
+        loop, map, backend = asyncio.get_running_loop(), Map(), one.backend
+        most_s = TIME_MAX_OF_TWO_S if self.cloned else TIME_MAX_S
         while True:
             await asyncio.sleep(10.0)
             if meadow.wrong:
@@ -334,22 +363,27 @@ class MakingSimulation:
             if running.done():
                 await running
             nodes = [decode(one.value, MadeNode) for one in backend.tree.under(map.nodes.made.path)]
-            known = {entry.path.rpartition("/")[2] for one in every for entry in one.tree.under(map.nodes.made.path)}
-            lost = [one for sky in skies.values() for one in sky.instances.values() if one.tags[NODE_TAG] not in known]
+            many = sum(node.provider == "p/one" and not node.main for node in nodes)
+            if many > PROVIDER_MAX:
+                raise MachineInvariantBroken(f"{many} machines are at a provider that may have {PROVIDER_MAX}")
+            made = (entry for each in every for entry in each.backend.tree.under(map.nodes.made.path))
+            known = {entry.path.rpartition("/")[2] for entry in made}
+            there = [machine for sky in skies.values() for machine in sky.instances.values()]
+            lost = [machine for machine in there if machine.tags[NODE_TAG] not in known]
             places = (map.nodes.requests, map.nodes.waits, map.nodes.answers)
             left = [entry.path for place in places for entry in backend.tree.under(place.path)]
             left += [entry.path for entry in backend.tree.under(map.executor.path)]
-            busy = [node for node in nodes if node.state != "ready"]
+            busy = [node for node in nodes if node.state != "ready" and (one.lists or not node.fixed)]
             if not left and not lost and not busy and sum(not node.fixed for node in nodes) <= 1:
                 return
-            if loop.time() > TIME_MAX_S:
+            if loop.time() > most_s:
                 waits = [decode(one.value, NodeWait) for one in backend.tree.under(map.nodes.waits.path)]
                 told = [
                     f"{node.label} at {node.provider}: {node.state} for {node.request} {node.why}" for node in nodes
                 ]
                 why = [f"{wait.request}: {wait.why} {wait.tried}" for wait in waits]
                 raise MachineInvariantBroken(
-                    f"not quiet after {TIME_MAX_S:.0f} s: {left[:4]} {why}; lost {lost[:3]}; nodes {told[:9]}"
+                    f"not quiet after {most_s:.0f} s: {left[:4]} {why}; lost {lost[:3]}; nodes {told[:9]}"
                 )
 
 

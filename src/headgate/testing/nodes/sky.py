@@ -48,6 +48,8 @@ class CloudFaults:
     refused: float = 0.0
     late_s: float = 0.0
     """What is new is not listed for so long, at most."""
+    secret: bool = False
+    """Its limits cannot be read."""
     slow_s: float = 1.0
     """A call takes so long, at most."""
     boot_s: float = 60.0
@@ -132,6 +134,8 @@ class Sky:
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
         """Return how many there may be."""
         await self._call()
+        if self.troubles.secret:
+            raise CloudUnavailable("the limits are nobody's business")
         return {"instances": self.most}
 
     async def close(self) -> None:

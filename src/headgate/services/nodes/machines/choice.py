@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.base.ids import derived
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
-from headgate.map.inventory.machines import ENDING, FREE, MadeNode, NodeWait
+from headgate.map.inventory.machines import FREE, MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeDemand, NodeSurvey, short
 from headgate.services.nodes.machines.limits import SHARED, NodeLimits
+from headgate.services.nodes.machines.passage import YieldingMachines, is_free
 from headgate.services.nodes.machines.records import order, serving
-from headgate.services.nodes.machines.shared import MachineSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class Later:
     """Machines that take the room it waits for, and that nobody has, or somebody behind it who waits, too."""
     at: str = ""
     """The provider whose room it waits for."""
+    held: int | None = None
+    """Of room that others use, whom nobody here sees wait: how many machines it has, or could have had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Lack:
     provider: FlatProvider | None = None
     hosts: tuple[tuple[str, ...], ...] = ()
     """Of listed machines: for each node those that serve it, free or not."""
+    shared: bool = False
+    """Whether others use the account where it lacks room."""
 
 
 class Choosing:
@@ -92,10 +96,11 @@ class Choosing:
 
     def __init__(self, site: NodeSurvey) -> None:
         self._site = site
-        self._free = {node.id: node for node in site.nodes if _is_free(node)}
+        self._free = {node.id: node for node in site.nodes if is_free(node)}
         self._limits = NodeLimits(site)
         self._waited: set[str] = set()
         """Providers, and accounts, whose room somebody waits for."""
+        self._yielding = YieldingMachines(site, self._free, self._limits)
 
     def serve(self, request: NodeRequest, wait: NodeWait | None) -> NodePlan | Never | Later:
         """Return what is to be done for a request that has not all of its machines."""
@@ -106,6 +111,8 @@ class Choosing:
         if asked.never:
             return Never(asked.never)
         own = {node.node: node for node in self._site.nodes if node.request == request.id}
+        if wait is not None and wait.again_ms > self._site.now_ms:
+            return self._pause(asked, own, wait)
         lacks = list[Lack]()
         for provider, names in asked.ways(own, self._rank):
             fit = self._fit(provider, asked, names, own)
@@ -117,7 +124,11 @@ class Choosing:
             if isinstance(spread, NodePlan):
                 return self._taken(spread, request)
             lacks.append(spread)
-        return self._wait(request, lacks, wait)
+        return self._wait(request, lacks, wait, len(own))
+
+    def returned(self) -> Iterator[tuple[MadeNode, MadeNode]]:
+        """Yield what was given back and nobody took: as it is, and as it is to be."""
+        return self._yielding.left()
 
     def more(self, provider: FlatProvider, label: FlatLabel, tenant: str) -> Make | None:
         """Return one to be kept ready, if there is room that nobody waits for."""
@@ -130,6 +141,21 @@ class Choosing:
             return None
         self._limits.made(provider, label, tenant, uses)
         return make
+
+    def _pause(self, asked: NodeDemand, own: Mapping[str, MadeNode], wait: NodeWait) -> Later:
+        """Have a request give back what it has, and what waits for it: nothing is made in its place meanwhile."""
+        for node in own.values():
+            self._yielding.give_back(node)
+        for name, label in asked.labels.items():
+            for provider in filter(self._is_shared, asked.able[name]):
+                self._waited.add("/".join(self._site.place_of(provider)))
+                for node in self._matching(provider, label, asked.request):
+                    self._yielding.give_back(node)
+        return Later(wait.why)
+
+    def _is_shared(self, provider: FlatProvider) -> bool:
+        """Return whether others use its account, as far as anybody knows."""
+        return self._site.full(provider) or any(self._site.account(provider)[1].values())
 
     # --- one provider
 
@@ -186,18 +212,22 @@ class Choosing:
                 continue
             uses = self._site.uses(provider, label)
             if why := self._site.closed(provider, label.name):
-                return Lack(why)
+                return Lack(why, shared=self._site.full(provider))
             if not isinstance(uses, Mapping):
                 return Lack(f"provider {short(provider)}: {uses or 'the size of a machine there is being read'}")
             make.append(Make(provider, label, uses, (name,)))
         plan = NodePlan(tuple(take), packed(make), leave)
         why = self._limits.lack(asked.request, plan.take, plan.make, plan.leave)
-        return Lack(why, plan, provider) if why else plan
+        if not why:
+            return plan
+        return Lack(why, plan, provider, shared=self._limits.is_shared(asked.request, plan.take, plan.make))
 
     def _listed(
         self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
     ) -> NodePlan | Lack:
         """Return which of its listed machines are given, or why none are."""
+        if why := self._site.closed(provider, ""):
+            return Lack(why)
         free = [[one.id for one in self._matching(provider, asked.labels[name], asked.request)] for name in names]
         usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
         hosts = tuple(tuple(one.id for one in serving(usable, provider.name, asked.labels[name])) for name in names)
@@ -225,63 +255,46 @@ class Choosing:
 
     # --- who waits
 
-    def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None) -> Later:
-        """Keep room for it at one of the providers that could serve it: the same at each look, if it still could."""
+    def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None, own: int) -> Later:
+        """Keep room for it at one of the providers that could serve it: the same at each look, if it still could.
+        `own`: how many machines it has."""
         why = "; ".join(dict.fromkeys(one.why for one in lacks if one.why))
+        shared = any(one.shared for one in lacks)
         able = [one for one in lacks if one.plan is not None or one.hosts]
         if not able:
-            return Later(why)
-        name = wait.at if wait is not None else ""
-        best = next((one for one in able if one.provider is not None and one.provider.name == name), able[0])
+            return Later(why, held=own if shared else None)
+        best = self._place_to_wait(request, able, wait)
         room_ms = wait.room_ms if wait is not None and wait.room_ms else self._site.now_ms
         plan = best.plan or NodePlan((), ())
         keys = self._limits.keep(request, plan.take, plan.make, best.hosts, best.provider, room_ms)
         at = best.provider.name if best.provider is not None else ""
-        shared = [key for key in keys if key[0] in SHARED]
-        self._waited |= {"/".join(key[1:]) for key in shared}
+        waited = [key for key in keys if key[0] in SHARED]
+        self._waited |= {"/".join(key[1:]) for key in waited}
         if best.provider is not None:
             self._waited.add(best.provider.name)
-        idle = tuple(node for key in shared for node in self._in_the_way(key, request, plan))
-        return Later(why, tuple({node.id: node for node in idle}.values()), at)
-
-    def _in_the_way(self, key: tuple[str, ...], request: NodeRequest, plan: NodePlan) -> tuple[MadeNode, ...]:
-        """Return what may go so that there is room, if nothing is on its way out."""
         taken = {node.id for node, _ in plan.take}
-        near = [
-            node
-            for node in self._site.nodes
-            if not node.fixed
-            and (node.provider == key[1] if key[0] == "provider" else self._site.place(node) == key[1:])
-        ]
-        if any(node.state in ENDING for node in near):
-            return ()
-        line = self._site.line
-        behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
-        idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
-        idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
-        held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
-        held.sort(key=lambda node: (-line.index(node.request), node.id))
-        whole = [[node] for node in idle], [[node] for node in held]
-        for slots in self._slots_in_the_way(near, behind):
-            if not any(node.id in taken for node in slots):
-                whole[any(node.request for node in slots)].append(slots)
-        return tuple(node for several in [*whole[0], *whole[1]][: len(plan.make)] for node in several)
+        idle = [one for key in waited for one in self._yielding.in_the_way(key, request, taken, len(plan.make))]
+        held = own or max((len(one.plan.take) for one in able if one.plan is not None), default=0) if shared else None
+        return Later(why, tuple({node.id: node for node in idle}.values()), at, held)
 
-    def _slots_in_the_way(self, near: Sequence[MadeNode], behind: Collection[str]) -> Iterator[list[MadeNode]]:
-        """Yield the slots of each machine of which nobody has one but those behind who wait, too."""
-        slots = MachineSlots({node.id: node for node in near})
-        for node in sorted(near, key=lambda node: (node.asked_ms, node.id)):
-            several = slots.of(node.id)
-            if several and all(
-                one.id in self._free or (one.request in behind and one.state in FREE) for one in several
-            ):
-                yield several
+    def _place_to_wait(self, request: NodeRequest, able: Sequence[Lack], wait: NodeWait | None) -> Lack:
+        """Return where it waits: where there is room once idle machines are gone, else where it waited before, until it
+        gives up there."""
+        name, tries = (wait.at, wait.gave) if wait is not None else ("", 0)
+        same = [one for one in able if one.provider is not None and one.provider.name == name]
+        for one in (*same, *able):
+            plan = one.plan or NodePlan((), ())
+            idle = self._yielding.idle({node.id for node, _ in plan.take}) if one.plan is not None else []
+            if idle and not self._limits.lack(request, plan.take, plan.make, plan.leave, idle):
+                return one
+        return same[0] if same else able[tries % len(able)]
 
     # --- several providers
 
     def _spread(self, asked: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
         """Take each node from where it can come: no provider has all of its labels."""
-        whole, free, lacks = NodePlan((), ()), dict(self._free), list[Lack]()
+        whole, free, lacks = NodePlan((), ()), self._free, list[Lack]()
+        self._free = dict(free)
         try:
             for name in (name for name in asked.labels if name not in own):
                 fits = list(self._anywhere(asked, name, whole))
@@ -290,7 +303,8 @@ class Choosing:
                     several = [one for one in fits if isinstance(one, Lack)]
                     lacks.append(next((one for one in several if one.plan is not None), several[0]))
                     why = "; ".join(dict.fromkeys(one.why for one in several))
-                    lacks[-1] = Lack(why, lacks[-1].plan, lacks[-1].provider, lacks[-1].hosts)
+                    shared = any(one.shared for one in several)
+                    lacks[-1] = Lack(why, lacks[-1].plan, lacks[-1].provider, lacks[-1].hosts, shared)
                 found = fit or lacks[-1].plan or NodePlan((), ())
                 whole = NodePlan((*whole.take, *found.take), packed((*whole.make, *found.make)))
                 for node, _ in found.take:
@@ -303,7 +317,7 @@ class Choosing:
         hosts = tuple(ids for one in lacks for ids in one.hosts)
         listed = next((one.provider for one in lacks if one.hosts), None)
         able = listed is not None or all(one.plan is not None for one in lacks)
-        return Lack(why, whole if able else None, listed, hosts)
+        return Lack(why, whole if able else None, listed, hosts, any(one.shared for one in lacks))
 
     def _anywhere(self, asked: NodeDemand, name: str, so_far: NodePlan) -> Iterator[NodePlan | Lack]:
         """Yield where one node may come from, beside the others."""
@@ -311,8 +325,8 @@ class Choosing:
             fit = self._fit(provider, asked, [name], {})
             if isinstance(fit, NodePlan):
                 take, make = (*so_far.take, *fit.take), packed((*so_far.make, *fit.make))
-                why = self._limits.lack(asked.request, take, make, ())
-                fit = Lack(why, fit, provider) if why else fit
+                if why := self._limits.lack(asked.request, take, make, ()):
+                    fit = Lack(why, fit, provider, shared=self._limits.is_shared(asked.request, take, make))
             yield fit
 
     def _taken(self, plan: NodePlan, request: NodeRequest) -> NodePlan:
@@ -320,7 +334,3 @@ class Choosing:
             self._free.pop(node.id)
         self._limits.given(request, plan.take, plan.make, plan.leave)
         return plan
-
-
-def _is_free(node: MadeNode) -> bool:
-    return not node.request and node.state in FREE and not node.slots

@@ -76,6 +76,10 @@ class Backoff:
                 return f"provider {short}: {why}"
         return ""
 
+    def is_full(self, provider: str) -> bool:
+        """Return whether its cloud had no room the last time."""
+        return self._until.get((provider, ""), (0.0, 0.0, ""))[0] > asyncio.get_running_loop().time()
+
     def ends_s(self) -> list[float]:
         """Return when which may be tried again, in the loop's time."""
         return [until_s for until_s, _, _ in self._until.values()]

@@ -1,17 +1,10 @@
-"""Limits, and room that is kept for who waits for it.  Pure.
-
-Who waits for room is overtaken by others only as far as these leave it what it wants: of a limit of 5, where somebody
-waits for 3, those behind may have 2.  So it waits for nobody but those who were there before it.  Where it waits for
-long, others may have all of the room for a moment, again and again and ever more seldom: so room is not left empty for
-hours, and sooner or later it is kept for longer than builds last.  Nothing is kept for whom what is held by hand, or
-what others use of an account, leaves too little in any case: not of its project either.
-"""
+"""Limits: what counts where, and what there is too little of.  Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.config.machines import FlatLabel, FlatProvider
@@ -20,31 +13,14 @@ from headgate.map.inventory.machines import FREE, MadeNode
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeSurvey, add, short
+from headgate.services.nodes.machines.reservations import PARTS, KeptHosts, ReservedRoom, is_open
 from headgate.services.nodes.machines.shared import held_machines
 
-PARTS = 1e-6
-"""Less than this is nothing: parts of a machine add up to it."""
 Key = tuple[str, ...]
 """What a limit is of: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),
 ("label", tenant, name)."""
 SHARED = ("provider", "account")
 """Limits that several tenants may share: nobody keeps room there who could not have it, whatever others do."""
-KEPT_FIRST_S, KEPT_MAX_S = 300.0, 14_400.0
-"""How long room is kept at first, and at most: twice as long each time."""
-OPEN_S = 60.0
-"""How long others may have it in between."""
-
-
-def is_open(waited_s: float) -> bool:
-    """Return whether others may overtake somebody who has waited so long."""
-    kept_s = KEPT_FIRST_S
-    while waited_s >= kept_s:
-        waited_s -= kept_s
-        if waited_s < OPEN_S:
-            return True
-        waited_s -= OPEN_S
-        kept_s = min(2 * kept_s, KEPT_MAX_S)
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,53 +41,6 @@ class NodeLimit:
             if much > 0 and kind in self.room and used.get(kind, 0.0) + much > self.room[kind] + PARTS
         ]
         return f"limited by {self.told}: {', '.join(short)}" if short else ""
-
-
-@dataclass(slots=True)
-class ReservedRoom:
-    """Reserve room of one limit for one request."""
-
-    room: Mapping[str, float]
-    wanted: Mapping[str, float]
-    behind: dict[str, float] = field(default_factory=dict)
-    """What those have who came later."""
-    mains: set[str] = field(default_factory=set)
-    """Machines with slots of which they have some: each counts once, and for as long as one of them has a slot."""
-
-    def leaves(self, more: Amounts, joined: Mapping[str, Amounts]) -> bool:
-        """Return whether this much more for those behind leaves what is wanted; `joined`: machine -> what it takes, of
-        those of which they have slots then."""
-        whole = dict(more)
-        for main, uses in joined.items():
-            add(whole, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
-        asked = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
-        return all(
-            self.behind.get(kind, 0.0) + whole[kind] + self.wanted.get(kind, 0.0) <= self.room[kind] + PARTS
-            for kind in asked
-            if kind in self.room and self.wanted.get(kind)
-        )
-
-    def take(self, more: Amounts, joined: Mapping[str, Amounts]) -> None:
-        """Count what those behind have now."""
-        add(self.behind, more)
-        for main, uses in joined.items():
-            if main not in self.mains:
-                add(self.behind, uses)
-        self.mains.update(joined)
-
-
-@dataclass(slots=True)
-class KeptHosts:
-    """Reserve listed machines for one request."""
-
-    wanted: Sequence[Sequence[str]]
-    """For each node those that serve it, be they free or not."""
-    behind: set[str] = field(default_factory=set)
-
-    def leaves(self, more: Collection[str]) -> bool:
-        """Return whether these for those behind leave enough others."""
-        touched = any(id in several for several in self.wanted for id in more)
-        return not touched or choose(self.wanted, self.behind.union(more)) is not None
 
 
 ONE: Amounts = {"instances": 1.0}
@@ -156,18 +85,39 @@ class NodeLimits:
         take: Sequence[tuple[MadeNode, str]],
         make: Iterable[ToMake],
         leave: Sequence[MadeNode],
+        idle: Iterable[MadeNode] = (),
     ) -> str:
-        """Return what there is too little room of for these; empty: nothing."""
+        """Return what there is too little room of for these, once what is `idle` is gone; empty: nothing."""
         whole, more = self._whole(request, take, make), self._more(request, take, make)
+        for node in idle:
+            for key, uses in self._of(node):
+                self._add(more, key, _less(uses) if key in more else {})
         for node in leave:
             for key, uses in self._owned(node):
-                self._add(more, key, {kind: -much for kind, much in uses.items()})
+                self._add(more, key, _less(uses))
         found = [self._limit(key).lacks(self._used.get(key, {}), uses) for key, uses in more.items()]
         for key, uses in whole.items():
             joined = self._joined(key, (node for node, _ in take))
             if not all(kept.leaves(uses, joined) for kept in self._kept.get(key, ())):
                 found.append(f"limited by {self._limit(key).told}: its room is reserved for requests that wait longer")
         return "; ".join(dict.fromkeys(filter(None, found)))
+
+    def is_shared(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> bool:
+        """Return whether an account has too little room for these only since others use it, too."""
+        for key, uses in self._more(request, take, make).items():
+            if key[0] == "account" and self._limit(key).lacks(used := self._used.get(key, {}), uses):
+                alone = dict(used)
+                add(alone, _less(self._others(key)))
+                if not self._limit(key).lacks(alone, uses):
+                    return True
+        return False
+
+    def returned(self, node: MadeNode, free: MadeNode) -> None:
+        """Count a machine as nobody's that somebody gave back."""
+        for key, uses in self._of(node):
+            self._add(self._used, key, _less(uses))
+        for key, uses in self._of(free):
+            self._add(self._used, key, uses)
 
     def lack_of_pool(self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts) -> str:
         """Return why one more that nobody has must not be made; empty: it may."""
@@ -195,8 +145,8 @@ class NodeLimits:
             for kept in self._kept.get(key, ()):
                 kept.take(uses, self._joined(key, (node for node, _ in take)))
         for node in leave:
-            for key, less in self._owned(node):
-                self._add(self._used, key, {kind: -much for kind, much in less.items()})
+            for key, owned in self._owned(node):
+                self._add(self._used, key, _less(owned))
         for node, _ in take:
             for one in self._hosts.get(node.provider, ()) if node.fixed else ():
                 one.behind.add(node.id)
@@ -275,6 +225,11 @@ class NodeLimits:
         said = [label.max_nodes for label in named if label.name == what[1] and label.max_nodes >= 0]
         return NodeLimit(key, f"max-nodes of label {what[1]}", {"machines": float(min(said))} if said else {})
 
+    def _others(self, key: Key) -> Amounts:
+        """Return what others use of an account."""
+        here = next((one for one in self._every.values() if self._place[one.name] == key), None)
+        return self._site.account(here)[1] if here is not None else {}
+
     def _of(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
         """Yield what a machine counts, now."""
         if node.fixed:
@@ -337,7 +292,7 @@ class NodeLimits:
             counted = dict(self._of(node)) if not node.fixed else {}
             for key, uses in counted.items():
                 if key in found:
-                    self._add(found, key, {kind: -much for kind, much in uses.items()})
+                    self._add(found, key, _less(uses))
         return found
 
     def _pooled(
@@ -370,3 +325,7 @@ class NodeLimits:
     @staticmethod
     def _add(to: Uses, key: Key, uses: Amounts) -> None:
         add(to.setdefault(key, {}), uses)
+
+
+def _less(uses: Amounts) -> Amounts:
+    return {kind: -much for kind, much in uses.items()}

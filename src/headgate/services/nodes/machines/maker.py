@@ -37,7 +37,7 @@ from headgate.services.nodes.machines.shared import open_slots
 from headgate.services.nodes.machines.survey import SeenMachines, is_made, seen
 from headgate.services.nodes.permitted import Permitted
 from headgate.services.nodes.status import NodeState, WaitingRequest, standing
-from headgate.services.nodes.waits import explained
+from headgate.services.nodes.waits import explained, partly
 from headgate.services.tenancy import Tenants
 from headgate.store.types import At, Op, TooLarge
 
@@ -183,6 +183,8 @@ class MachineMaker:
                 await self._never(waiting, f"its {len(request.nodes)} machines cannot be written down at once: {error}")
             if again:
                 return
+        for node, after in list(choosing.returned()):
+            await self._desk.change(node.id, lambda one, node=node, after=after: after if one == node else one)  # type: ignore[misc]
         await self._keep_ready(choosing)
 
     async def _serve_one(self, waiting: WaitingRequest, choosing: Choosing) -> bool:
@@ -193,7 +195,7 @@ class MachineMaker:
             if all(node.state == "ready" for node in own.values()):
                 await self._hand_over(waiting, own)
             else:
-                await self._explain(waiting, "; ".join(map(self._progress, own.values())))
+                await self._explain(waiting, Later("; ".join(map(self._progress, own.values()))))
             return False
         match choosing.serve(request, self._seen.waits.get(request.id)):
             case Never(why):
@@ -201,9 +203,9 @@ class MachineMaker:
             case NodePlan() as plan:
                 slots_left = any(one.label.slots > len(one.nodes) for one in plan.make)
                 return await self._give(waiting, plan) and slots_left  # the next look knows of them
-            case Later(why, idle, at):
-                await self._explain(waiting, why, at)
-                for node in idle:
+            case Later() as later:
+                await self._explain(waiting, later)
+                for node in later.idle:
                     await self._outdate(node, "others wait for its room")
         return False
 
@@ -230,6 +232,7 @@ class MachineMaker:
             place_of=lambda one: (one.connection, region_of(one.said)),
             most_of_project=lambda name, project: tenants[name].most_nodes(project) if name in tenants else -1,
             limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
+            full=lambda one: self._backoff.is_full(one.name),
             unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.said).is_read),
             line=[one.request.id for one in now.waiting if not self._whole(one.request)],
             order=now.order,
@@ -310,13 +313,14 @@ class MachineMaker:
         answer = self._context.map.nodes.answers(waiting.request.id).record
         await self._desk.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
 
-    async def _explain(self, waiting: WaitingRequest, why: str, at: str = "") -> None:
+    async def _explain(self, waiting: WaitingRequest, later: Later) -> None:
         """Write why it waits, and where for room, where that has changed."""
         id, now_ms = waiting.request.id, self._context.now_ms()
         place, known = self._context.map.nodes.waits(id).record, self._seen.waits.get(id)
-        wait = explained(known, id, why, now_ms)
-        if at:
-            wait = replace(wait, at=at, room_ms=wait.room_ms or now_ms)
+        wait = explained(known, id, later.why, now_ms)
+        if later.at:
+            wait = replace(wait, at=later.at, room_ms=wait.room_ms or now_ms)
+        wait = partly(wait, later.held, now_ms)
         if wait != known:
             entry = self._context.mirror.get(place.path)
             as_read = At(place.path, entry.version if entry is not None else None)

@@ -1,0 +1,95 @@
+"""Machines that make room: those in the way of who waits, and those that who waits in vain gives back.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from headgate.map.inventory.machines import ENDING, FREE, MadeNode
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.services.nodes.machines.demand import NodeSurvey
+from headgate.services.nodes.machines.fate import given_back
+from headgate.services.nodes.machines.limits import Key, NodeLimits
+from headgate.services.nodes.machines.shared import MachineSlots
+
+GONE = "it makes room for others who use the account, too"
+
+
+def is_free(node: MadeNode) -> bool:
+    """Return whether it can be given to whoever asks."""
+    return not node.request and node.state in FREE and not node.slots
+
+
+class YieldingMachines:
+    """Tell which machines make room at one look."""
+
+    def __init__(self, site: NodeSurvey, free: dict[str, MadeNode], limits: NodeLimits) -> None:
+        """Share `free`, the machines that are nobody's, with who gives them away."""
+        self._site, self._free, self._limits = site, free, limits
+        self._nodes = {node.id: node for node in site.nodes}
+        self._slots = MachineSlots(self._nodes)
+        self._mains = sorted((node for node in site.nodes if node.slots), key=lambda node: (node.asked_ms, node.id))
+        self._back = set[str]()
+
+    def idle(self, taken: Collection[str]) -> list[MadeNode]:
+        """Return what nobody has and takes room, but for those that are `taken`; of one with slots the machine."""
+        plain = [one for one in self._free.values() if not (one.fixed or one.main or one.id in taken)]
+        return [*plain, *(one for one in self._mains if self._unused(one, ()) and not self._has(one, taken))]
+
+    def in_the_way(self, key: Key, request: NodeRequest, taken: Collection[str], many: int) -> tuple[MadeNode, ...]:
+        """Return what may go so that there is room for so many, if nothing is on its way out."""
+        near = [
+            node
+            for node in self._site.nodes
+            if not node.fixed
+            and (node.provider == key[1] if key[0] == "provider" else self._site.place(node) == key[1:])
+        ]
+        if any(node.state in ENDING for node in near):
+            return ()
+        line = self._site.line
+        behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
+        idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
+        idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+        held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
+        held.sort(key=lambda node: (-line.index(node.request), node.id))
+        whole = [[node] for node in idle], [[node] for node in held]
+        there = {node.id for node in near}
+        for main in (one for one in self._mains if one.id in there):
+            if self._unused(main, behind) and not self._has(main, taken):
+                slots = self._slots.of(main.id)
+                whole[any(node.request for node in slots)].append(slots)
+        return tuple(node for several in [*whole[0], *whole[1]][:many] for node in several)
+
+    def _unused(self, machine: MadeNode, behind: Collection[str]) -> bool:
+        """Return whether nobody has one of its slots but those behind who wait, too."""
+        several = self._slots.of(machine.id)
+        return bool(several) and all(
+            one.id in self._free or (one.request in behind and one.state in FREE) for one in several
+        )
+
+    def _has(self, machine: MadeNode, taken: Collection[str]) -> bool:
+        """Return whether one of its slots is taken."""
+        return any(one.id in taken for one in self._slots.of(machine.id))
+
+    # --- who waits in vain
+
+    def give_back(self, node: MadeNode) -> None:
+        """Have one be nobody's, so that others may have it for the rest of the look, and go if nobody has it then."""
+        self._back.add(node.id)
+        free = given_back(node)
+        if node.request and is_free(free):
+            self._limits.returned(node, free)
+            self._free[node.id] = free
+
+    def left(self) -> Iterator[tuple[MadeNode, MadeNode]]:
+        """Yield what nobody took since: as it is, and as it is to be.  What is listed stays, and so does a machine of
+        which somebody has a slot."""
+        for id in sorted(self._back & self._free.keys()):
+            node = self._nodes[id]
+            whole: Sequence[MadeNode] = self._slots.of(node.main) if node.main else [node]
+            if node.fixed or not all(one.id in self._free for one in whole):
+                yield node, given_back(node)
+                continue
+            for one in whole:
+                yield one, replace(given_back(one), state="outdated", why=GONE)

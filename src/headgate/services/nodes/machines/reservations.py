@@ -1,0 +1,83 @@
+"""Room that is kept for who waits for it.  Pure.
+
+Who waits for room is overtaken by others only as far as these leave it what it wants: of a limit of 5, where somebody
+waits for 3, those behind may have 2.  So it waits for nobody but those who were there before it.  Where it waits for
+long, others may have all of the room for a moment, again and again and ever more seldom: so room is not left empty for
+hours, and sooner or later it is kept for longer than builds last.  Nothing is kept for whom what is held by hand, or
+what others use of an account, leaves too little in any case: not of its project either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.inventory.choice import choose
+from headgate.ports.cloud import Amounts
+from headgate.services.nodes.machines.demand import add
+
+PARTS = 1e-6
+"""Less than this is nothing: parts of a machine add up to it."""
+KEPT_FIRST_S, KEPT_MAX_S = 300.0, 14_400.0
+"""How long room is kept at first, and at most: twice as long each time."""
+OPEN_S = 60.0
+"""How long others may have it in between."""
+
+
+def is_open(waited_s: float) -> bool:
+    """Return whether others may overtake somebody who has waited so long."""
+    kept_s = KEPT_FIRST_S
+    while waited_s >= kept_s:
+        waited_s -= kept_s
+        if waited_s < OPEN_S:
+            return True
+        waited_s -= OPEN_S
+        kept_s = min(2 * kept_s, KEPT_MAX_S)
+    return False
+
+
+@dataclass(slots=True)
+class ReservedRoom:
+    """Reserve room of one limit for one request."""
+
+    room: Mapping[str, float]
+    wanted: Mapping[str, float]
+    behind: dict[str, float] = field(default_factory=dict)
+    """What those have who came later."""
+    mains: set[str] = field(default_factory=set)
+    """Machines with slots of which they have some: each counts once, and for as long as one of them has a slot."""
+
+    def leaves(self, more: Amounts, joined: Mapping[str, Amounts]) -> bool:
+        """Return whether this much more for those behind leaves what is wanted; `joined`: machine -> what it takes, of
+        those of which they have slots then."""
+        whole = dict(more)
+        for main, uses in joined.items():
+            add(whole, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
+        asked = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
+        return all(
+            self.behind.get(kind, 0.0) + whole[kind] + self.wanted.get(kind, 0.0) <= self.room[kind] + PARTS
+            for kind in asked
+            if kind in self.room and self.wanted.get(kind)
+        )
+
+    def take(self, more: Amounts, joined: Mapping[str, Amounts]) -> None:
+        """Count what those behind have now."""
+        add(self.behind, more)
+        for main, uses in joined.items():
+            if main not in self.mains:
+                add(self.behind, uses)
+        self.mains.update(joined)
+
+
+@dataclass(slots=True)
+class KeptHosts:
+    """Reserve listed machines for one request."""
+
+    wanted: Sequence[Sequence[str]]
+    """For each node those that serve it, be they free or not."""
+    behind: set[str] = field(default_factory=set)
+
+    def leaves(self, more: Collection[str]) -> bool:
+        """Return whether these for those behind leave enough others."""
+        touched = any(id in several for several in self.wanted for id in more)
+        return not touched or choose(self.wanted, self.behind.union(more)) is not None

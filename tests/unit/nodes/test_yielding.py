@@ -1,0 +1,162 @@
+"""Test who makes room for others: where somebody waits, what is in the way, and who gives back what it has in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from headgate.config.machines import STATIC, FlatProvider
+from headgate.map.inventory.machines import MadeNode, NodeWait
+from headgate.services.nodes.machines.choice import Choosing, Later, NodePlan
+from headgate.services.nodes.machines.demand import NodeSurvey
+from headgate.services.nodes.machines.records import host_nodes
+from headgate.services.nodes.waits import HELD_FIRST_S, HELD_MAX_S, PAUSE_FIRST_S, PAUSE_MAX_S, TRIED_MAX, partly
+from tests.unit.nodes.test_choosing import label, node, provider, request, serve, site, where
+from tests.unit.nodes.test_slots import machine, packed
+
+NOW_MS, STEP_S = 1_000_000, 10
+PAUSED = NodeWait("r", why="later", gave=1, again_ms=NOW_MS + 1)
+
+
+def until_given_back(wait: NodeWait, held: int, now_ms: int) -> tuple[NodeWait, int]:
+    """Return the record once its machines are given back, and how long they were kept."""
+    begun_ms, gave = now_ms, wait.gave
+    while wait.gave == gave:
+        wait = partly(wait, held, now_ms)
+        now_ms += 1000 * STEP_S
+    return wait, (now_ms - begun_ms) // 1000
+
+
+def test_who_gets_no_further_gives_back_what_it_has_and_asks_again_ever_later() -> None:
+    wait, now_ms = NodeWait("r", at="a"), NOW_MS
+    for tries in range(20):
+        wait, kept_s = until_given_back(wait, 1, now_ms)
+        pause_s, grown = (wait.again_ms - now_ms) / 1000 - kept_s, 2.0**tries
+        for took_s, least_s in (
+            (kept_s, min(HELD_FIRST_S * grown, HELD_MAX_S)),
+            (pause_s, min(PAUSE_FIRST_S * grown, PAUSE_MAX_S)),
+        ):
+            assert least_s - STEP_S <= took_s <= 2 * least_s + 2 * STEP_S
+        assert wait.gave == tries + 1 and not wait.at and not wait.held and "asks again after" in wait.why
+        now_ms = wait.again_ms
+    assert len(wait.tried) == TRIED_MAX and wait.tried[-1].startswith("1 of its machines were there for ")
+
+
+def test_two_who_wait_for_each_other_give_up_at_different_times() -> None:
+    kept = {until_given_back(NodeWait(f"r{number}"), 1, NOW_MS)[1] // 10 for number in range(20)}
+    assert len(kept) > 10
+
+
+def test_who_gets_further_keeps_what_it_has_and_other_waits_count_for_nothing() -> None:
+    late_ms = NOW_MS + int(2000 * HELD_FIRST_S)
+    wait = partly(NodeWait("r"), 1, NOW_MS)
+    assert partly(wait, None, late_ms) == wait, "it waits for what is its own"
+    further = partly(wait, 2, late_ms)
+    assert (further.held, further.held_ms, further.gave) == (2, late_ms, 0)
+    assert partly(further, 1, late_ms) == further, "one that comes and goes is no progress"
+    assert partly(further, 0, late_ms + 1) == NodeWait("r"), "there is nothing to give back"
+
+
+def shared(several: list[FlatProvider], *nodes: MadeNode, **more: Any) -> NodeSurvey:
+    """Return two providers' worth of an account of three machines, of which others have one."""
+    return replace(site(several, *nodes, account={"instances": 3.0}, others={"instances": 1.0}, **more), now_ms=NOW_MS)
+
+
+def half(place: str = "a", **more: Any) -> MadeNode:
+    return node("x", place, "small", request="r", node="n0", tenant="t", project="red", **more)
+
+
+def test_it_is_counted_what_who_waits_for_room_of_others_has_or_could_have() -> None:
+    one, asked = [provider("a", "small")], request("r", *["small"] * 3)
+    for nodes, held in (((half(),), 1), ((node("y", "a", "small"),), 1), ((), 0)):
+        found = serve(shared(one, *nodes), asked)
+        assert isinstance(found, Later) and found.held == held
+    ours = serve(shared(one, half(), node("o", "a", "small", "in-use", request="o")), asked)
+    assert isinstance(ours, Later) and ours.held is None, "one that is ours is in the way, too, and will go"
+    alone = serve(site(one, half(), node("o", "a", "small", request="o"), account={"instances": 3.0}), asked)
+    assert isinstance(alone, Later) and alone.held is None, "all that is in the way is ours"
+    closed = replace(site(one, half(), closed={"a": "provider a: its cloud has no room"}), full=lambda _: True)
+    assert serve(closed, asked) == Later("provider a: its cloud has no room", held=1), "nobody here knew the limit"
+    assert serve(replace(closed, full=lambda _: False), asked) == Later("provider a: its cloud has no room")
+
+
+def test_what_is_given_back_goes_unless_somebody_has_all_of_its_machines_with_it() -> None:
+    choosing = Choosing(shared([provider("a", "small")], half()))
+    assert choosing.serve(request("r", "small", "small"), PAUSED) == Later("later")
+    ((was, after),) = choosing.returned()
+    assert was == half() and (after.state, after.request, after.project) == ("outdated", "", "")
+    choosing = Choosing(shared([provider("a", "small")], half()))
+    choosing.serve(request("r", *["small"] * 3), PAUSED)
+    assert isinstance(choosing.serve(request("much", *["small"] * 3), None), Later)
+    assert where(choosing.serve(request("next", "small", "small"), None)) == ["make n1 at a", "take x as n0"]
+    assert list(choosing.returned()) == []
+    again = Choosing(shared([provider("a", "small")], half())).serve(
+        request("r", "small", "small"), structs.replace(PAUSED, again_ms=NOW_MS)
+    )
+    assert where(again) == ["make n1 at a"], "its time has come"
+
+
+def test_what_is_given_back_counts_for_nobody() -> None:
+    limited = shared([provider("a", label("small", most=1))], half(), most=1)
+    choosing = Choosing(limited)
+    assert isinstance(choosing.serve(request("next", "small"), None), Later)
+    choosing = Choosing(limited)
+    choosing.serve(request("r", "small"), PAUSED)
+    assert where(choosing.serve(request("next", "small"), None)) == ["take x as n0"]
+
+
+def test_listed_machines_stay_and_so_do_machines_of_which_somebody_has_a_slot() -> None:
+    rack = FlatProvider("rack", "rack", STATIC, (label("iron"),), hosts=({"name": "h", "label": "iron"},))
+    (iron,) = (structs.replace(one, state="ready", request="r", node="n1") for one in host_nodes(rack).values())
+    choosing = Choosing(shared([provider("a", "small"), rack], half(), iron))
+    choosing.serve(request("r", "small", "iron"), PAUSED)
+    assert {after.state for was, after in choosing.returned() if was == iron} == {"ready"}
+    for other, states in (("in-use:o", {"ready"}), ("ready", {"outdated"})):
+        choosing = Choosing(shared([packed(slots=2)], *machine(packed(slots=2), "ready:r", other)))
+        choosing.serve(request("r", "packed", "packed"), PAUSED)
+        assert {after.state for _, after in choosing.returned()} == states
+
+
+def test_machines_that_are_kept_ready_make_room_too_where_others_use_the_account() -> None:
+    one, idle = provider("a", "small"), node("y", "a", "small")
+    for found, gone in ((shared([one], idle), ["y"]), (replace(site([one], idle), now_ms=NOW_MS), [])):
+        choosing = Choosing(found)
+        choosing.serve(request("r", "small", "small"), PAUSED)
+        assert [was.id for was, _ in choosing.returned()] == gone
+        assert (choosing.more(one, one.labels[0], "t") is None) == bool(gone)
+
+
+def test_who_waits_waits_where_idle_machines_alone_are_in_its_way() -> None:
+    two = [provider("a", "small", instances=2), provider("b", "small", "large", instances=2)]
+    busy = [node(f"x{n}", "a", "small", "in-use", request="o") for n in range(2)]
+    idle = node("y", "b", "large")
+    found = serve(site(two, *busy, idle), request("r", "small", "small"), NodeWait("r", at="a"))
+    assert isinstance(found, Later) and (found.at, found.idle) == ("b", (idle,))
+    more = [node("z", "b", "large", "in-use", request="o")]
+    found = serve(site(two, *busy, idle, *more), request("r", "small", "small"), NodeWait("r", at="a"))
+    assert isinstance(found, Later) and (found.at, found.idle) == ("a", ())
+    slots = [provider("a", "small", instances=1), packed(slots=2, instances=1)]
+    slots = [slots[0], structs.replace(slots[1], name="b")]
+    whole = [structs.replace(one, provider="b") for one in machine(packed(slots=2), "ready", "ready")]
+    found = serve(site(slots, busy[0], *whole), request("r", "small"), NodeWait("r", at="a"))
+    assert (
+        isinstance(found, Later) and found.at == "b" and {one.id for one in found.idle} == {one.id for one in whole[1:]}
+    )
+
+
+def test_who_gave_up_somewhere_waits_elsewhere() -> None:
+    two = [provider("a", "small", instances=1), provider("b", "small", instances=1)]
+    busy = [node(f"x{n}", "ab"[n], "small", "in-use", request="o") for n in range(2)]
+    waits = [NodeWait("r", gave=gave) for gave in range(2)]
+    found = [serve(site(two, *busy), request("r", "small"), wait) for wait in waits]
+    assert {one.at for one in found if isinstance(one, Later)} == {"a", "b"}
+
+
+def test_listed_machines_of_a_connection_that_is_not_in_the_settings_are_given_to_nobody() -> None:
+    rack = FlatProvider("rack", "rack", STATIC, (label("iron"),), hosts=({"name": "h", "label": "iron"},))
+    (iron,) = (structs.replace(one, state="ready") for one in host_nodes(rack).values())
+    assert isinstance(serve(site([rack], iron), request("r", "iron")), NodePlan)
+    gone = site([rack], iron, closed={"rack": "the connection rack is not in the launcher's settings"})
+    assert serve(gone, request("r", "iron")) == Later("the connection rack is not in the launcher's settings")
