@@ -184,7 +184,7 @@ async def _openstack(place: Path) -> AsyncIterator[Ground]:
         yield GlanceGround(found)
 
 
-@pytest.fixture(params=["openstack", "podman", "aws-snapshot", "aws-image"])
+@pytest.fixture(params=["openstack", "podman", "aws-snapshot", "aws-image", "aws-ebs-direct"])
 async def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
     name, _, method = request.param.partition("-")
     if name == "aws":

@@ -20,7 +20,7 @@ from tests.integration.clouds.test_aws_images import CONTENT, arguments, clock, 
 __all__ = ["clock", "file", "ground", "images"]
 
 
-@pytest.mark.parametrize("method", ["snapshot", "image"])
+@pytest.mark.parametrize("method", ["snapshot", "image", "ebs-direct"])
 async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted(
     ground: AwsImagesGround, images: AwsImages, file: Path, method: str
 ) -> None:
@@ -70,6 +70,7 @@ async def test_a_bucket_that_is_no_name_is_never_called(ground: AwsImagesGround,
     [
         (CONTENT, "snapshot", "vhdx", "AWS imports no vhdx by snapshot; it takes raw, vhd, vmdk"),
         (CONTENT, "image", "qcow2", "AWS imports no qcow2 by image"),
+        (CONTENT, "ebs-direct", "vmdk", "AWS imports no vmdk by ebs-direct; it takes raw"),
         (CONTENT, "magic", "raw", "import-method magic is not known"),
         (disk(), "snapshot", "raw", "the file is qcow2, and its build returned that its format is raw"),
         (b"# Disk DescriptorFile\nRW 1 FLAT /etc/shadow", "snapshot", "vmdk", "the file is no vmdk"),

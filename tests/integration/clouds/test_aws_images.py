@@ -18,12 +18,21 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from headgate.adapters.nodes.clouds.aws import bucket as buckets
+from headgate.adapters.nodes.clouds.aws.blocks import BLOCK_BYTES
 from headgate.adapters.nodes.clouds.aws.bucket import BucketEntry
 from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.adapters.nodes.clouds.aws.images import FULL_MAX_S, SEEN_S, AwsImages
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec
+from headgate.map.places import Map
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.nodes.accounts import CloudAccount
+from headgate.services.nodes.images.keeper import ImageKeeper
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import At
 from headgate.testing.clouds.aws import ACCESS, REGION, SECRET, call, error
 from headgate.testing.clouds.awsimages import AwsImagesGround, aws_images_ground, tags_in
 from headgate.testing.clouds.ground import driving
@@ -195,15 +204,15 @@ def signature(ground: AwsImagesGround, asked: ReceivedRequest, headers: Mapping[
     for name in names:
         request.headers[name] = headers[name]
     request.context["timestamp"] = headers["x-amz-date"]
-    is_s3 = asked.path.startswith(f"/{ground.bucket}/")
-    kind, service = (S3SigV4Auth, "s3") if is_s3 else (SigV4Auth, "ec2")
+    is_s3, is_ebs = asked.path.startswith(f"/{ground.bucket}/"), asked.path.startswith("/snapshots")
+    kind, service = (S3SigV4Auth, "s3") if is_s3 else (SigV4Auth, "ebs" if is_ebs else "ec2")
     signer = kind(Credentials(ACCESS, SECRET), service, REGION)
     text = signer.string_to_sign(request, signer.canonical_request(request))
     credential = f"Credential={ACCESS}/{signer.credential_scope(request)}, SignedHeaders={';'.join(sorted(names))}"
     return f"AWS4-HMAC-SHA256 {credential}, Signature={signer.signature(text, request)}"
 
 
-@METHODS
+@pytest.mark.parametrize("method", ["snapshot", "image", "ebs-direct"])
 @pytest.mark.parametrize("fault", [lost, unheard])
 async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
     ground: AwsImagesGround, images: AwsImages, file: Path, fault: Fault, method: str
@@ -211,13 +220,15 @@ async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
     met = set[tuple[str, str]]()
 
     def first(asked: ReceivedRequest) -> bool:
-        kind = (call(asked) if asked.path == "/" else asked.method, urlsplit(asked.path).query.partition("=")[0])
+        path = urlsplit(asked.path)
+        kind = (call(asked) if asked.path == "/" else asked.method + path.path[:13], path.query.partition("=")[0])
         return kind not in met and not met.add(kind)  # type: ignore[func-returns-value]
 
     ground.faults.always(fault, first)
     one = wanted(ground, import_method=method, imds_support="v2.0")
     told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 1 and len(met) > 10
+    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == (method != "ebs-direct")
+    assert len(met) >= (7 if method == "ebs-direct" else 12)
     state = dict(told.state)
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -341,6 +352,65 @@ async def test_a_file_that_changes_under_way_is_no_object_and_one_that_is_not_ta
     assert ground.objects() == {}
 
 
+async def test_a_file_is_written_into_a_snapshot_but_for_its_empty_blocks(
+    ground: AwsImagesGround, images: AwsImages, file: Path, clock: Clock
+) -> None:
+    content = b"a" * BLOCK_BYTES + bytes(20 * BLOCK_BYTES) + b"the rest"
+    file.write_bytes(content)
+    throttled = answers(400, b"{}", {"x-amzn-errortype": "RequestThrottledException:http://x/", "retry-after": "0"})
+    for fault in (throttled, answers(500, b"<html>"), lost, unheard):
+        ground.faults.once(fault, lambda asked: "/blocks/21" in asked.path)
+    ground.ec2.ebs.slow = 10**6
+    one = wanted(ground, content, import_method="ebs-direct", import_timeout=60, imds_support="v2.0")
+    one = replace(one, provider={"region": REGION})
+    state = await until(images, one, file, "snapshot")
+    state = dict((await images.send(one, state, None)).state)
+    assert [asked.path.rpartition("/")[2] for asked in ground.faults.asked if asked.method == "PUT"] == [
+        "0",
+        *["21"] * 5,
+    ]
+    for asked in ground.faults.asked:
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        assert headers["authorization"] == signature(ground, asked, headers), asked.path
+    clock.now_s += 59
+    waiting = await images.send(one, state, None)
+    assert isinstance(waiting, Sending) and waiting.why == "AWS stores the snapshot"
+    clock.now_s += 2
+    with pytest.raises(LaunchFailed, match="not stored the snapshot within 60 s"):
+        await images.send(one, state, None)
+    ground.ec2.ebs.slow = 0
+    told = await sent(images, one, file)
+    (disk,) = ground.ec2.images[told.external_id]["BlockDeviceMappings"]
+    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.snapshots) == 1
+    assert ground.ec2.contents[disk["Ebs"]["SnapshotId"]] == one.sha256
+    assert ground.ec2.images[told.external_id]["ImdsSupport"] == "v2.0" and ground.objects() == {}
+
+
+async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed_says_why(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    one = wanted(ground, b"another", import_method="ebs-direct")
+    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
+        await sent(images, one, file)
+    assert [found["State"] for found in ground.ec2.snapshots.values()] == ["pending"]
+    (left,) = [found for found in await images.listed(one.provider) if found.tags.get(UPLOAD_TAG) == one.upload]
+    file.write_bytes(b"another")
+    told = await sent(images, one, file)
+    assert set(ground.ours()) == {told.external_id} and left.id not in ground.ec2.snapshots
+    one = wanted(ground, b"another", import_method="ebs-direct")
+    state = await until(images, one, file, "snapshot")
+    ground.ec2.snapshots[state["snapshot"]] |= {"State": "error", "StateMessage": "it was not written to for an hour"}
+    with pytest.raises(LaunchFailed, match="the snapshot is error: it was not written to for an hour"):
+        await images.send(one, state, None)
+    refused = answers(402, b'{"Message": "Too many"}', {"x-amzn-errortype": "ConcurrentLimitExceededException"})
+    ground.faults.once(refused, lambda asked: asked.path == "/snapshots")
+    with pytest.raises(OverQuota, match="AWS EBS says ConcurrentLimitExceeded: Too many"):
+        await images.send(one, {}, file)
+    told = await sent(images, one, file)
+    await gone(images, one, dict(told.state))
+    assert one.upload not in str(ground.ours())
+
+
 async def test_an_upload_is_withdrawn_while_it_is_sent_or_imported(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
@@ -390,6 +460,36 @@ async def test_what_cannot_go_yet_is_said_and_what_an_import_made_for_nobody_is_
         for found in sorted(ours, key=lambda found: found.id):
             await images.discard(one.provider, found)
         assert ground.ours() == {}
+
+
+async def test_leftovers_of_all_kinds_go_at_the_second_look_and_one_that_stays_keeps_no_other(
+    ground: AwsImagesGround, images: AwsImages, file: Path
+) -> None:
+    ground.ec2.looks = 10**6
+    one, other = wanted(ground), wanted(ground, import_method="ebs-direct")
+    await until(images, one, file, "task")
+    await until(images, other, file, "snapshot")
+    tags = [{"Key": name, "Value": value} for name, value in one.tags.items()]
+    kept, used = (ground.ec2.has_snapshot(b"", Tags=tags) for _ in range(2))
+    for name, snapshot, said in ((f"debian-{one.upload}", kept, tags), ("somebody's", used, [])):
+        mapping = [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot}}]
+        stays = ground.ec2.has_image(Name=name, BlockDeviceMappings=mapping, Tags=said)
+    before = set(ground.ours())
+    assert len(before) == 6, "an object, an import, two snapshots, an image, and that of somebody else"
+    async with driving(ground) as driver:  # type: ignore[arg-type]
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        accounts = {"cloudy": CloudAccount("cloudy", driver, 0)}
+        keeper = ImageKeeper(context, accounts, None, At("/lock", None))  # type: ignore[arg-type]
+        for system in ("theirs", "theirs", "ours"):
+            keeper._system = system
+            await keeper._hunted("cloudy", REGION, ground.provider)
+            assert set(ground.ours()) == before
+        await keeper._hunted("cloudy", REGION, ground.provider)
+        ending = {
+            id for id, task in ground.ec2.tasks.items() if task.told["SnapshotTaskDetail"]["Status"] == "deleting"
+        }
+        assert len(ending) == 1 and set(ground.ours()) == {stays, used, *ending}
 
 
 async def test_a_bucket_that_is_elsewhere_missing_or_not_ours_is_told(

@@ -215,12 +215,10 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
     taken = AWS_IMPORTS.get(method) if isinstance(method, str) else None
     if taken is None or format not in AWS_FORMATS:
         return ""  # that is told where it is said
-    if method == "ebs-direct":
-        return "Headgate does not do ebs-direct: say import-method: snapshot"
     if format not in taken:
         return f"AWS imports no {format} by {method}: it takes {', '.join(taken)}"
     stores = [stanza.body.get("object-storage") for stanza in path]
-    if not any(isinstance(one, Mapping) and one.get("bucket-name") for one in stores):
+    if method != "ebs-direct" and not any(isinstance(one, Mapping) and one.get("bucket-name") for one in stores):
         return "goes to AWS through a bucket: say object-storage: {bucket-name: NAME} of the provider or its section"
     return ""
 

@@ -16,6 +16,7 @@ from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.ports.cloud import SYSTEM_TAG
 from headgate.testing.clouds.aws import ACCESS, ACCOUNT, REGION, SECRET, call
+from headgate.testing.clouds.ebscalls import EbsCalls
 from headgate.testing.clouds.ec2calls import Ec2Calls, Ec2Refusal, Record, Said, Tree, refusal
 from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
 from headgate.testing.servers.s3 import bucket
@@ -62,8 +63,13 @@ class AwsImports:
     _hidden: dict[str, int] = field(default_factory=dict)
     _calls: Ec2Calls = field(default_factory=Ec2Calls)
 
+    def __post_init__(self) -> None:
+        self.ebs = EbsCalls(self)
+
     async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer the calls about images; None: it is moto's."""
+        if (told := self.ebs.answer(asked)) is not None:
+            return told
         action = call(asked) if asked.method == "POST" and asked.path == "/" else ""
         does = self._does().get(action)
         if does is None:
@@ -87,7 +93,7 @@ class AwsImports:
             "DeleteSnapshot": self._delete_snapshot,
             "CreateTags": self._tag,
             "DescribeImages": lambda said: self._describe(said, self.images, "Images", "ImageId"),
-            "DescribeSnapshots": lambda said: self._describe(said, self.snapshots, "Snapshots", "SnapshotId"),
+            "DescribeSnapshots": self._describe_snapshots,
         }
 
     # --- imports
@@ -184,6 +190,8 @@ class AwsImports:
         roots = [one["Ebs"] for one in said["BlockDeviceMappings"] if one["DeviceName"] == said["RootDeviceName"]]
         if len(roots) != 1 or roots[0].get("SnapshotId") not in self.snapshots:
             raise Ec2Refusal("InvalidSnapshot.NotFound", "The snapshot of the root device does not exist.")
+        if self.snapshots[roots[0]["SnapshotId"]]["State"] != "completed":
+            raise Ec2Refusal("IncorrectState", "The snapshot is not completed.")
         kept = {n: v for n, v in said.items() if n not in ("TagSpecifications", "DryRun")}
         return {"ImageId": self.has_image(**{**kept, "Tags": _tags(said, "image")})}
 
@@ -225,6 +233,10 @@ class AwsImports:
             names = {tag["Key"] for tag in said["Tags"]}
             one["Tags"] = [*(tag for tag in one["Tags"] if tag["Key"] not in names), *_fit(said["Tags"])]
         return {}
+
+    def _describe_snapshots(self, said: Said) -> Record:
+        self.ebs.goes_on()
+        return self._describe(said, self.snapshots, "Snapshots", "SnapshotId")
 
     def _describe(self, said: Said, every: Mapping[str, Record], members: str, id: str) -> Record:
         owners = said.get("Owners") or said.get("OwnerIds") or [ACCOUNT, OTHERS]

@@ -20,6 +20,8 @@ ANSWER_MAX_BYTES = 64 * 2**20
 PATIENCE_S = 5.0
 """Where a cloud asks for patience and does not say for how long."""
 PATIENCE_MAX_S = 300.0
+PART_TRIES = 5
+"""Of a part of a file, before the whole of it counts as not sent."""
 TEXT_MAX = 1000
 """Of what a cloud says: characters that are passed on."""
 
@@ -118,6 +120,16 @@ def said(text: str) -> str:
     """Return what a cloud says as one line that is not too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= TEXT_MAX else line[: TEXT_MAX - 1] + "…"
+
+
+async def patient(call: Callable[[], Awaitable[T]]) -> T:
+    """Return what a part of a file is answered; if it is not, ask again, after as long as the cloud wants."""
+    for _ in range(PART_TRIES - 1):
+        try:
+            return await call()
+        except CloudUnavailable as error:
+            await asyncio.sleep(error.after_s)
+    return await call()
 
 
 def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,9 +13,10 @@ from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials
 from headgate.adapters.nodes.clouds.aws.query import Arguments, listed
 from headgate.adapters.nodes.clouds.aws.quotas import COUNTED
 from headgate.adapters.nodes.clouds.aws.signature import signed
-from headgate.adapters.nodes.clouds.http import Http, Shared
+from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, Http, Shared
 from headgate.ports.cloud import NODE_TAG, Amounts, CloudUnavailable
 
+T = TypeVar("T")
 VERSION = "2016-11-15"
 PAGE = 500
 PAGES_MAX = 200
@@ -23,6 +24,36 @@ GONE = "terminated"
 NONE = ("NotFound", "Malformed", "InvalidAMIID.Unavailable")
 """In the codes of errors: there is no such thing, or not any more."""
 _OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
+
+
+class AwsService:
+    """Send signed requests to one service in one region."""
+
+    def __init__(self, http: Http, credentials: AwsCredentials, region: str, name: str) -> None:
+        """Take the `name` of the service as signatures have it."""
+        self._http, self._credentials, self.region, self._name = http, credentials, region, name
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        read: Callable[[CloudResponse], T],
+        max_s: float = ANSWER_MAX_S,
+    ) -> T:
+        """Return what `read` makes of the answer; where it raises AwsKeysExpired, it is asked with others."""
+        for last in (False, True):
+            keys = await self._credentials.keys()
+            now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
+            every = signed(keys, self.region, self._name, url, headers, body, now, method)
+            try:
+                return read(await self._http.ask(method, url, every, body, max_s, max_s))
+            except query.AwsKeysExpired:
+                self._credentials.forget(keys)
+                if last:
+                    raise
+        raise AssertionError("the second answer is one")
 
 
 class Ec2:

@@ -7,17 +7,15 @@ import hashlib
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from headgate.adapters.nodes.clouds.aws import query
-from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials
-from headgate.adapters.nodes.clouds.aws.signature import S3, signed
-from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, Http
+from headgate.adapters.nodes.clouds.aws.api import AwsService
+from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, patient
 from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG
 
@@ -26,8 +24,6 @@ PREFIX = "headgate/"
 PART_BYTES = 16 * 2**20
 """What is held in memory of a file."""
 PARTS_MAX = 10_000
-PART_TRIES = 5
-"""Of one part, before the whole file counts as not sent."""
 PART_MAX_S, JOIN_MAX_S = 600.0, 1800.0
 """For S3 to take a part, and to make one object of all parts."""
 PAGES_MAX = 200
@@ -36,7 +32,6 @@ TAGS_MAX = 10
 WHOSE = "AWS S3"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
-T = TypeVar("T")
 
 
 class BucketEntry(NamedTuple):
@@ -72,10 +67,9 @@ def address(url: str, name: str, is_path: bool) -> str:
 class Bucket:
     """Call S3 about one bucket.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
 
-    def __init__(self, http: Http, credentials: AwsCredentials, region: str, name: str, url: str) -> None:
+    def __init__(self, service: AwsService, name: str, url: str) -> None:
         """Use the bucket at `url`, as `address` says it."""
-        self._http, self._credentials, self._region = http, credentials, region
-        self.name, self._url = name, url
+        self._service, self.name, self._url = service, name, url
 
     async def _ask(
         self,
@@ -86,31 +80,18 @@ class Bucket:
         body: bytes = b"",
         max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
-        try:
-            return await self._asked(method, key, asked or {}, headers or {}, body, max_s)
-        except query.AwsKeysExpired:
-            return await self._asked(method, key, asked or {}, headers or {}, body, max_s)
-
-    async def _asked(
-        self, method: str, key: str, asked: Mapping[str, str], headers: Mapping[str, str], body: bytes, max_s: float
-    ) -> CloudResponse:
-        keys = await self._credentials.keys()
         url = self._url + quote(key, safe="/~")
         url += f"?{urlencode(sorted(asked.items()), quote_via=quote, safe='~')}" if asked else ""
-        now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
-        every = signed(keys, self._region, S3, url, headers, body, now, method)
-        answer = await self._http.ask(method, url, every, body, max_s, max_s)
-        if answer.status < 300 or (method == "HEAD" and answer.status == 404):
+        return await self._service.ask(method, url, headers or {}, body, partial(self._read, method == "HEAD"), max_s)
+
+    def _read(self, is_look: bool, answer: CloudResponse) -> CloudResponse:
+        if answer.status < 300 or (is_look and answer.status == 404):
             return answer
         if answer.status in (301, 307):
-            raise LaunchFailed(f"the bucket {self.name} is in another region than {self._region}")
-        if method == "HEAD" and answer.status == 403:  # it has no words
+            raise LaunchFailed(f"the bucket {self.name} is in another region than {self._service.region}")
+        if is_look and answer.status == 403:  # it has no words
             raise LaunchFailed(f"{WHOSE} does not let Headgate look into the bucket {self.name}")
-        try:
-            query.document(answer, WHOSE)
-        except query.AwsKeysExpired:
-            self._credentials.forget(keys)
-            raise
+        query.document(answer, WHOSE)
         raise AssertionError("what is no success is an error")
 
     async def has(self, key: str, sha256: str) -> bool:
@@ -127,12 +108,12 @@ class Bucket:
 
     async def _send(self, key: str, tags: Mapping[str, str], sha256: str, file: Path) -> None:
         size = max(PART_BYTES, -(-os.path.getsize(file) // PARTS_MAX))
-        id, parts, digest = await _patient(partial(self._begin, key, tags, sha256)), list[str](), hashlib.sha256()
+        id, parts, digest = await patient(partial(self._begin, key, tags, sha256)), list[str](), hashlib.sha256()
         with file.open("rb") as opened:
             while part := await asyncio.to_thread(opened.read, size):
                 await asyncio.to_thread(digest.update, part)
                 asked = {"partNumber": str(len(parts) + 1), "uploadId": id}
-                told = await _patient(partial(self._ask, "PUT", key, asked, body=part, max_s=PART_MAX_S))
+                told = await patient(partial(self._ask, "PUT", key, asked, body=part, max_s=PART_MAX_S))
                 parts.append(told.headers["etag"])
         if digest.hexdigest() != sha256:
             await self.remove(BucketEntry(key, id))
@@ -181,16 +162,6 @@ class Bucket:
         except query.AwsRefused as error:
             if error.code not in ("NoSuchUpload", "NoSuchKey"):
                 raise
-
-
-async def _patient(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what a call is answered; if it is not, ask again, after as long as S3 wants."""
-    for _ in range(PART_TRIES - 1):
-        try:
-            return await call()
-        except CloudUnavailable as error:
-            await asyncio.sleep(error.after_s)
-    return await call()
 
 
 def _object_tags(tags: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.nodes.clouds.aws import launch, quotas
-from headgate.adapters.nodes.clouds.aws.api import GONE, Ec2
+from headgate.adapters.nodes.clouds.aws.api import GONE, AwsService, Ec2
+from headgate.adapters.nodes.clouds.aws.blocks import Blocks
 from headgate.adapters.nodes.clouds.aws.bucket import Bucket, address
 from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
 from headgate.adapters.nodes.clouds.aws.images import AwsImages
@@ -79,7 +80,7 @@ class Aws:
         self._env = os.environ if env is None else env
         self._http = Http()
         self._regions: dict[str, Ec2] = {}
-        self.images = AwsImages(self._at, self._bucket, now_s)
+        self.images = AwsImages(self._at, self._bucket, self._blocks, now_s)
 
     def _at(self, provider: Mapping[str, Any]) -> Ec2:
         region = str(provider.get("region") or "")
@@ -93,11 +94,19 @@ class Aws:
 
     def _bucket(self, provider: Mapping[str, Any]) -> Bucket | None:
         """Return the bucket of a provider; None: it has none."""
-        name, region = bucket_name(provider), self._at(provider)
+        name = bucket_name(provider)
         if not name:
             return None
-        url = address(self._url("s3", region.region), name, is_path=bool(self._endpoint))
-        return Bucket(self._http, region.credentials, region.region, name, url)
+        service, url = self._service(provider, "s3")
+        return Bucket(service, name, address(url, name, is_path=bool(self._endpoint)))
+
+    def _blocks(self, provider: Mapping[str, Any]) -> Blocks:
+        return Blocks(*self._service(provider, "ebs"))
+
+    def _service(self, provider: Mapping[str, Any], name: str) -> tuple[AwsService, str]:
+        """Return a service of AWS in the region of a provider, and its address."""
+        ec2 = self._at(provider)
+        return AwsService(self._http, ec2.credentials, ec2.region, name), self._url(name, ec2.region)
 
     def _url(self, service: str, region: str) -> str:
         if self._endpoint:

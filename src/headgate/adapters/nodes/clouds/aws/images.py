@@ -1,37 +1,50 @@
-"""AMIs that jobs build: their files go into a bucket, AWS imports them, and nothing stays that nobody needs."""
+"""AMIs that jobs build: their files go into a bucket or a snapshot, AWS makes images of them, and no more stays."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from headgate.adapters.nodes.clouds.aws.api import Ec2
-from headgate.adapters.nodes.clouds.aws.bucket import PREFIX, Bucket, BucketEntry, key_of
+from headgate.adapters.nodes.clouds.aws.blocks import Blocks
+from headgate.adapters.nodes.clouds.aws.bucket import Bucket, BucketEntry, key_of
 from headgate.adapters.nodes.clouds.aws.imports import (
-    CALLS,
     COMPLETED,
     DELETED,
     DELETING,
+    IMAGE,
+    SNAPSHOT,
     ImportCalls,
     ImportTask,
     calls_of,
     image_name,
     register,
     start,
-    tasks_of,
 )
 from headgate.adapters.nodes.clouds.aws.launch import tag_pairs, token
-from headgate.adapters.nodes.clouds.aws.query import AwsRefused, Told, listed, tags_of
+from headgate.adapters.nodes.clouds.aws.query import AwsRefused, Told, listed
+from headgate.adapters.nodes.clouds.aws.traces import (
+    DELETING_CALLS,
+    IMAGES,
+    OBJECT,
+    SNAPSHOTS,
+    ImportPlace,
+    cancel,
+    cleared,
+    every_trace,
+    made_of,
+    owned,
+    there_are,
+)
 from headgate.adapters.nodes.clouds.disks import check
 from headgate.adapters.nodes.clouds.http import said, understood
 from headgate.base.tasks import end
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource, State
+from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota, Resource, State
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
 
-IMAGE, TASK, SINCE, UNSEEN, SENDS, FULL, IMDS = "image", "task", "since", "unseen", "sends", "full", "imds"
+TASK, WRITTEN, SINCE, UNSEEN, SENDS, FULL, IMDS = "task", "written", "since", "unseen", "sends", "full", "imds"
 SENDS_MAX = 3
 """How often a file is sent before that is a failed attempt."""
 IMPORT_MAX_S = 300
@@ -40,31 +53,7 @@ FULL_MAX_S = 6 * 3600.0
 """For AWS to have room for one more import."""
 SEEN_S = 600.0
 """What was made is listed a while afterwards; what is not after this long is no more."""
-VALUES_MAX = 200
-"""Of one filter."""
 _NO_ROOM = ("ResourceCountExceeded", "ResourceCountLimitExceeded")
-_IMPORTED = "import-"
-"""How the names of AMIs begin that AWS itself names."""
-_IMAGES, _SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
-_OBJECT, _IMPORT = "object", "import"
-_DELETING = {
-    IMAGE: ("DeregisterImage", "ImageId"),
-    "snapshot": ("DeleteSnapshot", "SnapshotId"),
-    _IMPORT: ("CancelImportTask", "ImportTaskId"),
-}
-"""Kind of resource -> the call that takes it away, and its argument."""
-
-
-class ImportPlace(NamedTuple):
-    """Say where an image is imported, and how."""
-
-    ec2: Ec2
-    bucket: Bucket
-    calls: ImportCalls
-
-    async def tasks(self, wanted: WantedImage) -> list[ImportTask]:
-        """Return the imports of an upload."""
-        return [one for one in await tasks_of(self.ec2, self.calls) if _is_of(one.tags, wanted)]
 
 
 class AwsImages:
@@ -74,10 +63,11 @@ class AwsImages:
         self,
         at: Callable[[Mapping[str, object]], Ec2],
         bucket: Callable[[Mapping[str, object]], Bucket | None],
+        blocks: Callable[[Mapping[str, object]], Blocks],
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Use `at` and `bucket` to find the region and the bucket of a provider, and `now_s` as the clock."""
-        self._at, self._bucket, self._now_s = at, bucket, now_s
+        """Use `at`, `bucket` and `blocks` to find EC2, the bucket and EBS of a provider, and `now_s` as the clock."""
+        self._at, self._bucket, self._blocks, self._now_s = at, bucket, blocks, now_s
         self._working: dict[str, asyncio.Task[None]] = {}
         """Upload -> the sending of its file."""
 
@@ -92,29 +82,33 @@ class AwsImages:
 
     def _place(self, wanted: WantedImage) -> ImportPlace:
         """Raise LaunchFailed where an image can never be imported as it is said."""
-        calls, bucket = calls_of(wanted), self._bucket(wanted.provider)
-        if bucket is None:
+        provider, calls = wanted.provider, calls_of(wanted)
+        bucket = self._bucket(provider) if calls is not None else None
+        if calls is not None and bucket is None:
             raise LaunchFailed("the provider names no bucket: say object-storage: {bucket-name: NAME}")
-        return ImportPlace(self._at(wanted.provider), bucket, calls)
+        return ImportPlace(self._at(provider), self._blocks(provider), bucket, calls)
 
     @understood
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
         """Send the file, have it imported, then have an AMI made of it: each is a step."""
         task = self._working.get(wanted.upload)
         if task is not None and not task.done():
-            return Sending(state, "its file is on the way to the bucket")
+            return Sending(state, "its file is on the way to AWS")
         if task is not None:
             del self._working[wanted.upload]
             task.result()
+            state = {**state, WRITTEN: self._now}
         return await self._step(self._place(wanted), wanted, state, file)
 
     async def _step(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
         if IMAGE in state or TASK not in state:
-            image = next(iter(await _images(place.ec2, wanted, state)), None)
+            image = next(iter(await made_of(place.ec2, wanted, state.get(IMAGE, ""))), None)
             if image is not None:
                 return await self._made(place, wanted, _seen(state), image)
             if IMAGE in state:
                 return self._unlisted(state, f"the image {state[IMAGE]}")
+        if place.bucket is None or place.calls is None:
+            return await self._written(place, wanted, state, file)
         tasks = await place.tasks(wanted)
         task = await _chosen(place, tasks, state)
         if task is not None:
@@ -125,8 +119,46 @@ class AwsImages:
                 state, f"what the import {state[TASK]} made" if listed else f"the import {state[TASK]}"
             )
         if await place.bucket.has(key_of(wanted.tags), wanted.sha256):
-            return await self._import(place, wanted, state, len(tasks))
-        return await self._send(place.bucket, wanted, state, file)
+            return await self._import(place.ec2, place.bucket, place.calls, wanted, state, len(tasks))
+        if file is None:
+            return Sending(state, "its file is needed", lacks_file=True)
+        state = await _to_be_sent(wanted, state, file, f"the bucket {place.bucket.name}")
+        for one in await place.entries(wanted):  # of a launcher that is no more
+            await place.bucket.remove(one)
+        self._begin(wanted, place.bucket.send(wanted.tags, wanted.sha256, file))
+        return Sending(state, f"its file is on the way to the bucket {place.bucket.name}")
+
+    def _begin(self, wanted: WantedImage, work: Coroutine[object, object, None]) -> None:
+        self._working[wanted.upload] = asyncio.ensure_future(work)
+
+    async def _written(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending:
+        """Write the file into a snapshot, and have an image of that.  One that is not ended says nothing of what it
+        lacks, so of a launcher that is no more it is taken away."""
+        there = {str(one["snapshotId"]): one for one in await place.snapshots(wanted)}
+        whole = next((id for id, one in there.items() if one.get("status") == COMPLETED), None)
+        if whole is not None:
+            return await self._register(place.ec2, wanted, _seen(state), whole)
+        if WRITTEN in state:
+            return self._stored(wanted, state, there.get(state[SNAPSHOT]))
+        if file is None:
+            return Sending(state, "its file is needed", lacks_file=True)
+        state = await _to_be_sent(wanted, state, file, "EBS")
+        for id in there:
+            await place.ec2.do("DeleteSnapshot", {"SnapshotId": id})
+        id = await place.blocks.start(file.stat().st_size, wanted.tags, image_name(wanted))
+        self._begin(wanted, place.blocks.write(id, wanted.sha256, file))
+        return Sending({**state, SNAPSHOT: id}, f"its file is on the way to the snapshot {id}")
+
+    def _stored(self, wanted: WantedImage, state: State, snapshot: Told | None) -> Sending:
+        if snapshot is None:
+            return self._unlisted(state, f"the snapshot {state[SNAPSHOT]}")
+        if snapshot.get("status") != "pending":
+            reason = said(str(snapshot.get("statusMessage") or "it does not say why"))
+            raise LaunchFailed(f"AWS says: the snapshot is {snapshot.get('status')}: {reason}")
+        limit_s = wanted.image.get("import-timeout", IMPORT_MAX_S)
+        if limit_s and self._now_s() - float(state[WRITTEN]) > limit_s:
+            raise LaunchFailed(f"AWS has not stored the snapshot within {limit_s} s, its import-timeout")
+        return Sending(_seen(state), "AWS stores the snapshot")
 
     def _unlisted(self, state: State, what: str) -> Sending:
         first = state.get(UNSEEN, self._now)
@@ -134,24 +166,13 @@ class AwsImages:
             raise LaunchFailed(f"AWS does not list {what}: it is gone, or was never there")
         return Sending({**state, UNSEEN: first}, f"AWS does not list {what} yet")
 
-    async def _send(self, bucket: Bucket, wanted: WantedImage, state: State, file: Path | None) -> Sending:
-        if file is None:
-            return Sending(state, "its file is needed", lacks_file=True)
-        times = int(state.get(SENDS, 0))
-        if times >= SENDS_MAX:
-            raise LaunchFailed(f"the bucket {bucket.name} did not take the file, sent {times} times")
-        await asyncio.to_thread(check, file, wanted.format)
-        for one in await bucket.entries(key_of(wanted.tags)):  # of a launcher that is no more
-            await bucket.remove(one)
-        sending = bucket.send(wanted.tags, wanted.sha256, file)
-        self._working[wanted.upload] = asyncio.ensure_future(sending)
-        return Sending({**state, SENDS: str(times + 1)}, f"its file is on the way to the bucket {bucket.name}")
-
-    async def _import(self, place: ImportPlace, wanted: WantedImage, state: State, before: int) -> Sending:
+    async def _import(
+        self, ec2: Ec2, bucket: Bucket, calls: ImportCalls, wanted: WantedImage, state: State, before: int
+    ) -> Sending:
         """Have the object imported; `before`: how many imports of it there were, which all failed."""
-        asked = start(wanted, place.calls, place.bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
+        asked = start(wanted, calls, bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
         try:
-            told = await place.ec2.call(place.calls.start, asked)
+            told = await ec2.call(calls.start, asked)
         except (AwsRefused, OverQuota) as error:
             if isinstance(error, AwsRefused) and error.code not in _NO_ROOM:
                 raise
@@ -171,7 +192,7 @@ class AwsImages:
         state = {SINCE: self._now, **state, **({TASK: task.id} if task.is_alive else {})}
         limit_s = wanted.image.get("import-timeout", IMPORT_MAX_S)
         if limit_s and self._now_s() - float(state[SINCE]) > limit_s:
-            await _cancel(place.ec2, task)
+            await cancel(place.ec2, task)
             text = f"AWS has not imported the file within {limit_s} s, its import-timeout"
             raise LaunchFailed(f"{text}; it said: {said(task.about) or task.status}")
         if task.status == DELETING:
@@ -185,12 +206,15 @@ class AwsImages:
         state = {**state, TASK: task.id}
         if task.image:
             return Sending({**state, IMAGE: task.image}, "the image is there")
+        return await self._register(place.ec2, wanted, state, task.snapshots[0])
+
+    async def _register(self, ec2: Ec2, wanted: WantedImage, state: State, snapshot: str) -> Sending:
         try:
-            told = await place.ec2.call("RegisterImage", register(wanted, task.snapshots[0]))
+            told = await ec2.call("RegisterImage", register(wanted, snapshot))
         except AwsRefused as error:
             if error.code != "InvalidAMIName.Duplicate":
                 raise
-            same = await _owned(place.ec2, _IMAGES, "name", [image_name(wanted)])
+            same = await owned(ec2, IMAGES, "name", [image_name(wanted)])
             if not same:
                 raise CloudUnavailable(str(error)) from error
             told = dict(same[0])
@@ -211,7 +235,7 @@ class AwsImages:
             return Sending({**state, IMDS: id}, f"the image is set to IMDS {imds}")
         disks = [one.get("ebs") or {} for one in listed(image.get("blockDeviceMapping"))]
         keep = {id, *(str(disk["snapshotId"]) for disk in disks if disk.get("snapshotId"))}
-        if not await self._clear(place, wanted, state, keep):
+        if not await cleared(place, wanted, state, keep):
             return Sending(state, "what is not needed any more is taken away")
         return Sent(id, {IMAGE: id})
 
@@ -225,59 +249,18 @@ class AwsImages:
             place = self._place(wanted)
         except LaunchFailed:
             return True  # nothing was ever made
-        return await self._clear(place, wanted, state, ())
-
-    async def _clear(self, place: ImportPlace, wanted: WantedImage, state: State, keep: Collection[str]) -> bool:
-        """Take away all of an upload but `keep`; return whether nothing was left."""
-        ec2, tasks = place.ec2, await place.tasks(wanted)
-        for task in tasks:
-            if task.is_alive:
-                await _cancel(ec2, task)
-        ended = [task for task in tasks if task.status == COMPLETED]
-        images = {str(one["imageId"]) for one in await _images(ec2, wanted, state)}
-        made = {task.image for task in ended if task.image}
-        images |= await _there(ec2, _IMAGES, made.difference(images, keep))
-        tagged = await _owned(ec2, _SNAPSHOTS, f"tag:{UPLOAD_TAG}", [wanted.upload])
-        snapshots = {str(one["snapshotId"]) for one in tagged if _is_of(tags_of(one), wanted)}
-        made = {id for task in ended for id in task.snapshots}
-        snapshots |= await _there(ec2, _SNAPSHOTS, made.difference(snapshots, keep))
-        entries = await place.bucket.entries(key_of(wanted.tags))
-        left = bool(entries) or any(task.status not in (COMPLETED, DELETED) for task in tasks)
-        for id in sorted(images.difference(keep)):
-            await ec2.do("DeregisterImage", {"ImageId": id})
-            left = True
-        if IMAGE in state and state[IMAGE] not in {*images, *keep}:  # it may not be listed yet
-            left |= await ec2.do("DeregisterImage", {"ImageId": state[IMAGE]})
-        for id in sorted(snapshots.difference(keep)):
-            await ec2.do("DeleteSnapshot", {"SnapshotId": id})
-            left = True
-        for one in entries:
-            await place.bucket.remove(one)
-        return not left
+        return await cleared(place, wanted, state, ())
 
     @understood
     async def listed(self, provider: Mapping[str, object]) -> list[Resource]:
         """Return what there is in the account, and in the provider's bucket, of uploads."""
-        ec2, bucket = self._at(provider), self._bucket(provider)
-        images = [one for one in await _owned(ec2, _IMAGES, "tag-key", [UPLOAD_TAG]) if _is_named(one)]
-        snapshots = await _owned(ec2, _SNAPSHOTS, "tag-key", [UPLOAD_TAG])
-        found = [Resource(str(one["imageId"]), IMAGE, tags_of(one), {}) for one in images]
-        found += [Resource(str(one["snapshotId"]), "snapshot", tags_of(one), {}) for one in snapshots]
-        known = {one.id for one in found}
-        for calls in CALLS.values():
-            tasks = await tasks_of(ec2, calls)
-            found += [Resource(one.id, _IMPORT, one.tags, {}) for one in tasks if one.is_alive]
-            found += await _untagged(ec2, [one for one in tasks if one.status == COMPLETED], known)
-        if bucket is not None:
-            entries = await bucket.entries(PREFIX)
-            found += [Resource("?".join(filter(None, one)), _OBJECT, one.tags, {}) for one in entries]
-        return found
+        return await every_trace(self._at(provider), self._bucket(provider))
 
     @understood
     async def discard(self, provider: Mapping[str, object], resource: Resource) -> None:
         """Delete it."""
-        if resource.kind != _OBJECT:
-            action, argument = _DELETING[resource.kind]
+        if resource.kind != OBJECT:
+            action, argument = DELETING_CALLS[resource.kind]
             await self._at(provider).do(action, {argument: resource.id})
         elif (bucket := self._bucket(provider)) is not None:
             key, _, sending = resource.id.partition("?")
@@ -291,8 +274,8 @@ async def _chosen(place: ImportPlace, tasks: Sequence[ImportTask], state: State)
     if known is not None and known.status == DELETED:
         raise LaunchFailed(f"AWS has not imported the file: {said(known.about) or 'it does not say why'}")
     ended = [one for one in tasks if one.status == COMPLETED]
-    there = await _there(place.ec2, _IMAGES, {one.image for one in ended if one.image})
-    there |= await _there(place.ec2, _SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots})
+    there = await there_are(place.ec2, IMAGES, {one.image for one in ended if one.image})
+    there |= await there_are(place.ec2, SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots})
     for one in ended:
         made = {one.image} if one.image else set(one.snapshots)
         if made and made <= there:
@@ -307,50 +290,11 @@ def _seen(state: State) -> State:
     return {name: value for name, value in state.items() if name != UNSEEN}
 
 
-async def _cancel(ec2: Ec2, task: ImportTask) -> None:
-    try:
-        await ec2.do("CancelImportTask", {"ImportTaskId": task.id})
-    except AwsRefused:
-        return  # it has ended meanwhile, or goes on to its end: what it makes is found then
-
-
-async def _owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[Told]:
-    """Return images or snapshots of this account alone: those of others that it may use can say anything."""
-    found = list[Told]()
-    for at in range(0, len(values), VALUES_MAX):
-        filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
-        disabled = {"IncludeDisabled": True} if what == _IMAGES else {}
-        found += await ec2.every(*what, {"Owner": ["self"], "Filter": filters, **disabled})
-    return found
-
-
-async def _there(ec2: Ec2, what: tuple[str, str], ids: Collection[str]) -> set[str]:
-    """Return which of the images or snapshots are there."""
-    name, key = ("image-id", "imageId") if what == _IMAGES else ("snapshot-id", "snapshotId")
-    return {str(one[key]) for one in await _owned(ec2, what, name, sorted(ids))}
-
-
-async def _images(ec2: Ec2, wanted: WantedImage, state: State) -> list[Told]:
-    """Return the images of an upload: the one that is known first."""
-    found = await _owned(ec2, _IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
-    mine = [one for one in found if _is_of(tags_of(one), wanted) and _is_named(one)]
-    return sorted(mine, key=lambda one: (one["imageId"] != state.get(IMAGE), one["imageId"]))
-
-
-def _is_named(image: Told) -> bool:
-    """Return whether an image has the name that Headgate or an import gave it: copies have the same tags."""
-    name = str(image.get("name") or "")
-    return name.startswith(_IMPORTED) or name.endswith(tags_of(image).get(UPLOAD_TAG, name))
-
-
-def _is_of(tags: Mapping[str, str], wanted: WantedImage) -> bool:
-    return all(tags.get(name) == wanted.tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG))
-
-
-async def _untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]) -> list[Resource]:
-    """Return what imports have made that nobody has tagged yet."""
-    images = {one.image: one.tags for one in ended if one.image and one.image not in known}
-    snapshots = {id: one.tags for one in ended for id in one.snapshots if id not in known}
-    found = [Resource(id, IMAGE, images[id], {}) for id in await _there(ec2, _IMAGES, images)]
-    there = await _there(ec2, _SNAPSHOTS, snapshots)
-    return found + [Resource(id, "snapshot", snapshots[id], {}) for id in there]
+async def _to_be_sent(wanted: WantedImage, state: State, file: Path, where: str) -> State:
+    """Return the state of an upload whose file is sent once more.  Raise LaunchFailed where it is no such file, or was
+    sent often enough."""
+    times = int(state.get(SENDS, 0))
+    if times >= SENDS_MAX:
+        raise LaunchFailed(f"{where} did not take the file, sent {times} times")
+    await asyncio.to_thread(check, file, wanted.format)
+    return {**state, SENDS: str(times + 1)}

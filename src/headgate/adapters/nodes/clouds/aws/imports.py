@@ -58,15 +58,17 @@ class ImportTask(NamedTuple):
         return self.status not in (COMPLETED, DELETING, DELETED)
 
 
-def calls_of(wanted: WantedImage) -> ImportCalls:
-    """Return how an image is imported.  Raise LaunchFailed for what cannot be."""
+def calls_of(wanted: WantedImage) -> ImportCalls | None:
+    """Return how an image is imported; None: its file is written into a snapshot.  Raise LaunchFailed for what cannot
+    be."""
     method = str(wanted.image.get("import-method") or SNAPSHOT)
-    if method not in CALLS:
-        raise LaunchFailed(f"image {wanted.name}: import-method {method} is not known; known are {', '.join(CALLS)}")
+    if method not in AWS_IMPORTS:
+        known = ", ".join(AWS_IMPORTS)
+        raise LaunchFailed(f"image {wanted.name}: import-method {method} is not known; known are {known}")
     if wanted.format not in AWS_IMPORTS[method]:
         taken = ", ".join(AWS_IMPORTS[method])
         raise LaunchFailed(f"image {wanted.name}: AWS imports no {wanted.format} by {method}; it takes {taken}")
-    return CALLS[method]
+    return CALLS.get(method)
 
 
 def bucket_name(provider: Mapping[str, object]) -> str:

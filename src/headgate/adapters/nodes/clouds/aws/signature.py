@@ -42,6 +42,7 @@ def signed(
     every |= {"host": parts.netloc, "x-amz-date": at}
     if service == S3:
         every["x-amz-content-sha256"] = digest
+    digest = every.get("x-amz-content-sha256", digest)
     if keys.token:
         every["x-amz-security-token"] = keys.token
     names = ";".join(sorted(every))

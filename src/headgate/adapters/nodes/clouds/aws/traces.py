@@ -1,0 +1,159 @@
+"""What there is of an upload in AWS: images, snapshots, imports and objects, of this account alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from headgate.adapters.nodes.clouds.aws.api import Ec2
+from headgate.adapters.nodes.clouds.aws.blocks import Blocks
+from headgate.adapters.nodes.clouds.aws.bucket import PREFIX, Bucket, BucketEntry, key_of
+from headgate.adapters.nodes.clouds.aws.imports import (
+    CALLS,
+    COMPLETED,
+    DELETED,
+    IMAGE,
+    SNAPSHOT,
+    ImportCalls,
+    ImportTask,
+    tasks_of,
+)
+from headgate.adapters.nodes.clouds.aws.query import AwsRefused, Told, tags_of
+from headgate.ports.cloud import SYSTEM_TAG, Resource
+from headgate.ports.images import UPLOAD_TAG, WantedImage
+
+OBJECT, IMPORT = "object", "import"
+"""Kinds of resources, besides images and snapshots."""
+VALUES_MAX = 200
+"""Of one filter."""
+IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
+DELETING_CALLS = {
+    IMAGE: ("DeregisterImage", "ImageId"),
+    SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),
+    IMPORT: ("CancelImportTask", "ImportTaskId"),
+}
+"""Kind of resource -> the call that takes it away, and its argument."""
+_IMPORTED = "import-"
+"""How the names of AMIs begin that AWS itself names."""
+
+
+class ImportPlace(NamedTuple):
+    """Say where an image is made, and how."""
+
+    ec2: Ec2
+    blocks: Blocks
+    bucket: Bucket | None
+    """None: its file goes into a snapshot at once."""
+    calls: ImportCalls | None
+    """None: there are no tasks."""
+
+    async def tasks(self, wanted: WantedImage) -> list[ImportTask]:
+        """Return the imports of an upload."""
+        found = await tasks_of(self.ec2, self.calls) if self.calls is not None else []
+        return [one for one in found if is_of(one.tags, wanted)]
+
+    async def entries(self, wanted: WantedImage) -> list[BucketEntry]:
+        """Return the objects of an upload."""
+        return await self.bucket.entries(key_of(wanted.tags)) if self.bucket is not None else []
+
+    async def snapshots(self, wanted: WantedImage) -> list[Told]:
+        """Return the snapshots of an upload that are tagged."""
+        found = await owned(self.ec2, SNAPSHOTS, f"tag:{UPLOAD_TAG}", [wanted.upload])
+        return [one for one in found if is_of(tags_of(one), wanted)]
+
+
+async def cancel(ec2: Ec2, task: ImportTask) -> None:
+    """Ask that an import ends."""
+    try:
+        await ec2.do("CancelImportTask", {"ImportTaskId": task.id})
+    except AwsRefused:
+        return  # it has ended meanwhile, or goes on to its end: what it makes is found then
+
+
+async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[Told]:
+    """Return images or snapshots of this account alone: those of others that it may use can say anything."""
+    found = list[Told]()
+    for at in range(0, len(values), VALUES_MAX):
+        filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
+        disabled = {"IncludeDisabled": True} if what == IMAGES else {}
+        found += await ec2.every(*what, {"Owner": ["self"], "Filter": filters, **disabled})
+    return found
+
+
+async def there_are(ec2: Ec2, what: tuple[str, str], ids: Collection[str]) -> set[str]:
+    """Return which of the images or snapshots are there."""
+    name, key = ("image-id", "imageId") if what == IMAGES else ("snapshot-id", "snapshotId")
+    return {str(one[key]) for one in await owned(ec2, what, name, sorted(ids))}
+
+
+async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[Told]:
+    """Return the images of an upload: the one that is known first."""
+    found = await owned(ec2, IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
+    mine = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
+    return sorted(mine, key=lambda one: (one["imageId"] != first, one["imageId"]))
+
+
+def is_named(image: Told) -> bool:
+    """Return whether an image has the name that Headgate or an import gave it: copies have the same tags."""
+    name = str(image.get("name") or "")
+    return name.startswith(_IMPORTED) or name.endswith(tags_of(image).get(UPLOAD_TAG, name))
+
+
+def is_of(tags: Mapping[str, str], wanted: WantedImage) -> bool:
+    """Return whether something with these tags is of an upload."""
+    return all(tags.get(name) == wanted.tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG))
+
+
+async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]) -> list[Resource]:
+    """Return what imports have made that nobody has tagged yet."""
+    images = {one.image: one.tags for one in ended if one.image and one.image not in known}
+    snapshots = {id: one.tags for one in ended for id in one.snapshots if id not in known}
+    found = [Resource(id, IMAGE, images[id], {}) for id in await there_are(ec2, IMAGES, images)]
+    there = await there_are(ec2, SNAPSHOTS, snapshots)
+    return found + [Resource(id, SNAPSHOT, snapshots[id], {}) for id in there]
+
+
+async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, str], keep: Collection[str]) -> bool:
+    """Take away all of an upload but `keep`; return whether nothing was left.  `known`: kind -> what was made, though
+    it may not be listed yet."""
+    ec2, tasks = place.ec2, await place.tasks(wanted)
+    for task in tasks:
+        if task.is_alive:
+            await cancel(ec2, task)
+    ended = [task for task in tasks if task.status == COMPLETED]
+    images = {str(one["imageId"]) for one in await made_of(ec2, wanted)}
+    fruit = {task.image for task in ended if task.image}
+    images |= await there_are(ec2, IMAGES, fruit.difference(images, keep))
+    snapshots = {str(one["snapshotId"]) for one in await place.snapshots(wanted)}
+    fruit = {id for task in ended for id in task.snapshots}
+    snapshots |= await there_are(ec2, SNAPSHOTS, fruit.difference(snapshots, keep))
+    entries = await place.entries(wanted)
+    left = bool(entries) or any(task.status not in (COMPLETED, DELETED) for task in tasks)
+    for kind, ids in ((IMAGE, images), (SNAPSHOT, snapshots)):  # a snapshot that an image is made of does not go
+        action, argument = DELETING_CALLS[kind]
+        for id in sorted(ids.difference(keep)):
+            await ec2.do(action, {argument: id})
+            left = True
+        if kind in known and known[kind] not in {*ids, *keep}:
+            left |= await ec2.do(action, {argument: known[kind]})
+    if place.bucket is not None:
+        for one in entries:
+            await place.bucket.remove(one)
+    return not left
+
+
+async def every_trace(ec2: Ec2, bucket: Bucket | None) -> list[Resource]:
+    """Return what there is in the account, and in a bucket, of uploads."""
+    images = [one for one in await owned(ec2, IMAGES, "tag-key", [UPLOAD_TAG]) if is_named(one)]
+    snapshots = await owned(ec2, SNAPSHOTS, "tag-key", [UPLOAD_TAG])
+    found = [Resource(str(one["imageId"]), IMAGE, tags_of(one), {}) for one in images]
+    found += [Resource(str(one["snapshotId"]), SNAPSHOT, tags_of(one), {}) for one in snapshots]
+    known = {one.id for one in found}
+    for calls in CALLS.values():
+        tasks = await tasks_of(ec2, calls)
+        found += [Resource(one.id, IMPORT, one.tags, {}) for one in tasks if one.is_alive]
+        found += await untagged(ec2, [one for one in tasks if one.status == COMPLETED], known)
+    if bucket is not None:
+        entries = await bucket.entries(PREFIX)
+        found += [Resource("?".join(filter(None, one)), OBJECT, one.tags, {}) for one in entries]
+    return found

@@ -1,0 +1,129 @@
+"""The direct calls of EBS, modelled: snapshots that are written a block at a time, held to botocore's model."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headgate.testing.clouds.ec2calls import Record, Said
+from headgate.testing.servers.faults import FaultAnswer, ReceivedRequest
+
+BLOCK = 2**19
+_PATHS = {
+    "StartSnapshot": ("POST", re.compile(r"/snapshots")),
+    "PutSnapshotBlock": ("PUT", re.compile(r"/snapshots/(?P<SnapshotId>snap-\w+)/blocks/(?P<BlockIndex>\d+)")),
+    "CompleteSnapshot": ("POST", re.compile(r"/snapshots/completion/(?P<SnapshotId>snap-\w+)")),
+}
+
+
+class SnapshotStore(Protocol):
+    """Hold the snapshots of EC2."""
+
+    snapshots: dict[str, Record]
+    contents: dict[str, str]
+
+    def has_snapshot(self, content: bytes, owner: str = ..., **said: object) -> str:
+        """Have a snapshot; return its id."""
+        ...
+
+
+class EbsRefusal(Exception):
+    """Report what EBS says instead of an answer."""
+
+    def __init__(self, code: str, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.code, self.status = code, status
+
+
+@dataclass
+class EbsCalls:
+    """Write snapshots."""
+
+    ec2: SnapshotStore
+    slow: int = 0
+    """How often a snapshot is asked for before it is stored."""
+    blocks: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    """Of snapshots that are being written."""
+
+    def __post_init__(self) -> None:
+        from botocore.loaders import Loader
+        from botocore.model import ServiceModel
+        from botocore.parsers import RestJSONParser
+        from botocore.validate import ParamValidator
+
+        self._model = ServiceModel(Loader().load_service_model("ebs", "service-2"), "ebs")
+        self._parser, self._validator = RestJSONParser(), ParamValidator()
+
+    def answer(self, asked: ReceivedRequest) -> FaultAnswer | None:
+        """Return None for what is no call of EBS."""
+        for action, (method, path) in _PATHS.items():
+            if asked.method == method and (found := path.fullmatch(asked.path)):
+                try:
+                    return self._told(action, self._does(action, self._arguments(action, asked, found.groupdict())))
+                except EbsRefusal as error:
+                    body = json.dumps({"Message": str(error), "Reason": "INVALID_BLOCK"}).encode()
+                    return FaultAnswer(error.status, body, {"x-amzn-errortype": f"{error.code}Exception:http://x/"})
+        return None
+
+    def _arguments(self, action: str, asked: ReceivedRequest, places: Said) -> Record:
+        shape = self._model.operation_model(action).input_shape
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        found: Record = dict(places)
+        for name, member in shape.members.items():
+            said = str(member.serialization.get("name", "")).lower()
+            if member.serialization.get("location") == "header" and said in headers:
+                found[name] = headers[said]
+        payload = shape.serialization.get("payload")
+        found |= {payload: asked.body} if payload else json.loads(asked.body or b"{}")
+        whole = {n: int(v) if shape.members[n].type_name == "integer" else v for n, v in found.items()}
+        report = self._validator.validate(whole, shape)
+        if report.has_errors():
+            raise EbsRefusal("Validation", report.generate_report())
+        return whole
+
+    def _told(self, action: str, told: Record) -> FaultAnswer:
+        operation, body = self._model.operation_model(action), json.dumps(told).encode()
+        read = self._parser.parse({"status_code": 200, "headers": {}, "body": body}, operation.output_shape)
+        assert {name: value for name, value in read.items() if name != "ResponseMetadata"} == told, (action, read)
+        return FaultAnswer(operation.http["responseCode"], body, {"content-type": "application/json"})
+
+    def _does(self, action: str, said: Said) -> Record:
+        if action == "StartSnapshot":
+            id = self.ec2.has_snapshot(b"", State="pending", VolumeSize=said["VolumeSize"], Tags=said["Tags"])
+            self.blocks[id] = {}
+            return {"SnapshotId": id, "Status": "pending", "VolumeSize": said["VolumeSize"], "BlockSize": BLOCK}
+        blocks = self.blocks.get(said["SnapshotId"])
+        if blocks is None or said["SnapshotId"] not in self.ec2.snapshots:
+            raise EbsRefusal("ResourceNotFound", f"The snapshot {said['SnapshotId']} is not being written", 404)
+        return self._put(blocks, said) if action == "PutSnapshotBlock" else self._complete(blocks, said)
+
+    def _put(self, blocks: dict[int, bytes], said: Said) -> Record:
+        data = said["BlockData"]
+        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        if len(data) != BLOCK or said["DataLength"] != BLOCK or said["Checksum"] != checksum:
+            raise EbsRefusal("Validation", "A block has 524288 bytes, and the checksum of these")
+        if said["BlockIndex"] >= self.ec2.snapshots[said["SnapshotId"]]["VolumeSize"] * 2**30 // BLOCK:
+            raise EbsRefusal("Validation", "The block is outside of the volume")
+        blocks[said["BlockIndex"]] = data
+        return {}
+
+    def _complete(self, blocks: dict[int, bytes], said: Said) -> Record:
+        if said["ChangedBlocksCount"] != len(blocks):
+            raise EbsRefusal("Validation", f"{len(blocks)} blocks were written")
+        content = b"".join(blocks.get(number, bytes(BLOCK)) for number in range(max(blocks, default=-1) + 1))
+        del self.blocks[said["SnapshotId"]]
+        self.ec2.contents[said["SnapshotId"]] = hashlib.sha256(content.rstrip(b"\0")).hexdigest()
+        snapshot = self.ec2.snapshots[said["SnapshotId"]]
+        snapshot["State"] = "pending" if self.slow else "completed"
+        return {"Status": "pending"}
+
+    def goes_on(self) -> None:
+        """Store what was written."""
+        self.slow -= 1
+        for id, snapshot in self.ec2.snapshots.items():
+            if snapshot["State"] == "pending" and id not in self.blocks and self.slow < 0:
+                snapshot["State"] = "completed"
