@@ -31,12 +31,12 @@ const perhaps = (path) => asked(path).catch((error) => { if (!error.status) thro
 
 const moment = (ms) => (Number(ms) ? when(new Date(Number(ms)).toISOString().replace("Z", "")) : "");
 const address = (more) => `${location.pathname}?${new URLSearchParams({ ...Object.fromEntries(SESSION.filter((name) => said[name]).map((name) => [name, said[name]])), ...more })}`;
-const pairs = (properties) => Object.entries(properties ?? {}).sort().map(([key, value]) => el("span", { class: "small" }, `${key}=${value} `));
+const pairs = (properties) => Object.entries(properties ?? {}).sort().map(([key, value]) => el("span", { class: "pair" }, el("span", { class: "small" }, `${key}=`), `${value} `));
 
 function form(text) {
   const field = (name, label, value) => el("input", { type: "search", name, value, placeholder: label.toLowerCase(), "aria-label": label });
   return el("form", { class: "tools filters", role: "search", method: "get", action: location.pathname },
-    field("q", "Search", text), field("partition", "Partition", said.partition), field("project", "Project", said.project),
+    el("span", { class: "query" }, field("q", "Search", text)), field("partition", "Partition", said.partition), field("project", "Project", said.project),
     token() ? "" : field("user", "User", said.user), el("button", {}, "Search"));
 }
 

@@ -6,7 +6,7 @@ const asked = new URLSearchParams(location.search);
 const app = asked.get("app") ?? "", queue = asked.get("queue") ?? "";
 const here = (found) => `?${new URLSearchParams(found)}`;
 const api = (...names) => `/v1/${names.map(encodeURIComponent).join("/")}`;
-const size = (bytes) => (bytes < 10_000 ? `${bytes} B` : bytes < 10_000_000 ? `${Math.round(bytes / 1000)} kB` : `${Math.round(bytes / 1e6)} MB`);
+const size = (bytes) => (bytes < 10_000 ? `${bytes}\u00a0B` : bytes < 10_000_000 ? `${Math.round(bytes / 1000)}\u00a0kB` : `${Math.round(bytes / 1e6)}\u00a0MB`);
 const counted = (number) => (number ? `${number}${number >= MANY ? " or more" : ""}` : "");
 const lag = (number) => (number ? el("span", { class: "result busy" }, counted(number)) : el("span", { class: "result good" }, "none"));
 const moment = (seconds) => el("time", { datetime: new Date(seconds * 1000).toISOString() }, new Date(seconds * 1000).toLocaleString());
@@ -47,7 +47,7 @@ async function one() {
   const [{ partitions }, { schedules }] = await Promise.all([had(`${api(app, queue)}/standing`), had(`${api(app, queue)}/schedules`)]);
   const ranked = partitions.some((p) => p.priority);
   const rows = partitions.flatMap((p) => (p.groups.length ? p.groups : [null]).map((g, n) => [n ? "" : String(p.partition), ...(ranked ? [n ? "" : String(p.priority)] : []), n ? "" : String(p.messages), n ? "" : size(p.bytes), n ? "" : counted(p.delayed),
-    g ? g.group : "", g ? [g.held ? el("span", { class: "result good" }, "held") : el("span", { class: "result mute" }, "free"), ` ${g.worker}`] : "", g ? lag(g.waiting) : "", g ? counted(g.retrying) : ""]));
+    g ? g.group : "", g ? (g.held ? [el("span", { class: "result good" }, "held"), ` ${g.worker}`] : el("span", { class: "small" }, g.worker ? `free, last ${g.worker}` : "free")) : "", g ? lag(g.waiting) : "", g ? counted(g.retrying) : ""]));
   const next = await Promise.all(partitions.slice(0, 20).map((p) => had(`${api(app, queue)}?order=descending&limit=5&partitions=${p.partition}`)));
   const newest = next.flatMap((page) => page.messages).sort((a, b) => Number(b.timestamp) - Number(a.timestamp)).slice(0, 20);
   return [el("h2", {}, "Partitions"), table(["Partition", ...(ranked ? ["Priority"] : []), "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
