@@ -144,11 +144,12 @@ def looked_on() -> Table:
         viewers(),
         f"A gate that {VIEWERS:,} people look on at: medians of runs with them and without, in turn",
     )
-    table = Table("viewers", "wall s", "CPU s of the gate", "more CPU", "aim", title=title)
+    table = Table("viewers", "wall s", "CPU s of the gate", "more CPU", "aim", "for pages", title=title)
     bare = found[0]
     for count, cost in found.items():
         more = f"{cost.cpu_s / bare.cpu_s - 1:+.1%}" if count else ""
-        table.add_row(f"{count:,}", f"{cost.wall_s:.1f}", f"{cost.cpu_s:.2f}", more, "10%" if count else "")
+        pages = f"{cost.pages_s:.2f} ({cost.pages_s / (cost.cpu_s - cost.pages_s):.1%})"
+        table.add_row(f"{count:,}", f"{cost.wall_s:.1f}", f"{cost.cpu_s:.2f}", more, "10%" if count else "", pages)
     return table
 
 

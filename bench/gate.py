@@ -31,6 +31,7 @@ baseurl = hub
 canonical_hostname = git.example
 [web]
 port = 0
+metrics = everybody
 [executor]
 sandbox = none
 """

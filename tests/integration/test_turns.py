@@ -42,11 +42,13 @@ async def _nothing() -> Any:
     return {"type": "http.request"}
 
 
-def test_within_their_share_nobody_waits() -> None:
-    turns = PeerTurns(0.5)
+def test_within_their_share_nobody_waits_and_what_it_costs_is_observed() -> None:
+    observed: list[float] = []
+    turns = PeerTurns(0.5, observe=observed.append)
     turns.spent(0.9 * 0.5 * BURST_S)
     with pytest.raises(StopIteration, match="True"):
         turns.begin("10.0.0.1", "jobs").send(None)
+    assert observed == [0.9 * 0.5 * BURST_S]
 
 
 async def test_whoever_asks_much_waits_for_themselves() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import socket
 import zlib
@@ -20,6 +21,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.gate.model import State
 from headgate.map.forms import PIPELINE, QUEUE
 from headgate.testing.deadline import DEADLINE_S
@@ -304,6 +306,7 @@ def polled(answer: httpx.Response) -> dict[str, Any]:
 async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_of_it(tmp_path: Path) -> None:
     async with crowded(tmp_path) as (site, address), httpx.AsyncClient(base_url=address) as client:
         port, place = int(address.rpartition(":")[2]), site.context.map.tenant("example").pipeline("gate")
+        metrics = site.context.observer = ProcessMetrics()
         counting = site.shots.estimates = CountingEstimates(site.history, lambda: NOW_MS)
         known, (queue,), changes = f'W/"{(await site.shot("example")).tag}"', crowd()["gate"].queues, 5
         assert counting.made == 2, "anew once it was learnt how long jobs take"
@@ -323,6 +326,10 @@ async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_
             for page in pages:
                 await page.until(lambda page=page, said=said: timeless(page.items) == said)
         assert counting.made == 2 + changes
+        costs = metrics.text().decode()
+        assert not re.search(r'pages_cpu_seconds_total\{kind="stream"\} 0\.0$', costs, re.MULTILINE), (
+            "looks are counted"
+        )
 
 
 async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path) -> None:

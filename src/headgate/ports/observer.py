@@ -42,6 +42,10 @@ class Observer(Protocol):
         """Observe that messages for a server were dropped, because too many wait for it or it rejects them."""
         ...
 
+    def shown(self, kind: str, cpu_s: float) -> None:
+        """Observe what pages and API cost the process: `request`, or `stream` for all who follow one together."""
+        ...
+
 
 class Nobody:
     """Observe nothing."""
@@ -50,6 +54,7 @@ class Nobody:
     def done(self, work: WorkDone) -> None: ...
     def finished(self, finished: Finished) -> None: ...
     def untold(self, to: str, messages: int) -> None: ...
+    def shown(self, kind: str, cpu_s: float) -> None: ...
 
 
 class Everybody:
@@ -73,3 +78,7 @@ class Everybody:
     def untold(self, to: str, messages: int) -> None:
         for one in self._observers:
             one.untold(to, messages)
+
+    def shown(self, kind: str, cpu_s: float) -> None:
+        for one in self._observers:
+            one.shown(kind, cpu_s)

@@ -122,7 +122,13 @@ class Site:
         self.documents = Documents(self.context.now_ms)
         self.desk = ReviewService(self.context, lambda: self.joined())
         mirror = self.context.mirror
-        self.audience = Audience(self.shot, self._still, mirror.moved, self.context.now_ms)
+        self.audience = Audience(
+            self.shot,
+            self._still,
+            mirror.moved,
+            self.context.now_ms,
+            lambda cpu_s: self.context.observer.shown("stream", cpu_s),
+        )
 
     def tenant(self, name: str) -> Configured:
         """Return the tenant. Raise 404."""

@@ -19,6 +19,7 @@ _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")
 OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
 UNTOLD = ("notices", "notices of the inventory", "reports")
+SHOWN = ("request", "stream")
 """Values of labels that are known in advance: their series begin at zero, so that rates see the first event."""
 
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
@@ -75,6 +76,14 @@ class ProcessMetrics:
             ("to",),
             registry=registry,
         )
+        self._shown = prometheus.Counter(
+            "headgate_pages_cpu_seconds",
+            "Processor time that pages and API took of this process's loop: requests, and all streams together.",
+            ("kind",),
+            registry=registry,
+        )
+        for kind in SHOWN:
+            self._shown.labels(kind)
         for request, outcome in product(REQUESTS, OUTCOMES):
             self._store.labels(request, outcome)
         for to in UNTOLD:
@@ -100,6 +109,9 @@ class ProcessMetrics:
 
     def untold(self, to: str, messages: int) -> None:
         self._untold.labels(to).inc(messages)
+
+    def shown(self, kind: str, cpu_s: float) -> None:
+        self._shown.labels(kind).inc(cpu_s)
 
     @contextmanager
     def whole(self, map: Map, mirror: Mirror) -> Iterator[None]:

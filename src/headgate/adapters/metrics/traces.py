@@ -76,6 +76,9 @@ class Traces:
     def untold(self, to: str, messages: int) -> None:
         """Ignore this; it is a figure, not a trace."""
 
+    def shown(self, kind: str, cpu_s: float) -> None:
+        """Ignore this as well."""
+
     def _span(
         self, name: str, item: str, id: str, start_ms: int, end_ms: int, about: dict[str, str], *, failed: bool
     ) -> None:

@@ -170,7 +170,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    turns = PeerTurns(SHARE_ALONE if process.scheduler is None else SHARE_BESIDE)
+    share = SHARE_ALONE if process.scheduler is None else SHARE_BESIDE
+    turns = PeerTurns(share, observe=lambda cpu_s: context.observer.shown("request", cpu_s))
     app, works = await front(
         Paced(create_app(site), turns), settings, served, process.stack, process.stop, process.anew
     )

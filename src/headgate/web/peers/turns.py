@@ -32,8 +32,14 @@ BUSY = b'{"error": "Service Unavailable", "description": "too many questions wai
 class PeerTurns:
     """Decide which request may start."""
 
-    def __init__(self, share: float, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._share, self._now_s = share, now_s
+    def __init__(
+        self,
+        share: float,
+        now_s: Callable[[], float] = time.monotonic,
+        observe: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Give requests this share of the time; `observe` is told what each step cost."""
+        self._share, self._now_s, self._observe = share, now_s, observe
         self._even_s = now_s() - BURST_S
         """When what was spent is paid for."""
         self._lines: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
@@ -44,6 +50,7 @@ class PeerTurns:
     def spent(self, seconds: float) -> None:
         """Count what a request cost."""
         self._even_s = max(self._even_s, self._now_s() - BURST_S) + seconds / self._share
+        self._observe(seconds)
 
     async def begin(self, peer: str, kind: str) -> bool:
         """Wait for a turn; False: too many of this peer wait already."""

@@ -59,12 +59,13 @@ class WatchedTenant:
 @dataclass(slots=True)
 class Audience:
     """Serve viewers. `shot` returns the state of a tenant, rebuilt after changes. `may` says whether a viewer may
-    stay. `moved` waits for more changes than the given number."""
+    stay. `moved` waits for more changes than the given number. `observe` is told what a look cost, in seconds."""
 
     shot: Callable[[str], Awaitable[Shown]]
     may: Callable[[str, Bearer | None], bool]
     moved: Callable[[int], Awaitable[Any]]
     now_ms: Callable[[], int]
+    observe: Callable[[float], None]
     porter: Porter = field(init=False)
     _scenes: dict[str, WatchedTenant] = field(default_factory=dict)
     _tenant_of: dict[int, str] = field(default_factory=dict)
@@ -137,6 +138,7 @@ class Audience:
             while scene.viewers:
                 scene.cost_s = 0.0
                 seen = await Measured(self._look(tenant, scene), spent)
+                self.observe(scene.cost_s)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await self.moved(seen)
