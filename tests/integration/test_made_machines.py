@@ -137,6 +137,7 @@ async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, rep
     other = next(one for one in ("box", "space") if one != name)
     assert host["ansible_host"] == "i-1" and host["headgate_host_key"] == "ssh-ed25519 AAAA"
     assert (host["nodepool"]["label"], host["nodepool"]["az"]) == ("little", "one")
+    assert host["zuul_node"] == {"uuid": host["headgate_machine"], "reuse": False}
     assert spec.zuul["resources"] == {other: {"namespace": "i-2"}}
     assert [node.name for node in spec.job.nodeset.nodes] == [(name,)], "what is not a host is in no inventory"
     assert list(spec.node_secrets) == [other] and "t0psecret" not in str(spec.node_secrets)

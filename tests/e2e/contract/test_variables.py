@@ -143,6 +143,18 @@ def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:
     assert "ansible_remote_tmp" not in told["win"] and os.sep in told["net"]["ansible_remote_tmp"]
 
 
+def test_a_machine_that_is_made_says_whether_the_next_build_has_it_too() -> None:
+    made = {"nodepool": {"external_id": "i-1", "label": "small"}, "zuul_node": {"uuid": "u-1", "reuse": False}}
+    other = {"nodepool": {"external_id": "u-2"}}
+    hosts = {"made": {"ansible_host": "192.0.2.1", **made}, "other": {"ansible_host": "192.0.2.2", **other}}
+    told = AnsibleInventory(FrozenJob(name="j"), hosts, "me").live({}, ())["all"]["hosts"]
+    nodes = {name: told[name]["zuul_node"] for name in hosts}
+    assert {name: (node["uuid"], node["reuse"]) for name, node in nodes.items()} == {
+        "made": ("u-1", False), "other": ("u-2", True),
+    }  # fmt: skip
+    assert (nodes["made"]["external_id"], nodes["made"]["label"]) == ("i-1", "small")
+
+
 def test_where_python_is_may_be_said_for_all_machines_or_for_a_group() -> None:
     """Show that nothing of a machine says it then, as what is said of a machine stands above both."""
     told = {"ansible_python_interpreter": "/opt/python"}

@@ -95,7 +95,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
     if told.get("ansible_user"):
         told.setdefault("ansible_ssh_user", told["ansible_user"])
     known = {"label": label, **_UNKNOWN, **_addresses(address), "node_properties": {}, **found.get("nodepool", {})}
-    node = {**known, "uuid": known["external_id"], "reuse": not here}
+    node = {**known, "uuid": known["external_id"], "reuse": not here, **found.get("zuul_node", {})}
     return {**told, "nodepool": known, "zuul_node": node}
 
 

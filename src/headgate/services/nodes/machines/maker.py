@@ -381,4 +381,5 @@ def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:
 def _told(node: MadeNode) -> dict[str, Any]:
     """Return the variables of a host, for its build."""
     known = {"label": node.label, "provider": node.provider, "external_id": node.external_id, "slot": node.slot}
-    return {**(node.host or {}), "headgate_machine": node.id, "nodepool": {**node.about, **known}}
+    own = {"uuid": node.id, "reuse": node.fixed or bool(node.said["label"].get("reuse"))}
+    return {**(node.host or {}), "headgate_machine": node.id, "nodepool": {**node.about, **known}, "zuul_node": own}
