@@ -145,6 +145,7 @@ def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page:
     status = f"{protected.url}/t/example/status"
 
     page.goto(f"{protected.url}/")
+    expect(page.locator("main")).to_contain_text("There is no tenant that you may see.")
     expect(page.locator("main")).not_to_contain_text("example")
     page.goto(status)
     expect(page.get_by_role("alert").last).to_contain_text("Tenant example is shown to those who log in.")

@@ -3,7 +3,7 @@ import { watch } from "./live.js";
 nav("", "Tenants");
 const body = el("div");
 main.append(el("h1", {}, "Tenants"), body);
-watch("/api/tenants", body, (found) => table(["Tenant", "Projects", "Items in queues"], found.map((t) => [el("a", { href: `/t/${encodeURIComponent(t.name)}/status` }, t.name), String(t.projects), String(t.queue)]), "There is no tenant: name one in the tenant file."));
+watch("/api/tenants", body, (found) => table(["Tenant", "Projects", "Items in queues"], found.map((t) => [el("a", { href: `/t/${encodeURIComponent(t.name)}/status` }, t.name), String(t.projects), String(t.queue)]), "There is no tenant that you may see. Log in, or ask whoever keeps the tenant file to name one."));
 
 const beside = { inventory: ["/inventory/", "Inventory", "machines and other objects, with their leases"], queues: ["/queues/", "Message queues", "what is kept, lag, schedules and dead letters"] };
 const { info } = await fetched("/api/info").catch(() => ({ info: { beside: [] } }));
