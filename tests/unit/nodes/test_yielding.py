@@ -137,6 +137,15 @@ def test_who_waits_waits_where_idle_machines_alone_are_in_its_way() -> None:
     more = [node("z", "b", "large", "in-use", request="o")]
     found = serve(site(two, *busy, idle, *more), request("r", "small", "small"), NodeWait("r", at="a"))
     assert isinstance(found, Later) and (found.at, found.idle) == ("a", ())
+    three, both = (
+        request("r", *["small"] * 3),
+        [provider("a", "small", instances=3), provider("b", "small", "large", instances=3)],
+    )
+    taken = [node("x2", "a", "small", "in-use", request="o"), node("z", "b", "small"), node("w", "b", "large")]
+    found = serve(site(both, *busy, idle, *taken), three, NodeWait("r", at="a"))
+    assert isinstance(found, Later) and (found.at, {one.id for one in found.idle}) == ("b", {"y", "w"}), (
+        "it has the third"
+    )
     slots = [provider("a", "small", instances=1), packed(slots=2, instances=1)]
     slots = [slots[0], structs.replace(slots[1], name="b")]
     whole = [structs.replace(one, provider="b") for one in machine(packed(slots=2), "ready", "ready")]

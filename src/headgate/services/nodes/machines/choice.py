@@ -284,7 +284,7 @@ class Choosing:
         same = [one for one in able if one.provider is not None and one.provider.name == name]
         for one in (*same, *able):
             plan = one.plan or NodePlan((), ())
-            idle = self._yielding.idle({node.id for node, _ in plan.take}) if one.plan is not None else []
+            idle = self._yielding.idle([node for node, _ in plan.take]) if one.plan is not None else {}
             if idle and not self._limits.lack(request, plan.take, plan.make, plan.leave, idle):
                 return one
         return same[0] if same else able[tries % len(able)]

@@ -47,6 +47,7 @@ ONE: Amounts = {"instances": 1.0}
 """What a machine counts that is there anyway."""
 COUNTED: Amounts = {"machines": 1.0}
 Uses = dict[Key, dict[str, float]]
+NOTHING: Uses = {}
 
 
 class ToMake(Protocol):
@@ -85,13 +86,12 @@ class NodeLimits:
         take: Sequence[tuple[MadeNode, str]],
         make: Iterable[ToMake],
         leave: Sequence[MadeNode],
-        idle: Iterable[MadeNode] = (),
+        idle: Mapping[Key, Amounts] = NOTHING,
     ) -> str:
-        """Return what there is too little room of for these, once what is `idle` is gone; empty: nothing."""
+        """Return what there is too little room of for these, once what counts `idle` is gone; empty: nothing."""
         whole, more = self._whole(request, take, make), self._more(request, take, make)
-        for node in idle:
-            for key, uses in self._of(node):
-                self._add(more, key, _less(uses) if key in more else {})
+        for key in (key for key in more if key in idle and key[0] in SHARED):
+            self._add(more, key, _less(idle[key]))
         for node in leave:
             for key, uses in self._owned(node):
                 self._add(more, key, _less(uses))
@@ -101,6 +101,14 @@ class NodeLimits:
             if not all(kept.leaves(uses, joined) for kept in self._kept.get(key, ())):
                 found.append(f"limited by {self._limit(key).told}: its room is reserved for requests that wait longer")
         return "; ".join(dict.fromkeys(filter(None, found)))
+
+    def counted(self, several: Iterable[MadeNode]) -> Uses:
+        """Return what machines count, now."""
+        found: Uses = {}
+        for node in several:
+            for key, uses in self._of(node):
+                self._add(found, key, uses)
+        return found
 
     def is_shared(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> bool:
         """Return whether an account has too little room for these only since others use it, too."""

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from headgate.map.inventory.machines import ENDING, FREE, MadeNode
 from headgate.map.inventory.nodes import NodeRequest
-from headgate.services.nodes.machines.demand import NodeSurvey
+from headgate.services.nodes.machines.demand import NodeSurvey, add
 from headgate.services.nodes.machines.fate import given_back
-from headgate.services.nodes.machines.limits import Key, NodeLimits
+from headgate.services.nodes.machines.limits import Key, NodeLimits, Uses
 from headgate.services.nodes.machines.shared import MachineSlots
 
 GONE = "it makes room for others who use the account, too"
@@ -31,11 +31,23 @@ class YieldingMachines:
         self._slots = MachineSlots(self._nodes)
         self._mains = sorted((node for node in site.nodes if node.slots), key=lambda node: (node.asked_ms, node.id))
         self._back = set[str]()
+        self._idle: tuple[tuple[int, int], Uses] = ((-1, -1), {})
+        """What idle machines count, and as of when: how many were free, and given back."""
 
-    def idle(self, taken: Collection[str]) -> list[MadeNode]:
-        """Return what nobody has and takes room, but for those that are `taken`; of one with slots the machine."""
-        plain = [one for one in self._free.values() if not (one.fixed or one.main or one.id in taken)]
-        return [*plain, *(one for one in self._mains if self._unused(one, ()) and not self._has(one, taken))]
+    def idle(self, taken: Sequence[MadeNode]) -> Uses:
+        """Return what machines count that nobody has and that take room, but for those that are `taken`; of one with
+        slots the machine."""
+        now = len(self._free), len(self._back)
+        if self._idle[0] != now:
+            plain = (one for one in self._free.values() if not (one.fixed or one.main))
+            mains = (one for one in self._mains if self._unused(one, ()))
+            self._idle = now, self._limits.counted([*plain, *mains])
+        mine = {one.main or one.id: self._nodes[one.main] if one.main else one for one in taken if not one.fixed}
+        less = self._limits.counted(one for one in mine.values() if not one.slots or self._unused(one, ()))
+        found = {key: dict(uses) for key, uses in self._idle[1].items()} if less else self._idle[1]
+        for key, uses in less.items():
+            add(found[key], {kind: -much for kind, much in uses.items()})
+        return found
 
     def in_the_way(self, key: Key, request: NodeRequest, taken: Collection[str], many: int) -> tuple[MadeNode, ...]:
         """Return what may go so that there is room for so many, if nothing is on its way out."""
