@@ -79,8 +79,8 @@ class PipelineView:
 
     def state(self) -> LoadedState:
         if self._seen != self._part.moves:
-            self._seen = self._part.moves
             self._loaded = load(self.place, self.mirror.under(self.place.path), self._items)
+            self._seen = self._part.moves
         return self._loaded
 
 
