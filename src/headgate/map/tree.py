@@ -45,7 +45,26 @@ def union(form: object) -> type[Any]:
     return form  # type: ignore[return-value]  # msgspec takes unions; the type system has no word for them
 
 
-class Address(msgspec.Struct, Generic[R], frozen=True):
+class HasPath:
+    """Put paths below a path together, and take them apart."""
+
+    __slots__ = ()
+    path: str
+
+    def inside(self, *names: str) -> str:
+        """Return the path of what has these names below this path; for an empty name, how paths below begin."""
+        return "/".join((self.path, *names))
+
+    def relative(self, path: str) -> str:
+        """Return the path from here to `path`, or `path` itself if it does not lie below."""
+        return path.removeprefix(f"{self.path}/")
+
+    def holds(self, path: str) -> bool:
+        """Return whether `path` lies below this path."""
+        return path.startswith(f"{self.path}/")
+
+
+class Address(HasPath, msgspec.Struct, Generic[R], frozen=True):
     """Hold a path together with the type of the record stored there."""
 
     path: str
@@ -77,7 +96,7 @@ def encode_plain(record: object) -> bytes:
     return msgspec.json.encode(record)
 
 
-class Dir:
+class Dir(HasPath):
     """Declare a place that contains places; the class docstring says what it is for. Declared children are created
     on first use and kept beside their path."""
 
@@ -168,7 +187,7 @@ class below(Generic[D]):
         return found
 
 
-class Each(msgspec.Struct, Generic[D], frozen=True):
+class Each(HasPath, msgspec.Struct, Generic[D], frozen=True):
     path: str
     dir: type[D]
 

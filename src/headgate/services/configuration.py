@@ -222,7 +222,7 @@ def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
     place = context.map.config.cache(project)
     found: dict[str, ConfigBranch] = {}
     for entry in context.mirror.under(place.path):
-        name = entry.path.removeprefix(place.path + "/")
+        name = place.relative(entry.path)
         if "/" not in name and (record := readable(entry, ConfigBranch)) is not None:
             found[unescape(name)] = record
     return dict(sorted(found.items(), key=lambda one: (not one[1].default, one[0])))
@@ -234,7 +234,7 @@ def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
     entries = context.mirror.under(place.path)
     found: dict[str, dict[str, str]] = {}
     for entry in entries:
-        parts = entry.path.removeprefix(place.path + "/").split("/")
+        parts = place.relative(entry.path).split("/")
         if len(parts) == 2:
             with suppress(ValueError):
                 found.setdefault(unescape(parts[0]), {})[unescape(parts[1])] = blob.assemble(entry, entries).decode()
@@ -246,7 +246,7 @@ def former(context: Context, project: str, digest: str) -> dict[str, str] | None
     place = context.map.config.former(project).content(digest)
     entries, found = context.mirror.under(place.path), dict[str, str]()
     for entry in entries:
-        name = entry.path.removeprefix(place.path + "/")
+        name = place.relative(entry.path)
         if "/" not in name:
             with suppress(ValueError):
                 found[unescape(name)] = blob.assemble(entry, entries).decode()

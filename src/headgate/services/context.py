@@ -163,7 +163,7 @@ class Context:
     def zone_names(self) -> list[str]:
         """Return the names of all zones."""
         place = self.map.executor.zones
-        below = (entry.path.removeprefix(place.path + "/") for entry in self.mirror.under(place.path))
+        below = (place.relative(entry.path) for entry in self.mirror.under(place.path))
         return [unescape(name) for name in sorted({path.partition("/")[0] for path in below})]
 
     @property

@@ -202,14 +202,14 @@ class Membership:
 
 def wish_path(context: Context, component: str) -> str:
     """Return the path of the desired state of the component with this entry."""
-    kind, _, name = component.removeprefix(f"{context.map.components.path}/").partition("/")
-    return f"{context.map.wishes.path}/{kind}.{name}"
+    kind, _, name = context.map.components.relative(component).partition("/")
+    return context.map.wishes.inside(f"{kind}.{name}")
 
 
 async def want(context: Context, component: str, state: str, besides: Sequence[Op] = ()) -> bool:
     """Set the desired state of a component (`<kind>/<name>`): running, paused or stopped. Return False if it does
     not exist. `besides` is written in the same commit."""
-    path = f"{context.map.components.path}/{component}"
+    path = context.map.components.inside(component)
     wish = wish_path(context, path)
 
     async def body(txn: Txn) -> bool:

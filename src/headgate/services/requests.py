@@ -30,7 +30,7 @@ async def ask(
     """Submit a request and return its outcome. `asked` makes the request from the path of its result. `besides` is
     written in the same commit. Raise Unanswered or SessionLost."""
     place, mirror = context.map.results.management, context.mirror
-    path = f"{place.path}/{fresh()}"
+    path = place.inside(fresh())
     events = stream.append(asked(path))
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 

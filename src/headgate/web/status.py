@@ -210,7 +210,7 @@ class Status:
                 hostname=record.hostname,
                 state=record.state,
                 version=record.version,
-                name=path.removeprefix(place.path + "/"),
+                name=place.relative(path),
                 pid=record.pid,
                 accepting=accepting,
                 why=data.why,
@@ -232,7 +232,7 @@ class Status:
         shared = self.context.map.global_semaphores
         for kept in (place, shared):
             for entry in self.context.mirror.under(kept.path):
-                name = unescape(entry.path.removeprefix(kept.path + "/"))
+                name = unescape(kept.relative(entry.path))
                 record = readable(entry, SemaphoreRecord)
                 if record is None or (kept is shared and name not in configured.tenant.semaphores):
                     continue

@@ -55,7 +55,7 @@ def _located(map: Map, mirror: Mirror, path: str) -> Iterator[tuple[str, dict[st
     for entry in mirror.under(path):
         found = locate(Map, map.path, entry.path)
         if found is not None and found.place is not None:
-            yield found.template.removeprefix(map.path + "/"), found.keys, entry.value
+            yield map.relative(found.template), found.keys, entry.value
 
 
 def _decoded(value: bytes, type: type[R]) -> R | None:
@@ -78,7 +78,7 @@ def _events(map: Map, mirror: Mirror) -> Series:
 
 def _items(map: Map, mirror: Mirror) -> Series:
     found: Counter[tuple[str, ...]] = Counter()
-    for template, keys, _ in _located(map, mirror, f"{map.path}/tenant"):
+    for template, keys, _ in _located(map, mirror, map.inside("tenant")):
         key = (keys["tenant"], keys.get("pipeline", ""))
         found[key] += template.endswith("/<item uuid>")
     return found

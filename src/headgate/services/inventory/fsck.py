@@ -149,7 +149,7 @@ def _stray(
         if located is None or located.place is None or path in expected:
             continue
         own = (At(path, entry.version),)
-        within = path.removeprefix(f"{places.path}/").split("/")
+        within = places.relative(path).split("/")
         if within[0] in ("history", "health", "probes") and within[-1] not in records.objects:
             yield InventoryFinding(path, "is of an object that does not exist", Delete(path), own)
         elif within[0] == "partitions" and located.keys and "definitions" not in within[:3] and _is_index(within):

@@ -45,7 +45,7 @@ class ObjectPast:
         if now_ms - self._trimmed_ms < TRIM_INTERVAL_MS:
             return
         self._trimmed_ms = now_ms
-        oldest = f"{self._places.path}/{max(0, now_ms - WINDOW_MAX_HOURS * 3_600_000):015d}"
+        oldest = self._places.inside(f"{max(0, now_ms - WINDOW_MAX_HOURS * 3_600_000):015d}")
         await self._commit([_gone(entry) for entry in await self._entries("") if entry.path < oldest])
         for _ in range(ROUNDS_MAX):
             kept = await self._entries("")

@@ -85,12 +85,12 @@ class Quarantine:
 
     def all(self) -> Mapping[str, Quarantined]:
         """Map ids to what was set aside, oldest first."""
-        prefix = f"{self._place.records.path}/"
+        prefix = self._place.records.inside("")
         found = ((e.path, readable(e, Quarantined)) for e in self._context.mirror.under(self._place.records.path))
         return {path.removeprefix(prefix): one for path, one in found if one is not None}
 
     def path(self, id: str) -> str:
-        return f"{self._place.records.path}/{id}"
+        return self._place.records.inside(id)
 
     def event(self, waiting: Unread[E], queue: str, error: BaseException, tenant: str = "") -> list[Op]:
         """Return operations that move an event from its queue into the quarantine, for its consumer's commit."""
@@ -169,7 +169,7 @@ class Quarantine:
         return [*ops, Put(self._body(id), value)] if kept else ops
 
     def _body(self, id: str) -> str:
-        return f"{self._place.bodies.path}/{id}"
+        return self._place.bodies.inside(id)
 
     async def retry(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
         """Put a thing back where it was; `besides` is written in the same commit. Raise LookupError or StoreError."""

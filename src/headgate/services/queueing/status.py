@@ -62,7 +62,7 @@ def standings(app: Application, entries: Iterable[Entry]) -> dict[Lane, Partitio
 
 def workers(app: Application, entries: Iterable[Entry]) -> dict[str, WorkerRecord]:
     """Return the workers whose records can be read."""
-    under, found = f"{app.workers.path}/", dict[str, WorkerRecord]()
+    under, found = app.workers.inside(""), dict[str, WorkerRecord]()
     for entry in entries:
         if entry.path.startswith(under):
             with suppress(Undecodable):

@@ -26,7 +26,7 @@ class Outbox(NamedTuple):
 def outboxes(context: Context) -> list[Outbox]:
     """Describe the outbox of every connection that has received reports, by name."""
     place = context.map.reports
-    below = (entry.path.removeprefix(f"{place.path}/") for entry in context.mirror.under(place.path))
+    below = (place.relative(entry.path) for entry in context.mirror.under(place.path))
     names = sorted({unescape(path.partition("/")[0]) for path in below})
     return [outbox(context, name) for name in names]
 

@@ -84,15 +84,14 @@ class Former:
         """Return what keeps those of a branch that are to be replaced, where a layout is made of them."""
         if digest not in self._named():
             return []
-        below = self._map.config.cache(self._project).branch(branch).path + "/"
-        here = self._place.content(digest).path
-        entries = (entry for entry in self._mirror.under(below[:-1]) if entry.path.startswith(below))
-        pairs = [(f"{here}/{entry.path.removeprefix(below)}", entry.value) for entry in entries]
+        now, former = self._map.config.cache(self._project).branch(branch), self._place.content(digest)
+        entries = (entry for entry in self._mirror.under(now.path) if now.holds(entry.path))
+        pairs = [(former.inside(now.relative(entry.path)), entry.value) for entry in entries]
         return [Put(path, value) for path, value in pairs if self._mirror.get(path) is None]
 
     def unnamed(self) -> list[Op]:
         """Return what takes away those that no layout is made of."""
-        named = {f"{self._place.path}/{escape(digest)}" for digest in self._named()}
+        named = {self._place.inside(escape(digest)) for digest in self._named()}
         entries = self._mirror.under(self._place.path)
         depth = len(self._place.path.split("/"))
         return [Delete(e.path) for e in entries if "/".join(e.path.split("/")[: depth + 1]) not in named]
@@ -187,7 +186,7 @@ class ConfigFileWriter:
             kept = readable(was, ConfigBranch) if was is not None else None
             if was is not None and kept is not None and ltime < kept.ltime < was.version:
                 latest = False  # what was brought here from another store, with its higher versions, is not later
-                stale = {path for path in stale if path != place.path and not path.startswith(place.path + "/")}
+                stale = {path for path in stale if path != place.path and not place.holds(path)}
                 continue
             if kept is not None and kept.digest != content_of(files):
                 replaced += former.kept(branch, kept.digest)

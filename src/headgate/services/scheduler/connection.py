@@ -211,7 +211,7 @@ class ConnectionRunner:
         pieces += map(TurnPart, self._hints.answered(sighting.answered))
         if sighting.troubles:
             pieces.append(TurnPart([self._troubled(sighting.troubles)]))
-        cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"
+        cached = context.map.cache.connection(self._forge.name).cache.inside("")
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=guards)
             entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]

@@ -63,7 +63,7 @@ class Refs:
         self.seen.clear()
         self._parts.clear()
         looked, found, damaged = set[str](), dict[str, dict[str, str]](), dict[str, Undecodable]()
-        prefix = self._place.refs.path + "/"
+        prefix = self._place.refs.inside("")
         for entry in await self._context.store.list(self._place.refs.path):
             name, _, part = entry.path.removeprefix(prefix).partition("/")
             project = unescape(name)

@@ -88,7 +88,7 @@ class VanishedTenant:
             record = readable(entry, Quarantined)
             if record is not None and record.tenant == self._name:
                 id = entry.path.rpartition("/")[2]
-                pieces.append(TurnPart([Delete(entry.path), Delete(f"{place.bodies.path}/{id}")]))
+                pieces.append(TurnPart([Delete(entry.path), Delete(place.bodies.inside(id))]))
         return pieces
 
     def _holds(self) -> list[TurnPart]:

@@ -86,8 +86,8 @@ class Forsaken:
         record = _read(entry)
         if record is None:
             return None
-        own = unescape(entry.path.removeprefix(f"{self._map.semaphores.path}/").partition("/")[0])
-        tenant = own if entry.path.startswith(f"{self._map.semaphores.path}/") else ""
+        own = unescape(self._map.semaphores.relative(entry.path).partition("/")[0])
+        tenant = own if self._map.semaphores.holds(entry.path) else ""
         holders = tuple(holder for holder in record.holders if self._holds(holder, tenant))
         return replace(record, holders=holders, waiters=tuple(filter(self._waits, record.waiters)))
 

@@ -65,7 +65,7 @@ class Standings:
         """Look at the entries that changed, or whose bodies came; at all entries when `changed` is None."""
         for connection in self._connections:
             place = self._map.cache.connection(connection)
-            prefix = f"{place.cache.path}/"
+            prefix = place.cache.inside("")
             if changed is None:
                 kept = (path for path in self._versions if path.startswith(prefix))
                 paths = {*kept, *(entry.path for entry in self._mirror.under(place.cache.path))}
@@ -86,7 +86,7 @@ class Standings:
             return
         if (cached := readable(entry, CacheEntry)) is None:
             return
-        data = self._mirror.get(f"{place.data.path}/{cached.data_uuid}")
+        data = self._mirror.get(place.data.inside(cached.data_uuid))
         if data is None:
             self._bodiless.add(path)
             return
@@ -124,12 +124,12 @@ def shown(map: Map, mirror: Mirror, change: Change) -> ChangeState | None:
     place = map.cache.connection(change.connection)
     entry = mirror.get(_path(place, change.key))
     cached = readable(entry, CacheEntry) if entry is not None else None
-    body = mirror.get(f"{place.data.path}/{cached.data_uuid}") if cached is not None else None
+    body = mirror.get(place.data.inside(cached.data_uuid)) if cached is not None else None
     return readable(body, ChangeState) if body is not None else None
 
 
 def _path(place: ConnectionCache, key: str) -> str:
-    return f"{place.cache.path}/{hashlib.sha256(key.encode()).hexdigest()}"
+    return place.cache.inside(hashlib.sha256(key.encode()).hexdigest())
 
 
 def remember(map: Map, mirror: Mirror, standing: ChangeState, id: str) -> tuple[At, list[Op]]:
@@ -139,11 +139,11 @@ def remember(map: Map, mirror: Mirror, standing: ChangeState, id: str) -> tuple[
     path = _path(place, standing.change.key)
     old = mirror.get(path)
     ops: list[Op] = [
-        Put(f"{place.data.path}/{id}", encode(standing)),
+        Put(place.data.inside(id), encode(standing)),
         Put(path, encode(CacheEntry(standing.change.key, id))),
     ]
     if old is not None and (named := readable(old, CacheEntry)) is not None:
-        ops.append(Delete(f"{place.data.path}/{named.data_uuid}"))
+        ops.append(Delete(place.data.inside(named.data_uuid)))
     return At(path, old.version if old else None), ops
 
 
@@ -164,7 +164,7 @@ def forgotten(
     for entry in mirror.under(place.cache.path):
         if (cached := readable(entry, CacheEntry)) is None:
             continue
-        standing, body = known.get(cached.key), mirror.get(f"{place.data.path}/{cached.data_uuid}")
+        standing, body = known.get(cached.key), mirror.get(place.data.inside(cached.data_uuid))
         if standing is None or body is None or standing.open or cached.key in needed:
             continue
         if cached.key not in lingering.get(standing.change.project, (cached.key,)):

@@ -46,8 +46,8 @@ class Unwanted:
 
     def _wishes(self, mirror: Mirror) -> Iterator[Entry]:
         for entry in mirror.under(self._map.wishes.path):
-            kind, _, name = entry.path.removeprefix(f"{self._map.wishes.path}/").partition(".")
-            if mirror.get(f"{self._map.components.path}/{kind}/{name}") is None:
+            kind, _, name = self._map.wishes.relative(entry.path).partition(".")
+            if mirror.get(self._map.components.inside(kind, name)) is None:
                 yield entry
 
 

@@ -220,7 +220,7 @@ class PipelineTurn:
         piece = TurnPart(self.map.history.stream.append(ended))
         if (occasion := item.change.occasion) is not None and not item.epilogue:
             begun = self.map.cache.connection(occasion.connection).occasions.begun
-            piece.ops.append(Delete(f"{begun.path}/{item.event}"))
+            piece.ops.append(Delete(begun.inside(item.event)))
         if action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
             for change in item.whole:
                 self._landed(change, piece)

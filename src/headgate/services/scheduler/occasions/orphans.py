@@ -47,6 +47,6 @@ class LostOccasions:
         yield from (one.event.id for one in stream.waiting(mirror, limit=stream.length(mirror)))
         place = map.tenant(tenant).pipeline(pipeline).item
         for entry in mirror.under(place.path):
-            own = "/" not in entry.path.removeprefix(f"{place.path}/")
+            own = "/" not in place.relative(entry.path)
             if own and (item := readable(entry, ITEM.type)) is not None:
                 yield item.event

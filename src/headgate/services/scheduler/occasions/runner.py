@@ -201,7 +201,7 @@ class OccasionRunner:
     async def _begin(self, bound: Bound, lane: OccasionLane, position: str, guard: At) -> None:
         """Record the starting position of a new lane."""
         record, key = LaneProgress(*bound.whose, *lane, position), bound.place(lane)
-        put = Put(f"{self._place.occasions.taken.path}/{key}", encode(record))
+        put = Put(self._place.occasions.taken.inside(key), encode(record))
         await self._context.store.commit([], [put], guards=[guard])
         self._taken[key] = position
 
@@ -217,7 +217,7 @@ class OccasionRunner:
         context, key = self._context, bound.place(lane)
         discarding = state_of(context, bound.tenant).trigger_queue_discarding
         stream = context.map.events.tenant(bound.tenant).pipelines(bound.pipeline.name).trigger.stream
-        path, begins = f"{self._place.occasions.taken.path}/{key}", 0
+        path, begins = self._place.occasions.taken.inside(key), 0
         pieces, position = list[TurnPart](), ""
         for seen in found:
             position = seen.position
@@ -225,7 +225,7 @@ class OccasionRunner:
             if seen.occasion is not None and not discarding:
                 event = await self._event(bound, seen, seen.occasion, heads)
                 begun = Begun(*bound.whose, *lane, seen.occasion.id, context.now_ms())
-                piece.ops += [Put(f"{self._place.occasions.begun.path}/{event.id}", encode(begun))]
+                piece.ops += [Put(self._place.occasions.begun.inside(event.id), encode(begun))]
                 piece.ops += stream.append(event)
                 begins += 1
             pieces.append(piece)
