@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
@@ -73,6 +74,13 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """One that anybody may use.  Take a prefix of your own."""
     with etcd(tmp_path_factory.mktemp("etcd")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """One that anybody may use, by its URL.  Make a database of your own: `new_database`."""
+    with postgres() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

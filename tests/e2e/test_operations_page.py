@@ -18,7 +18,7 @@ import pytest
 
 from headgate.cli.launch.command import NEEDS_A_HAND
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.postgres import new_database
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers import zookeeper
 from headgate.testing.servers.program import Program, free_ports
@@ -116,7 +116,7 @@ def unit(root: Path) -> configparser.RawConfigParser:
     return parser
 
 
-def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path) -> None:
+def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path, postgres_server: str) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
     for project in ("code/api", "code/lib"):
@@ -132,8 +132,8 @@ def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
         return done.stdout + done.stderr
 
-    with keepers(tmp_path / "zookeeper") as store_ports, postgres() as database, ExitStack() as stack:
-        dburi = database.replace("postgresql:", "postgresql+psycopg:")
+    with keepers(tmp_path / "zookeeper") as store_ports, ExitStack() as stack:
+        dburi = new_database(postgres_server).replace("postgresql:", "postgresql+psycopg:")
         (tmp_path / "headgate.conf").write_text(settings(tmp_path, [*free_ports(4), *store_ports], dburi))
         for kind in kinds:
             program = Program(service["ExecStart"].replace("%i", kind).split(), tmp_path / kind)

@@ -12,7 +12,7 @@ import pytest
 from headgate.cli.queue.workerfile import read_worker_file
 from headgate.cli.settings import read
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.postgres import new_database
 from headgate.testing.servers.zookeeper import zookeeper
 
 from .copied import BIN, Page, run
@@ -71,18 +71,18 @@ kill $node $parcels; wait $node; wait $parcels
     assert "processed {'v': 1}" in (tmp_path / "worker.log").read_text()
 
 
-def test_a_server_for_more_than_one_machine(tmp_path: Path) -> None:
+def test_a_server_for_more_than_one_machine(tmp_path: Path, postgres_server: str) -> None:
     """Not in a network of its own: the database is outside."""
     (serve,) = lines("headgate queue serve --database")
-    with postgres() as url:
-        line = serve.replace("postgresql://queues@database/queues", url).replace("0.0.0.0:5000", "127.0.0.1:0")
-        program = subprocess.Popen([str(BIN / "headgate"), *line.split()[1:]], cwd=tmp_path, stdout=-1, text=True)
-        assert program.stdout is not None
-        try:
-            assert re.search(r"served at http://127.0.0.1:\d+/v1/sync/", program.stdout.readline())
-        finally:
-            program.terminate()
-            program.communicate(timeout=DEADLINE_S)
+    url = new_database(postgres_server)
+    line = serve.replace("postgresql://queues@database/queues", url).replace("0.0.0.0:5000", "127.0.0.1:0")
+    program = subprocess.Popen([str(BIN / "headgate"), *line.split()[1:]], cwd=tmp_path, stdout=-1, text=True)
+    assert program.stdout is not None
+    try:
+        assert re.search(r"served at http://127.0.0.1:\d+/v1/sync/", program.stdout.readline())
+    finally:
+        program.terminate()
+        program.communicate(timeout=DEADLINE_S)
 
 
 def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.postgres import new_database
 from tests.e2e.headgate import wait_for
 
 from .arena import ATTACKER, LAND_S, NEIGHBOURS, Arena
@@ -29,20 +29,19 @@ OWN = f"""
 JOBS = ("odd", '"n\\0ul"', LONG)
 
 
-def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Path) -> None:
-    with postgres() as url:
-        settings = f"[database]\ndburi = {url.replace('://', '+psycopg://')}\n"
-        with Arena(tmp_path, settings=settings) as arena:
-            asked = []
-            for number, job in enumerate(JOBS):
-                files = {"zuul.yaml": OWN % job, "returns": RETURNS}
-                asked.append(arena.propose(ATTACKER, f"odd{number}", files))
-            for commit in asked:
-                arena.told(ATTACKER, commit, "check")
-            arena.neighbours_land()
-            for tenant, project in zip(("example", "other"), NEIGHBOURS, strict=True):
-                place = f"/api/tenant/{tenant}/builds?complete=true&project={project}&pipeline=gate"
-                wait_for(f"{project} is in the history", partial(arena.headgate.get, place), LAND_S)
-            every = f"/api/tenant/example/buildsets?complete=true&project={ATTACKER}"
-            wait_for("what was told is kept", lambda: len(arena.headgate.get(every)) == len(JOBS), LAND_S)
-            assert "cannot be" not in arena.log, arena.log
+def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Path, postgres_server: str) -> None:
+    settings = f"[database]\ndburi = {new_database(postgres_server).replace('://', '+psycopg://')}\n"
+    with Arena(tmp_path, settings=settings) as arena:
+        asked = []
+        for number, job in enumerate(JOBS):
+            files = {"zuul.yaml": OWN % job, "returns": RETURNS}
+            asked.append(arena.propose(ATTACKER, f"odd{number}", files))
+        for commit in asked:
+            arena.told(ATTACKER, commit, "check")
+        arena.neighbours_land()
+        for tenant, project in zip(("example", "other"), NEIGHBOURS, strict=True):
+            place = f"/api/tenant/{tenant}/builds?complete=true&project={project}&pipeline=gate"
+            wait_for(f"{project} is in the history", partial(arena.headgate.get, place), LAND_S)
+        every = f"/api/tenant/example/buildsets?complete=true&project={ATTACKER}"
+        wait_for("what was told is kept", lambda: len(arena.headgate.get(every)) == len(JOBS), LAND_S)
+        assert "cannot be" not in arena.log, arena.log

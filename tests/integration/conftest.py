@@ -4,11 +4,10 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.postgres import new_database
 from headgate.testing.repositories import Repositories
 
 PIPELINES = """
@@ -102,9 +101,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
+def database(postgres_server: str) -> str:
+    return new_database(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

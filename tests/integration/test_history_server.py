@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -13,39 +12,40 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.map.records import FinishedBuild, HandAction
 from headgate.ports.history import HistoryQuery, HistoryRefused, HistoryUnavailable
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.postgres import new_database
 from headgate.testing.servers.proxy import Proxy
 from tests.unit.adapters_sql.test_attempts import OLD, what_an_earlier_version_kept_is_there
 from tests.unit.adapters_sql.test_history import ENDED
 
 
-async def test_a_server_that_is_away_is_waited_for_also_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
-    with postgres() as url:
-        port = int(url.rpartition(":")[2].partition("/")[0])
-        proxy = Proxy("127.0.0.1", port)
-        await proxy.start()
-        proxy.refuse()
-        dburi = url.replace(str(port), str(proxy.port)).replace("://headgate@", "+psycopg://headgate:secret@")
-        history = await asyncio.to_thread(SqlHistory, dburi)
-        assert "cannot be used, and is waited for" in caplog.text and "secret" not in caplog.text
-        with pytest.raises(HistoryUnavailable):
-            await history.record(ENDED)
-        proxy.restore()
+async def test_a_server_that_is_away_is_waited_for_also_at_the_start(
+    postgres_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = new_database(postgres_server)
+    port = int(database.rpartition(":")[2].partition("/")[0])
+    proxy = Proxy("127.0.0.1", port)
+    await proxy.start()
+    proxy.refuse()
+    dburi = database.replace(f":{port}/", f":{proxy.port}/").replace("://headgate@", "+psycopg://headgate:secret@")
+    history = await asyncio.to_thread(SqlHistory, dburi)
+    assert "cannot be used, and is waited for" in caplog.text and "secret" not in caplog.text
+    with pytest.raises(HistoryUnavailable):
         await history.record(ENDED)
-        proxy.cut()
-        await history.record(ENDED)
-        assert [build.uuid for build in await history.builds("acme", HistoryQuery())] == ["b1"]
-        await asyncio.to_thread(history.close)
-        await proxy.stop()
+    proxy.restore()
+    await history.record(ENDED)
+    proxy.cut()
+    await history.record(ENDED)
+    assert [build.uuid for build in await history.builds("acme", HistoryQuery())] == ["b1"]
+    await asyncio.to_thread(history.close)
+    await proxy.stop()
 
 
 ODD = {"NUL": "a\0b", "half a character": "a\ud800b", "long": "a" * 1_000}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres() as url:
-        yield url.replace("://", "+psycopg://")
+def server(database: str) -> str:
+    return database.replace("://", "+psycopg://")
 
 
 @pytest.mark.parametrize("kind", ODD)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,29 +31,16 @@ from headgate.queueing.ids import (
 )
 from headgate.queueing.lanes import Lane
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.postgres import new_database
 
 APP = "sync"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres() as url:
-        yield url
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'messages.sqlite'}"
-        return
-    import psycopg
-
-    server = request.getfixturevalue("server")
-    name = f"t{random.getrandbits(60)}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-    yield server.replace("/postgres", f"/{name}")
+        return f"sqlite:///{tmp_path / 'messages.sqlite'}"
+    return new_database(request.getfixturevalue("postgres_server"))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headgate.base.ids import fresh
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 
@@ -47,6 +48,16 @@ def postgres(*, durable: bool = False) -> Iterator[str]:
         server.send_signal(signal.SIGINT)
         server.wait(DEADLINE_S)
         shutil.rmtree(root, ignore_errors=True)
+
+
+def new_database(server: str) -> str:
+    """Return the URL of an empty database on a server, whose own URL is given."""
+    import psycopg
+
+    name = f"d{fresh()}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    return f"{server.rpartition('/')[0]}/{name}"
 
 
 def _until_ready(bin: Path, port: int, server: subprocess.Popen[bytes], log: Path) -> None:
