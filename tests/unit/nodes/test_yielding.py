@@ -155,6 +155,25 @@ def test_who_waits_waits_where_idle_machines_alone_are_in_its_way() -> None:
     )
 
 
+def test_where_a_cloud_had_no_room_one_request_at_a_time_tries() -> None:
+    tight = replace(site([provider("a", "small"), provider("b", "large")]), tight=lambda one: one.name == "a")
+    first, later = (
+        request("r1", "small", "small"),
+        Later("provider a: its cloud had no room, and another request tries first"),
+    )
+    choosing = Choosing(tight)
+    assert where(choosing.serve(first, None)) == ["make n0 at a", "make n1 at a"]
+    assert choosing.serve(request("r2", "small"), None) == later
+    assert isinstance(choosing.serve(request("r3", "large"), None), NodePlan), "elsewhere there is no such doubt"
+    asked = node("x", "a", "small", "building", request="r1")
+    assert serve(replace(tight, nodes=[asked]), request("r2", "small")) == later
+    known = structs.replace(asked, driver={"server": "s-1"})
+    assert isinstance(serve(replace(tight, nodes=[known]), request("r2", "small")), NodePlan)
+    assert where(serve(replace(tight, nodes=[asked, node("y", "a", "small")]), request("r2", "small"))) == [
+        "take y as n0"
+    ]
+
+
 def test_who_gave_up_somewhere_waits_elsewhere() -> None:
     two = [provider("a", "small", instances=1), provider("b", "small", instances=1)]
     busy = [node(f"x{n}", "ab"[n], "small", "in-use", request="o") for n in range(2)]

@@ -98,6 +98,8 @@ class Choosing:
         self._site = site
         self._free = {node.id: node for node in site.nodes if is_free(node)}
         self._limits = NodeLimits(site)
+        self._trying = set[str]()
+        """Providers where somebody has machines made at this look."""
         self._waited: set[str] = set()
         """Providers, and accounts, whose room somebody waits for."""
         self._yielding = YieldingMachines(site, self._free, self._limits)
@@ -152,6 +154,15 @@ class Choosing:
                 for node in self._matching(provider, label, asked.request):
                     self._yielding.give_back(node)
         return Later(wait.why)
+
+    def _is_tried(self, provider: FlatProvider) -> bool:
+        """Return whether a cloud has not answered yet whether it has room for what somebody wants there."""
+        return provider.name in self._trying or any(
+            node.provider == provider.name
+            and node.state in ("requested", "building")
+            and not (node.driver or node.external_id or node.main)
+            for node in self._site.nodes
+        )
 
     def _is_shared(self, provider: FlatProvider) -> bool:
         """Return whether others use its account, as far as anybody knows."""
@@ -215,6 +226,8 @@ class Choosing:
                 return Lack(why, shared=self._site.full(provider))
             if not isinstance(uses, Mapping):
                 return Lack(f"provider {short(provider)}: {uses or 'the size of a machine there is being read'}")
+            if self._site.tight(provider) and self._is_tried(provider):
+                return Lack(f"provider {short(provider)}: its cloud had no room, and another request tries first")
             make.append(Make(provider, label, uses, (name,)))
         plan = NodePlan(tuple(take), packed(make), leave)
         why = self._limits.lack(asked.request, plan.take, plan.make, plan.leave)
@@ -333,4 +346,5 @@ class Choosing:
         for node, _ in plan.take:
             self._free.pop(node.id)
         self._limits.given(request, plan.take, plan.make, plan.leave)
+        self._trying.update(one.provider.name for one in plan.make)
         return plan

@@ -36,6 +36,8 @@ class NodeSurvey:
     limits_of_tenant: Callable[[str], Amounts] = lambda _: {}
     unread: Callable[[FlatProvider], bool] = lambda _: False
     """Whether nobody knows yet what its account may have."""
+    tight: Callable[[FlatProvider], bool] = lambda _: False
+    """Whether its cloud said so a while ago."""
     full: Callable[[FlatProvider], bool] = lambda _: False
     """Whether its cloud said that there is no room, which nobody here knew."""
     line: Sequence[str] = ()

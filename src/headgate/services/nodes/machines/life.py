@@ -30,6 +30,8 @@ POLL_S = 2.0
 """Between two looks at a machine that is being made or taken away."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 5.0, 300.0
 """How long a label that could not be made at a provider is not tried there: twice as long each time."""
+TIGHT_S = 300.0
+"""For how long after that one request at a time has machines made there."""
 FULL_S = 20.0
 """How long nothing is made at a provider after its cloud said that there is no room."""
 REMOVAL_MAX_S = 120.0
@@ -75,6 +77,11 @@ class Backoff:
             if until_s > now_s:
                 return f"provider {short}: {why}"
         return ""
+
+    def is_tight(self, provider: str) -> bool:
+        """Return whether its cloud had no room a while ago."""
+        until_s = self._until.get((provider, ""), (-TIGHT_S, 0.0, ""))[0]
+        return until_s + TIGHT_S > asyncio.get_running_loop().time()
 
     def is_full(self, provider: str) -> bool:
         """Return whether its cloud had no room the last time."""

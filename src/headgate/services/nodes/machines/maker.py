@@ -232,6 +232,7 @@ class MachineMaker:
             place_of=lambda one: (one.connection, region_of(one.said)),
             most_of_project=lambda name, project: tenants[name].most_nodes(project) if name in tenants else -1,
             limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
+            tight=lambda one: self._backoff.is_tight(one.name),
             full=lambda one: self._backoff.is_full(one.name),
             unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.said).is_read),
             line=[one.request.id for one in now.waiting if not self._whole(one.request)],
