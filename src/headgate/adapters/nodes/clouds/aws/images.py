@@ -132,8 +132,8 @@ class AwsImages:
         self._working[wanted.upload] = asyncio.ensure_future(work)
 
     async def _written(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending:
-        """Write the file into a snapshot, and have an image of that.  One that is not ended says nothing of what it
-        lacks, so of a launcher that is no more it is taken away."""
+        """Write the file into a snapshot, and have an image of that.  One that was not ended does not say what it
+        lacks: another is written, and it goes with all else that nobody needs."""
         there = {str(one["snapshotId"]): one for one in await place.snapshots(wanted)}
         whole = next((id for id, one in there.items() if one.get("status") == COMPLETED), None)
         if whole is not None:
@@ -143,8 +143,6 @@ class AwsImages:
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
         state = await _to_be_sent(wanted, state, file, "EBS")
-        for id in there:
-            await place.ec2.do("DeleteSnapshot", {"SnapshotId": id})
         id = await place.blocks.start(file.stat().st_size, wanted.tags, image_name(wanted))
         self._begin(wanted, place.blocks.write(id, wanted.sha256, file))
         return Sending({**state, SNAPSHOT: id}, f"its file is on the way to the snapshot {id}")
