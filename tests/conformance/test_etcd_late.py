@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 from headgate.base.ids import fresh
-from headgate.store.etcd import patience
+from headgate.store.etcd import link as patience
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.etcd.commits import EtcdCommits
-from headgate.store.etcd.patience import LONG_S, SHORT_S, SLOW_FOR_S, Patience
+from headgate.store.etcd.link import LONG_S, SHORT_S, SLOW_FOR_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Append, At, Delete, Put, SessionLost, Unavailable
 from headgate.testing.servers.etcd import Etcd

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.launch.entry import dashboards_of
+from headgate.cli.launch.components import dashboards_of
 from headgate.cli.settings import read
 from headgate.web.peers.requests import CheckedApplication
 

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "headgate"
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if not {"ansible_plugins"} & set(p.parts) and "_pb2" not in p.name)
 TESTS = sorted(p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not in p.parts)
 SMALL_LINES = 60
-SMALL = 49
+SMALL = 26
 """Modules with fewer lines whose only user is one that lies beside them: it reads better as a part of that one."""
 COMPLEX = 16
 """Functions that are more complex than 10, each with its reason on the line."""
@@ -24,7 +24,7 @@ ANY = 1_560
 """Uses of `Any` in annotations."""
 SLEEPS = 142
 """Sleeps in tests, but for those that run in virtual time."""
-IMPORT_SHARE = 0.085
+IMPORT_SHARE = 0.084
 """Lines that import, of all lines."""
 RECIPES = {"requests.py": 397, "backlog.py": 192, "mirror.py": 180, "lock.py": 157, "blob.py": 132}
 """Recipes of more than 120 lines."""

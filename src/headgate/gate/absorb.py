@@ -7,23 +7,21 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.gate.actions import Action, Cancel
+from headgate.gate.actions import Action, Cancel, Record
 from headgate.gate.carry import reset
-from headgate.gate.change import Change, EventKind, TriggerEvent
+from headgate.gate.change import Change, EventKind, Occasion, TriggerEvent
 from headgate.gate.enqueue import enqueue
 from headgate.gate.gestures import has, kept_back, promoted, rerun, running
 from headgate.gate.landings import landed
 from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
-from headgate.gate.needs import needed_by
-from headgate.gate.occasions import occasioned
+from headgate.gate.needs import needed_by, needs
 from headgate.gate.onebuild import CancelBuild, RerunBuild
 from headgate.gate.partial import dealt_with, strayed
 from headgate.gate.readiness import guarded
 from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refusals import attempted
 from headgate.gate.report import knows
-from headgate.gate.ripples import rippled
 from headgate.gate.triggers import triggers
 from headgate.gate.words import with_word, worded
 from headgate.gate.work import (
@@ -41,6 +39,45 @@ from headgate.gate.work import (
     Promote,
 )
 from headgate.gate.world import World
+
+ENQUEUED_MAX = 500
+"""Changes that one event has enqueued: the first, by their keys."""
+
+
+def rippled(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+    """Enqueue the open changes that the event concerns if it triggers the pipeline."""
+    for change in _concerned(event, world) if triggers(world.pipeline, event) else ():
+        state = enqueue(state, change, derived(event.id, change.key), world, asked)
+    return state
+
+
+def _concerned(event: TriggerEvent, world: World) -> list[Change]:
+    own = event.change
+    if event.kind is EventKind.PARENT_ENQUEUED:
+        needed = needs(own, world)
+        ours = {
+            change.key for change in (*needed.changes, *needed.circle)
+        }  # they would have each other enqueued for ever
+        found = [change for change in needed_by(own.key, world) if change.key not in ours]
+    else:
+        every = (s.change for s in world.standings.values() if s.open and s.change.project == own.project)
+        found = [change for change in every if change.key != own.key]
+    return sorted(found, key=lambda change: change.key)[:ENQUEUED_MAX]
+
+
+def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, asked: list[Action]) -> State:
+    """Return the state with an item for it.  Of one that nothing can be started by, the end is recorded at once: who
+    waits for it learns why."""
+    change = event.change
+    after = state if occasion.trouble else enqueue(state, change, event.id, world, asked)
+    if after is not state or state.find(change.key) is not None:
+        return after
+    nothing = f"nothing is done about it: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
+    why = occasion.trouble or nothing
+    id = derived("item", world.tenant, world.pipeline.name, change.key, event.id)
+    item = Item(id=id, change=change, event=event.id, enqueued_ms=world.now_ms, trouble=why)
+    asked.append(Record(item, "FAILURE", why, tested=False))
+    return state
 
 
 def absorb(  # noqa: C901 - one case for each kind of event

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.identity.listener import owners
-from headgate.cli.identity.pages import pages
+from headgate.cli.identity.pages import owners, pages
 from headgate.cli.identity.token import TokenFile, known_token, operator_token
 from headgate.cli.settings import Settings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.web import budget
-from headgate.web.budget import BURST_S, LEAST_S, SHARE, Spent
+from headgate.web import shots as budget
+from headgate.web.shots import BURST_S, LEAST_S, SHARE, Spent
 
 
 def test_what_the_statuses_of_a_tenant_cost_is_bounded_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,22 +9,38 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate.adapters.messages import later, queues, schedules
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
-from headgate.adapters.messages.database import Database, DatabaseDown, Open
-from headgate.adapters.messages.databaseurl import opener
+from headgate.adapters.messages.database import Database, DatabaseDown, Open, SqliteDatabase, shown
 from headgate.adapters.messages.holders import LeaseMoment
 from headgate.adapters.messages.line import GroupLine, Overloaded, Write
 from headgate.adapters.messages.pages import read, read_ids
 from headgate.adapters.messages.posts import MessagePost, digest_of, post_group
 from headgate.adapters.messages.records import MessageDraft, Posted, QueueRecord, StoredMessage
 from headgate.adapters.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
+from headgate.base.errors import UserError
+from headgate.base.extras import needing
 from headgate.base.tasks import run_until
 from headgate.queueing.ids import Position
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
+
+
+def opener(url: str) -> Open:
+    """Return a function that opens `sqlite:///FILE` or `postgresql://…`. Raise UserError, MissingPackage."""
+    if url.startswith("sqlite:///"):
+        return lambda: SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+    if url.startswith(("postgresql://", "postgres://")):
+        with needing("PostgreSQL", "postgresql"):
+            from headgate.adapters.messages.postgres import PostgresDatabase
+        return lambda: PostgresDatabase(url)
+    raise UserError(
+        f"{shown(url)!r} is not a database for messages; it is sqlite:///FILE or postgresql://USER@HOST/NAME"
+    )
+
 
 T = TypeVar("T")
 

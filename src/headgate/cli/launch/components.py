@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from functools import partial
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from litestar.exceptions import HTTPException
 
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
+from headgate.adapters.logs.reader import KeptLogs
 from headgate.adapters.metrics.load import MachineLoad
+from headgate.adapters.process.network.artifacts import ReadLog
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.adapters.process.tail import follow
+from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.directories import LOG_MODES, writable
+from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
-from headgate.cli.launch.earlier import reader
-from headgate.cli.launch.entry import access_of, dashboards_of
 from headgate.cli.launch.fleet import fleet
 from headgate.cli.launch.front import front, serves_queues
 from headgate.cli.launch.machines import add_launcher
@@ -28,11 +35,14 @@ from headgate.cli.launch.process import Process
 from headgate.cli.launch.retention import kept_logs, kept_ms, pruned, remote, retention, uploads
 from headgate.cli.launch.tenantfile import begun
 from headgate.cli.process import connection_shapes, known_connections, plain, poked, speakers_of, tenant_text
-from headgate.cli.settings import FLAGS
+from headgate.cli.settings import FLAGS, Settings
+from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.judge import Judging
+from headgate.ports.logstore import LogStoreError
 from headgate.services.autohold import held_in_store
+from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.formats import agree
 from headgate.services.membership import Membership
@@ -42,12 +52,79 @@ from headgate.services.quarantine.supervision import tended
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Session
+from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
+from headgate.web.buildlogs import BuildLogs
+from headgate.web.login.sessions import LoginSessions
 from headgate.web.peers.fleet import PeerFleet
 from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, PeerTurns
 from headgate.web.process import Logs, create_process_app
+from headgate.web.remote import NoLogs, RemoteLogs
 from headgate.web.serve import serve
 from headgate.web.site import Site
+
+USUAL_PORTS = {"http": 80, "https": 443}
+"""Scheme of an origin -> the port that browsers leave out."""
+
+
+def access_of(settings: Settings, file: Callable[[], TenantFile], context: Context | None = None) -> Access:
+    """Return who may do what; `context`: of the web, where people log in.  Raise UserError."""
+    realms = []
+    for found in authenticators(settings):
+        said = settings.authenticators[found.name]
+        override, default = (FLAGS[said.get(o, "false").lower()] for o in ("allow_authz_override", "default"))
+        realms.append(Realm(found, said.get("realm") or said["client_id"], override, default))
+
+    def rules() -> Rules:
+        now = file()
+        return Rules(now.rules, now.roles, now.api_root)
+
+    sessions = None
+    if context is not None and any(realm.authenticator.provider for realm in realms):
+        sessions = LoginSessions(context, settings.get("web", "root"), int(settings.number("web", "login_max")))
+    figures_open = settings.get("web", "metrics") == "everybody"
+    return Access(operator_token(settings), realms, rules, figures_open, sessions)
+
+
+def dashboards_of(settings: Settings) -> frozenset[str]:
+    """Return the origins of dashboards on other servers, as browsers write them. Raise UserError."""
+    return frozenset(_origin(said, settings) for said in settings.get("web", "dashboards").split())
+
+
+def _origin(said: str, settings: Settings) -> str:
+    """Raise UserError."""
+    try:
+        parts = urlsplit(said)
+        port = f":{parts.port}" if parts.port not in (None, USUAL_PORTS.get(parts.scheme)) else ""
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    host = parts.hostname or ""
+    if parts.scheme not in USUAL_PORTS or not host or parts.path.strip("/") or parts.query or "@" in parts.netloc:
+        raise UserError(
+            f"{settings.path}: [web] dashboards: {said!r} is no origin; give scheme and host: https://zuul.example"
+        )
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
+
+
+def reader(log_root: Path, remote: RemoteLogs, kept: KeptLogs | None) -> ReadLog:
+    """Return a reader for an executor that keeps its logs in `log_root` and, if there is one, in the log store."""
+    logs = BuildLogs(log_root, follow, remote, kept)
+
+    async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
+        try:
+            if (found := await logs.content(build, path)) is not None:
+                async with aclosing(found.read(0, found.size_bytes)) as content:
+                    async for piece in content:
+                        yield piece
+                return
+            async with aclosing(remote.file(build, quote(path))) as pieces:  # type: ignore[type-var]  # it is a generator
+                async for piece in pieces:
+                    yield piece
+        except (HTTPException, NoLogs, LogStoreError) as error:
+            raise LookupError(str(error)) from error
+
+    return read
+
 
 LOAD_MULTIPLIER = 2.5
 

@@ -24,7 +24,6 @@ from headgate.base.tasks import run_until
 from headgate.cli.directories import writable
 from headgate.cli.forges import connected
 from headgate.cli.launch.storewait import reached
-from headgate.cli.launch.traces import traces
 from headgate.cli.process import known_connections, plain
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.tenants import Tenant
@@ -43,6 +42,16 @@ from headgate.web.vitals import Vitals
 
 if TYPE_CHECKING:
     from headgate.services.inventory.inventory import Inventory
+
+
+def traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Observer:
+    """Return who sends them.  Raise MissingPackage."""
+    with needing("[tracing]", "tracing"):
+        from headgate.adapters.metrics.traces import Traces
+    found = Traces.to(settings.get("tracing", "endpoint"), context.hostname)
+    stack.callback(found.close)
+    return found
+
 
 Work = Coroutine[Any, Any, None]
 

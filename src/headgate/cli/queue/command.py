@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 import click
 
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.errors import UserError
 from headgate.cli.groups import LazyGroup
 from headgate.cli.queue.bound import bound
 from headgate.cli.queue.control import pause, post, resume, seek, withdraw
-from headgate.cli.queue.imports import import_
 from headgate.cli.queue.letters import dead, replay
+from headgate.cli.queue.operator import operator, store_of, trust_of
 from headgate.cli.queue.schedules import schedule, schedules, unschedule
-from headgate.cli.queue.views import delayed, lag, list_, peek
+from headgate.cli.queue.views import Row, config_option, delayed, json_option, lag, list_, peek, show
+from headgate.cli.store.silence import open_telling
+from headgate.services.queueing.legacy import TREE, recorded, take_over, with_tree
+from headgate.store.store import Store
+from headgate.store.types import StoreError
+
+
+@click.command("import")
+@config_option
+@json_option
+@click.option("--from", "url", metavar="URL", help="The application at the old server. Default: as in FILE.")
+@click.option("--key", default=None, help="Its key. Default: as in FILE.")
+def import_(config: str, as_json: bool, url: str | None, key: str | None) -> None:
+    """Continue where the original qdo was, as its queue `qdo_status` or `partitions` in its ZooKeeper says.
+
+    Progress only moves forward; partitions that workers currently have are left alone. The tree's `queues/QUEUE` needs
+    no import.
+    """
+    show(asyncio.run(_imported(config, url, key)), as_json)
+
+
+async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
+    async with operator(config) as at:
+        if url is None:
+            found = await recorded(at.client)
+        else:
+            async with MessageClient.open([url], at.file.key if key is None else key, tls=trust_of(at.file)) as client:
+                found = await recorded(client)
+        backend = await open_telling(store_of(at.file))
+        try:
+            found = with_tree(found, await backend.list(f"{at.file.root}/{TREE}"))
+            store = Store(backend)
+            return [
+                {
+                    "partition": str(lane),
+                    "last": found[lane],
+                    "outcome": await take_over(store, at.app, lane, found[lane]),
+                }
+                for lane in sorted(found)
+            ]
+        except StoreError as error:
+            raise UserError(str(error)) from error
+        finally:
+            await backend.close()
 
 
 class QueueCommands(LazyGroup):

@@ -8,6 +8,8 @@ import logging
 import socket
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -19,8 +21,10 @@ from headgate.adapters.git.directories import Directories
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.process.returns import parse
 from headgate.adapters.process.runner import ProcessRunner
+from headgate.adapters.process.tail import follow
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
+from headgate.base.tasks import run_until
 from headgate.base.texts import plain_json
 from headgate.cli.jobs import runner_settings
 from headgate.cli.launch.fleet import named
@@ -29,7 +33,6 @@ from headgate.cli.offline.reader import LoadedTenant, ReadingOptions
 from headgate.cli.offline.report import as_text
 from headgate.cli.process import connections
 from headgate.cli.settings import Settings, find, read
-from headgate.cli.tryjob.onebuild import run
 from headgate.cli.tryjob.secrets import GivenSecrets, given_secrets
 from headgate.cli.tryjob.trees import ProjectWorkTree, laid_over, trees
 from headgate.config.files.source import nearest
@@ -40,6 +43,39 @@ from headgate.gate.model import Build, BuildSet, Item
 from headgate.gate.report import duration
 from headgate.gate.start import limits, variables
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+
+
+async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], None]) -> BuildOutcome:
+    """Run a build, and pass its log to `say` as it is written. If cancelled, nothing of the build keeps running."""
+    store = Store(MemoryBackend())
+    context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
+    executor, stop, answered = Executor(context, runner, builds_max=1), asyncio.Event(), asyncio.Event()
+    answers: list[bytes] = []
+
+    async def ask() -> None:
+        await context.mirror.ready()
+        async with store.session("try") as session:
+            meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "job": spec.job.name, "change": spec.change.id}
+            params = msgspec.json.encode(spec)
+            answers.append(await context.builds.call(session, params, precedence=100, meta=meta))
+        answered.set()
+
+    async def tell() -> None:
+        async for chunk in follow(runner.log_root / spec.build / "job-output.txt", answered.is_set):
+            say(chunk)
+        stop.set()
+
+    try:
+        await run_until(stop, context.mirror.run(), executor.membership.serve(executor.run, stop), ask(), tell())
+    finally:
+        await runner.close()
+    return msgspec.json.decode(answers[0], type=BuildOutcome)
 
 
 @click.command()

@@ -14,9 +14,33 @@ from grpc import aio
 from headgate.base.tasks import end
 from headgate.store.etcd import doors
 from headgate.store.etcd.address import EtcdAddress
-from headgate.store.etcd.patience import LONG_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
+
+SHORT_S = 2.0
+LONG_S = 10.0
+SLOW_FOR_S = 60.0
+"""A store that was silent is taken to be slow for this long."""
+SLOWEST_BYTES_PER_S = 100_000
+"""What is large may take longer to send."""
+
+
+class Patience:
+    def __init__(self) -> None:
+        self._limit_s = SHORT_S
+        self._until_s = 0.0
+
+    def limit_s(self, size_bytes: int, now_s: float) -> float:
+        """Return how many seconds to wait for the answer to a request of this size."""
+        if now_s > self._until_s:
+            self._limit_s = SHORT_S
+        return min(self._limit_s + size_bytes / SLOWEST_BYTES_PER_S, LONG_S)
+
+    def missed(self, limit_s: float, now_s: float) -> None:
+        """Record that no answer came within this time. Several at once count as one."""
+        self._limit_s = max(self._limit_s, min(2 * limit_s, LONG_S))
+        self._until_s = now_s + SLOW_FOR_S
+
 
 M = TypeVar("M", bound=Message)
 

@@ -9,16 +9,31 @@ from typing import Any
 
 from headgate.adapters.forges.gitea.changestate import GiteaStands
 from headgate.adapters.forges.gitea.client import GiteaClient
-from headgate.adapters.forges.gitea.protection import protection
 from headgate.adapters.forges.gitea.pull import look
 from headgate.adapters.forges.happenings import OLD_MS, ReportMark
 from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words, in_turn, listed
-from headgate.adapters.forges.rest import Query
+from headgate.adapters.forges.rest import ListTooLong, Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import ForgeEvent
+from headgate.config.tenants import Protection
 from headgate.gate.change import ChangeState
 from headgate.ports.forge import Hint
+
+_HOLDS = "what was known before holds; where nothing was, every branch counts as protected"
+
+
+async def protection(client: GiteaClient, project: str) -> Guarded:
+    """Return what Gitea says of the branches of `project` (owner/name), and what it does not say, for people: then what
+    it said before holds.  Raise as `GiteaClient.get`."""
+    protected, path = set[str](), f"/repos/{project}/branches"
+    try:
+        async for page in client.pages(client.key, path, urgent=False, whole=True):
+            protected |= {str(one["name"]) for one in page if one["protected"]}
+    except ListTooLong:
+        return None, f"it has too many branches to ask which are protected: {_HOLDS}"
+    return Protection(frozenset(protected), frozenset()), ""
+
 
 WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 

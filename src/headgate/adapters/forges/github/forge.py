@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+import msgspec
 import pygit2
 from msgspec import structs
 
 from headgate.adapters.forges.github.changestate import GitHubStands
 from headgate.adapters.forges.github.client import GitHubClient
-from headgate.adapters.forges.github.deliveries import Deliveries
-from headgate.adapters.forges.github.hook import hint, our_slug, verified
+from headgate.adapters.forges.github.hook import hint, our_slug, place, verified
 from headgate.adapters.forges.github.lander import GitHubLander
 from headgate.adapters.forges.github.poll import GitHubSource
 from headgate.adapters.forges.github.pull import look
 from headgate.adapters.forges.github.reporter import GitHubTeller
 from headgate.adapters.forges.github.tokens import GitHubAppNotInstalled, Tokens
-from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected
+from headgate.adapters.forges.pulls import ms
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected
 from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
@@ -28,8 +31,50 @@ from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, ChangeState, numbered
 from headgate.gate.work import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.forge import Abilities, Hint, Ignored, MergeLanded, NotLanded, Sighting
+from headgate.ports.forge import Abilities, Hint, Ignored, MergeLanded, Misdelivered, NotLanded, Sighting
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+
+log = logging.getLogger("headgate.github")
+
+FAILED_MAX = 100
+"""That are looked into."""
+
+
+class Deliveries:
+    """Turn deliveries that GitHub could not make into hints."""
+
+    def __init__(self, client: GitHubClient, tokens: Tokens, every_s: float) -> None:
+        self._client, self._tokens, self._every_s = client, tokens, every_s
+        self._failed: set[str] = set()
+        """Those that were looked into."""
+
+    async def look_into(self, watching: Watching) -> None:
+        """Look into the log now and then."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                await self._failed_deliveries(watching)
+            except (ReporterAway, NotThere, ForgeDenied, Rejected, LookupError, TypeError, ValueError) as error:
+                log.info("%s: the log of its deliveries cannot be read: %s", self._client.account.name, error)
+
+    async def _failed_deliveries(self, watching: Watching) -> None:
+        key, path = self._tokens.app_key(), "/app/hook/deliveries"
+        query: Query = {"per_page": FAILED_MAX, "status": "failure"}
+        failed = (await self._client.get(key, path, query, urgent=False)).said
+        fresh = [one for one in failed if str(one["guid"]) not in self._failed]
+        self._failed = {str(one["guid"]) for one in failed}
+        us = frozenset(await self._tokens.us())
+        for one in sorted(fresh, key=lambda one: ms(one["delivered_at"])):
+            said = (await self._client.get(key, f"{path}/{one['id']}", urgent=False)).said
+            body = msgspec.json.encode(said["request"]["payload"])
+            known, account = watching.looks_at, self._client.account
+            try:
+                found = place(account, us, known, str(one["event"]), str(one["guid"]), body)
+            except Misdelivered:
+                continue
+            if isinstance(found, Hint):
+                watching.stir(found)
+
 
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
 _PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)

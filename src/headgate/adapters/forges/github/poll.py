@@ -8,17 +8,59 @@ from typing import Any
 
 from headgate.adapters.forges.github.changestate import GitHubStands
 from headgate.adapters.forges.github.client import GitHubClient
-from headgate.adapters.forges.github.protection import protection
 from headgate.adapters.forges.github.pull import look
 from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.happenings import ReportMark
 from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words
-from headgate.adapters.forges.rest import ForgeKey, Query
+from headgate.adapters.forges.rest import ForgeKey, NotThere, Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import ForgeEvent
+from headgate.config.tenants import Protection
 from headgate.gate.change import ChangeState
 from headgate.ports.forge import Hint
+
+PAGES_MAX = 100
+"""Of 100 branches each."""
+QUERY = """
+query($owner: String!, $name: String!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    refs(refPrefix: "refs/heads/", first: 100, after: $after) {
+      nodes { name branchProtectionRule { lockBranch } rules(first: 1) { totalCount } }
+      pageInfo { hasNextPage endCursor }
+    }
+  }
+}
+"""
+"""What is asked of branches."""
+_HOLDS = "what was known before holds; where nothing was, every branch counts as protected and none as locked"
+
+
+async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple[Protection | None, str]:
+    """Return what GitHub says of the branches of `project` (owner/name), and what it does not say, for people:
+    then what it said before holds.  Raise as `GitHubClient.query`, or NotThere.
+
+    A ruleset protects a branch, and never locks it: Headgate may be the one whom it lets pass."""
+    owner, _, name = project.partition("/")
+    protected, locked, after = set[str](), set[str](), None
+    for _ in range(PAGES_MAX):
+        data = await client.query(key, QUERY, urgent=False, owner=owner, name=name, after=after)
+        refs = (data.get("repository") or {}).get("refs")
+        if refs is None:
+            raise NotThere(f"the branches of {project} cannot be seen")
+        for one in refs["nodes"]:
+            classic, rules = one["branchProtectionRule"], one["rules"]
+            if rules is None and classic is None:
+                return None, f"GitHub does not say which branches rulesets protect: {_HOLDS}"
+            if classic is not None or rules["totalCount"]:
+                protected.add(str(one["name"]))
+            if classic is not None and classic["lockBranch"]:
+                locked.add(str(one["name"]))
+        if not refs["pageInfo"]["hasNextPage"]:
+            return Protection(frozenset(protected), frozenset(locked)), ""
+        after = str(refs["pageInfo"]["endCursor"])
+    return None, f"it has more than {PAGES_MAX * 100} branches, too many to ask which are protected: {_HOLDS}"
+
 
 HIDDEN = (
     "the app may not read classic rules of branches: its owner grants it Administration: read, and who installed it "

@@ -20,6 +20,7 @@ from headgate.base.tasks import run_until
 from headgate.base.texts import line
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import HEADS, Change, Occasion, TriggerEvent
+from headgate.map.forms import ITEM
 from headgate.map.occasions import Begun, LaneProgress
 from headgate.map.records import BranchCache, RepositoryProblem, RepositoryProblems
 from headgate.ports.occasions import NextOccasion, OccasionLane, OccasionSource, SourceUnavailable
@@ -30,10 +31,49 @@ from headgate.recipes.mirror import MirrorPart
 from headgate.services.configuration import Configuration
 from headgate.services.context import LENGTHY_MAX, Context
 from headgate.services.orders import state_of
-from headgate.services.scheduler.occasions.orphans import LostOccasions
 from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.store import Session
-from headgate.store.types import At, Put
+from headgate.store.types import At, Delete, Put
+
+
+class LostOccasions:
+    """Find lost occasions of one connection. This only frees their places; that each starts once does not depend on
+    it."""
+
+    def __init__(self, context: Context, connection: str) -> None:
+        self._context = context
+        self._place = context.map.cache.connection(connection).occasions
+        self._suspects: set[str] = set()
+
+    async def sweep(self, guard: At, whose: Collection[tuple[str, str]]) -> None:
+        """Forget what nobody had at two looks.  `whose`: (tenant, pipeline) that there are triggers of."""
+        mirror, found = self._context.mirror, set[str]()
+        known = dict[tuple[str, str], set[str]]()
+        for entry in mirror.under(self._place.begun.path):
+            begun = readable(entry, Begun)
+            if begun is None:
+                found.add(entry.path)
+                continue
+            of = begun.tenant, begun.pipeline
+            if of not in known:
+                known[of] = set(self._alive(*of)) if of in whose else set()
+            if entry.path.rpartition("/")[2] not in known[of]:
+                found.add(entry.path)
+        for commit in packed(TurnPart([Delete(path)]) for path in sorted(found & self._suspects)):
+            await self._context.store.commit([], commit.ops, guards=[guard])
+        self._suspects = found
+
+    def _alive(self, tenant: str, pipeline: str) -> Iterator[str]:
+        """Yield the ids of waiting events and of the events of items."""
+        mirror, map = self._context.mirror, self._context.map
+        stream = map.events.tenant(tenant).pipelines(pipeline).trigger.stream
+        yield from (one.event.id for one in stream.waiting(mirror, limit=stream.length(mirror)))
+        place = map.tenant(tenant).pipeline(pipeline).item
+        for entry in mirror.under(place.path):
+            own = "/" not in place.relative(entry.path)
+            if own and (item := readable(entry, ITEM.type)) is not None:
+                yield item.event
+
 
 log = logging.getLogger("headgate.occasions")
 
