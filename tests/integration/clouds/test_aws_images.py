@@ -505,6 +505,9 @@ async def test_a_bucket_that_is_elsewhere_missing_or_not_ours_is_told(
     for text in ("is in another region than us-east-1", "does not let Headgate look into the bucket"):
         with pytest.raises(LaunchFailed, match=text):
             await images.send(one, {}, None)
+    ground.faults.always(answers(301, moved), lambda asked: asked.method == "GET")
+    assert await images.withdraw(one, {}), "nothing can have been sent there"
+    ground.faults.mend()
     missing = replace(one, provider={"region": REGION, "object-storage": {"bucket-name": f"no-{uuid.uuid4().hex}"}})
     with pytest.raises(LaunchFailed, match="NoSuchBucket"):
         await sent(images, missing, file)

@@ -65,7 +65,9 @@ _AWS = {
         "path", "", "the token with which to assume role_arn, instead of a key."
     ),
     "endpoint_url": ConnectionOption(
-        "text", "", "the address of AWS, if it is not the usual one: EC2, STS and Service Quotas at one address."
+        "text",
+        "",
+        "where AWS is, if not where it usually is: EC2, S3, EBS, STS and Service Quotas at one address.",
     ),
 }
 _KUBERNETES = {

@@ -88,7 +88,8 @@ class Bucket:
         if answer.status < 300 or (is_look and answer.status == 404):
             return answer
         if answer.status in (301, 307):
-            raise LaunchFailed(f"the bucket {self.name} is in another region than {self._service.region}")
+            text = f"the bucket {self.name} is in another region than {self._service.region}"
+            raise query.AwsRefused("PermanentRedirect", text)
         if is_look and answer.status == 403:  # it has no words
             raise LaunchFailed(f"{WHOSE} does not let Headgate look into the bucket {self.name}")
         query.document(answer, WHOSE)
@@ -135,9 +136,9 @@ class Bucket:
             whole = await self._pages("Contents", {"list-type": "2", "prefix": prefix}, mark)
             parts = await self._pages("Upload", {"uploads": "", "prefix": prefix}, marks)
         except query.AwsRefused as error:
-            if error.code != "NoSuchBucket":
+            if error.code not in ("NoSuchBucket", "PermanentRedirect"):
                 raise
-            return []
+            return []  # nothing was ever sent there
         found = [BucketEntry(_text(one, "Key")) for one in whole]
         return found + [BucketEntry(_text(one, "Key"), _text(one, "UploadId")) for one in parts]
 

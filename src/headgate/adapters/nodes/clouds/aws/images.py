@@ -138,7 +138,7 @@ class AwsImages:
         whole = next((id for id, one in there.items() if one.get("status") == COMPLETED), None)
         if whole is not None:
             return await self._register(place.ec2, wanted, _seen(state), whole)
-        if WRITTEN in state:
+        if WRITTEN in state and SNAPSHOT in state:
             return self._stored(wanted, state, there.get(state[SNAPSHOT]))
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
