@@ -25,7 +25,11 @@ from typing import IO, Any
 from headgate.adapters.process.confinement.calls import libc
 from headgate.testing.servers.program import Program
 
-COMMAND = "headgate.cli.launch.command"
+MODULES = (
+    "headgate.cli.main", "headgate.cli.launch.command", "headgate.store.sqlite", "anyio._backends._asyncio", "attrs",
+    "httpcore", "sqlalchemy.dialects.sqlite",
+)  # fmt: skip
+"""What a gate has imported once it serves its pages."""
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 """How its command lines begin."""
 ROOT = Path(__file__).parents[2]
@@ -104,7 +108,8 @@ def _original(asker: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 def serve(fd: int) -> None:
     """Make copies until nobody is there who may ask for one."""
     gc.disable()
-    importlib.import_module(COMMAND)
+    for name in MODULES:
+        importlib.import_module(name)
     gc.freeze()
     with socket.socket(fileno=fd) as asked:
         while True:
