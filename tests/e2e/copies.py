@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,7 +46,7 @@ class Copy:
         assert len(request) <= REQUEST_MAX_BYTES, "an environment has limits"
         self._told, its = socket.socketpair()
         with its:
-            socket.send_fds(_original(os.getpid())[0], [request], [its.fileno(), out.fileno()])
+            socket.send_fds(_original(os.getpid()), [request], [its.fileno(), out.fileno()])
         self.pid = int(self._line())
         self.returncode: int | None = None
 
@@ -93,9 +92,19 @@ class CopiedProgram(Program):
         return Copy(self.command[self.command.index(HEADGATE) :], self.directory, self._environment, out)
 
 
-@cache
-def _original(asker: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Return where copies are asked for, and what they are made of; each process that asks has its own."""
+_originals: dict[int, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+
+
+def _original(asker: int) -> socket.socket:
+    """Return where copies are asked for.  Each process that asks has an original of its own, and another one when that
+    was killed."""
+    mine, made = _originals.get(asker, (None, None))
+    if mine is None or made is None or made.poll() is not None:
+        mine, _ = _originals[asker] = _begin()
+    return mine
+
+
+def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     places = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": places}
