@@ -24,6 +24,8 @@ NEVER_S = float("inf")
 PROBLEMS_MAX = 1000
 PLACES_MAX = 1000
 """Places of one problem that are told apart."""
+WORD_MAX = 1000
+"""Characters of a place or a cause that tell problems apart."""
 
 
 class ProblemCause(NamedTuple):
@@ -52,9 +54,9 @@ class _Lasting:
 def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
     """Return the cause of a problem and its place, such as a project: what the code that logs says before the cause."""
     given = record.args if isinstance(record.args, tuple) else ()
-    words = [str(one) for one in given if not isinstance(one, int | float)]
+    words = [str(one)[:WORD_MAX] for one in given if not isinstance(one, int | float)]
     error = record.exc_info[1] if record.exc_info else None
-    text = f"{type(error).__name__}: {error}" if error is not None else words.pop() if words else ""
+    text = f"{type(error).__name__}: {error}"[:WORD_MAX] if error is not None else words.pop() if words else ""
     place = " ".join(words) or next(reversed(getattr(record, "subject", {}).values()), "")
     names = {re.escape(one) for one in re.split(r"\W+", place) if one}
     if names:  # a cause often repeats its place, such as the address of a repository
@@ -86,25 +88,29 @@ class LastingProblems(logging.Handler):
         if record.levelno < logging.WARNING:
             self._out.handle(record)
             return
-        cause, place = cause_of(record)
+        try:
+            (cause, place), kept = cause_of(record), _kept(record)
+        except Exception:  # whoever logs it made a mistake, which the other handler tells
+            self._out.handle(record)
+            return
         now_s = self._clock_s()
         known = self._lasting.pop(cause, None)
         if known is None or now_s - known.seen_s > FORGOTTEN_S:
             if known is not None:
                 self._tell(known, now_s)
-            known = _Lasting(record, place, now_s, now_s, {place})
+            known = _Lasting(kept, place, now_s, now_s, {place})
             self._out.handle(record)
             self._lasting[cause] = known
         else:
             self._lasting[cause] = known  # at the end: the first is the one that was longest not heard of
-            self._count(known, record, place, now_s)
+            self._count(known, kept, place, now_s)
         if len(self._lasting) > PROBLEMS_MAX:
             self._tell(self._lasting.pop(next(iter(self._lasting))), now_s)
 
     def flush(self) -> None:
         """Write what is held back."""
         with self._guarded:
-            for one in self._lasting.values():
+            for one in list(self._lasting.values()):  # a finalizer may log at any moment, in this thread, too
                 self._tell(one, self._clock_s())
         self._out.flush()
 
@@ -121,7 +127,7 @@ class LastingProblems(logging.Handler):
         self._arm(now_s)
 
     def _arm(self, now_s: float) -> None:
-        due_s = min((one.due_s for one in self._lasting.values()), default=NEVER_S)
+        due_s = min((one.due_s for one in list(self._lasting.values())), default=NEVER_S)
         if due_s < self._waking_s:
             self._waking_s = due_s
             self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
@@ -131,19 +137,14 @@ class LastingProblems(logging.Handler):
             if armed_s != self._waking_s:
                 return  # it was armed again for an earlier time, and looks then
             now_s, self._waking_s = self._clock_s(), NEVER_S
-            for one in self._lasting.values():
+            for one in list(self._lasting.values()):
                 if one.due_s <= now_s:
                     self._tell(one, now_s)
             self._arm(now_s)
 
     def _tell(self, known: _Lasting, now_s: float) -> None:
         """Write one line for all that is held back of a problem."""
-        record, place = known.record, known.place
-        try:
-            text = record.getMessage()
-        except (TypeError, ValueError):
-            self.handleError(record)
-            return
+        text, place = known.record.msg, known.place
         notes = [f"the same for {listed(others)}"] if (others := [one for one in known.others if one != place]) else []
         if known.repeats:
             text = f"still: {text}"
@@ -151,12 +152,18 @@ class LastingProblems(logging.Handler):
             notes.append(f"{times} more in {duration(int((now_s - known.line_s) * 1000))}")
             known.reminders += 1
         if known.repeats or known.others:
-            told = copy.copy(record)
-            told.msg, told.args = f"{text} ({'; '.join(notes)})" if notes else text, ()
-            told.exc_info = told.exc_text = None
+            told = copy.copy(known.record)
+            told.msg = f"{text} ({'; '.join(notes)})" if notes else text
             self._out.handle(told)
         known.repeats, known.line_s, known.due_s = 0, now_s, NEVER_S
         known.others.clear()
+
+
+def _kept(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record with its text alone: an error would keep all that its traceback has seen."""
+    kept = copy.copy(record)
+    kept.msg, kept.args, kept.exc_info = record.getMessage(), (), None
+    return kept
 
 
 def _in_thread(wait_s: float, call: Callable[[], None]) -> None:

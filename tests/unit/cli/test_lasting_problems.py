@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 
 import pytest
 
-from headgate.cli.lastingproblems import FORGOTTEN_S, PROBLEMS_MAX, LastingProblems
+from headgate.cli.lastingproblems import FORGOTTEN_S, PROBLEMS_MAX, WORD_MAX, LastingProblems, cause_of
 
 
 class Lines(logging.Handler):
@@ -131,3 +133,64 @@ def test_many_waits_leave_one_alarm(log: Log) -> None:
         log.pass_time(0.5)
     log.pass_time(4000)
     assert len(log.waiting) <= 1
+
+
+def test_a_problem_keeps_nothing_of_what_its_error_has_seen(log: Log) -> None:
+    class Body:
+        """Stand for what a request brought."""
+
+    def fail() -> weakref.ref[Body]:
+        body = Body()
+        seen = weakref.ref(body)
+        try:
+            raise OSError("refused", body)
+        except OSError as error:
+            log.write("%s: cannot be read: %s", "api", error)
+            about = type(error), error, error.__traceback__
+            for _ in range(2):
+                log.handler.handle(logging.LogRecord("headgate.test", logging.ERROR, "", 0, "GET %s", ("/",), about))
+        return seen
+
+    seen = fail()
+    gc.collect()
+    assert seen() is None
+    assert log.handler.flush() is None and log.new_lines()[-1] == "still: GET / (once more in 0m 00s)"
+    long = logging.LogRecord("headgate.test", logging.ERROR, "", 0, "%s: %s", ("x " * 10**6, "y" * 10**6), None)
+    cause, place = cause_of(long)
+    assert len(cause.text) <= WORD_MAX and len(place) <= "texts of any length are not kept, nor searched"
+
+
+@pytest.mark.parametrize("broken", [("%d builds", "many"), ("%s: %s", "alone"), ("%s has gone", type("", (), {"__str__": 0})())])
+def test_a_call_that_cannot_be_written_is_the_other_handlers_and_wakes_nobody(
+    log: Log, broken: tuple[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = list[str]()
+    monkeypatch.setattr(log.out, "emit", lambda record: failed.append(record.msg))
+    for _ in range(3):
+        log.write(*broken)
+    for _ in range(3):
+        for wait_s, call in log.waiting[:]:
+            log.now_s = wait_s
+            log.waiting.remove((wait_s, call))
+            call()
+    assert failed == [broken[0]] * 3 and not log.waiting
+
+
+def test_what_logs_while_a_line_is_written_is_told_as_well(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer may log at any moment."""
+
+    def emit(record: logging.LogRecord) -> None:
+        log.out.lines.append(record.getMessage())
+        if record.getMessage().startswith("still"):
+            log.write(f"a finalizer, {len(log.out.lines)}")
+
+    for name in ("a", "a", "b", "b"):
+        log.write(f"{name} has gone")
+    monkeypatch.setattr(log.out, "emit", emit)
+    log.pass_time(60)
+    log.write("a has gone")
+    log.handler.flush()
+    assert [line.partition(" (")[0] for line in log.new_lines()] == [
+        "a has gone", "b has gone", "still: a has gone", "a finalizer, 3", "still: b has gone", "a finalizer, 5",
+        "still: a has gone", "a finalizer, 7",
+    ]  # fmt: skip
