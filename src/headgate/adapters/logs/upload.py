@@ -60,6 +60,8 @@ class _Due:
     """Of the loop's clock."""
     ran: bool
     """Whether this process ran it to its end; what was cut off may be run again, elsewhere, and is not the whole."""
+    here: bool
+    """Whether this process began it; otherwise one before it did, which may have stored parts."""
     lost: tuple[KeptFile, ...] | None = None
     """See `_Parts`."""
     tries: int = 0
@@ -117,7 +119,7 @@ class Uploads:
         finally:
             await end(parts)
             self._following.discard(build)
-            self._due[build] = _Due(asyncio.get_running_loop().time(), ran, so_far.lost)
+            self._due[build] = _Due(asyncio.get_running_loop().time(), ran, True, so_far.lost)
             self._stir.set()
 
     async def run(self) -> None:
@@ -125,7 +127,7 @@ class Uploads:
         loop = asyncio.get_running_loop()
         for build in await asyncio.to_thread(self._local.builds):
             if build not in self._following:
-                self._due.setdefault(build, _Due(loop.time(), ran=False))
+                self._due.setdefault(build, _Due(loop.time(), ran=False, here=False))
         try:
             while True:
                 self._stir.clear()
@@ -213,7 +215,7 @@ class Uploads:
             await self._without_parts(build)
             return
         if due.lost is None:
-            due.lost = await self._lost_runs(known, own=not due.ran)
+            due.lost = await self._lost_runs(known, own=not due.here)
         if known is None or known.complete:  # whoever removes what is old finds by it what is not whole
             await self._record(Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
