@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import re
@@ -80,7 +81,8 @@ class LastingProblems(logging.Handler):
         super().__init__()
         self._out, self._clock_s, self._wake = out, clock_s, wake or _in_thread
         self._lasting: dict[ProblemCause, _Lasting] = {}
-        self._waking_s = NEVER_S
+        self._alarms: set[float] = set()
+        """When functions are called that were given to `wake`."""
         self._guarded = self.lock or threading.RLock()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -128,15 +130,15 @@ class LastingProblems(logging.Handler):
 
     def _arm(self, now_s: float) -> None:
         due_s = min((one.due_s for one in list(self._lasting.values())), default=NEVER_S)
-        if due_s < self._waking_s:
-            self._waking_s = due_s
-            self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
+        if due_s < min(self._alarms, default=NEVER_S):
+            with contextlib.suppress(RuntimeError):  # there are too many threads, or the process ends
+                self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
+                self._alarms.add(due_s)
 
     def _look(self, armed_s: float) -> None:
         with self._guarded:
-            if armed_s != self._waking_s:
-                return  # it was armed again for an earlier time, and looks then
-            now_s, self._waking_s = self._clock_s(), NEVER_S
+            now_s = self._clock_s()
+            self._alarms.discard(armed_s)
             for one in list(self._lasting.values()):
                 if one.due_s <= now_s:
                     self._tell(one, now_s)

@@ -27,12 +27,14 @@ class Log:
     """Provide a log whose time passes when a test says so."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
+        self.now_s, self.has_threads = 0.0, True
         self.waiting: list[tuple[float, Callable[[], None]]] = []
         self.out = Lines()
         self.handler = LastingProblems(self.out, lambda: self.now_s, self.wake)
 
     def wake(self, wait_s: float, call: Callable[[], None]) -> None:
+        if not self.has_threads:
+            raise RuntimeError("can't start new thread")
         self.waiting.append((self.now_s + wait_s, call))
 
     def write(self, template: str, *args: object, level: int = logging.WARNING) -> None:
@@ -135,6 +137,30 @@ def test_many_waits_leave_one_alarm(log: Log) -> None:
     assert len(log.waiting) <= 1
 
 
+def test_where_no_thread_can_be_started_nobody_who_logs_is_disturbed(log: Log) -> None:
+    log.has_threads = False
+    for _ in range(3):
+        log.write("%s has gone", "e1")
+    log.pass_time(60)
+    assert log.new_lines() == ["e1 has gone"]
+    log.has_threads = True
+    log.write("%s has gone", "e1")
+    log.pass_time(1)
+    assert log.new_lines() == ["still: e1 has gone (3 times more in 1m 00s)"]
+
+
+def test_each_second_another_place_leaves_few_alarms(log: Log) -> None:
+    """An alarm is a thread, which waits for up to an hour."""
+    most, lines = 0, list[str]()
+    for second in range(6000):
+        log.write("%s: cannot be read: %s", f"project-{second % 900}", OSError("refused"))
+        log.write("the store does not answer: %s", OSError("gone"))
+        log.pass_time(1)
+        most, lines = max(most, len(log.waiting)), lines + log.new_lines()
+    assert most <= 5
+    assert sum(line.startswith("still: the store") for line in lines) == 3
+
+
 def test_a_problem_keeps_nothing_of_what_its_error_has_seen(log: Log) -> None:
     class Body:
         """Stand for what a request brought."""
@@ -157,10 +183,12 @@ def test_a_problem_keeps_nothing_of_what_its_error_has_seen(log: Log) -> None:
     assert log.handler.flush() is None and log.new_lines()[-1] == "still: GET / (once more in 0m 00s)"
     long = logging.LogRecord("headgate.test", logging.ERROR, "", 0, "%s: %s", ("x " * 10**6, "y" * 10**6), None)
     cause, place = cause_of(long)
-    assert len(cause.text) <= WORD_MAX and len(place) <= "texts of any length are not kept, nor searched"
+    assert len(cause.text) <= WORD_MAX and len(place) <= WORD_MAX, "texts of any length are not kept, nor searched"
 
 
-@pytest.mark.parametrize("broken", [("%d builds", "many"), ("%s: %s", "alone"), ("%s has gone", type("", (), {"__str__": 0})())])
+@pytest.mark.parametrize(
+    "broken", [("%d builds", "many"), ("%s: %s", "alone"), ("%s has gone", type("", (), {"__str__": 0})())]
+)
 def test_a_call_that_cannot_be_written_is_the_other_handlers_and_wakes_nobody(
     log: Log, broken: tuple[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
