@@ -71,7 +71,7 @@ class Headgate:
         mark = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as out:
             words, environment = ["run", "--config", "headgate.conf"], {**os.environ, "PYTHONUNBUFFERED": "1"}
-            if self._copied:
+            if self._copied and "LD_PRELOAD" not in os.environ:  # whose libraries only a new process loads
                 self.process = Copy([HEADGATE, *words], self.root, environment, out)
             else:
                 streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
