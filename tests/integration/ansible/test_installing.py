@@ -166,6 +166,10 @@ async def test_an_executor_that_may_installs_it_once_for_all_that_wait_and_nothi
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(house.files))
     (tmp_path / "bench").mkdir()
+    house.makes("cloud", "3.1", {"cloud.py": "VERSION = '3.1'\n"})
+    more = tmp_path / "packages.txt"
+    more.write_text("cloud\n")
+    here = Environments(here.root, house.locks, more)
     bench = Bench(tmp_path / "bench", ansible=here, manage_ansible=True)
     job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_asked": True}
     cancel = asyncio.Event()
@@ -179,6 +183,7 @@ async def test_an_executor_that_may_installs_it_once_for_all_that_wait_and_nothi
     assert "Ansible 9 (ansible-core 2.16.1) runs the playbooks" in bench.log
     found = here.find("9")
     assert found is not None and f"stand-in 2.16.1 {found.place}" in bench.log
+    assert found.current and list(found.place.rglob("cloud.py")), "with the packages of the operator"
     house.offers("11", "2.18.1")
     house.names("11", "2.18.1", 64 * "1")
     outcome = await bench.start(**{**job, "ansible_version": "11"})

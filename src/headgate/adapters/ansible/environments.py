@@ -76,9 +76,9 @@ class Environments:
         self.root, self._locks, self.more = root, locks, more
 
     @property
-    def places(self) -> tuple[Path, Path]:
-        """Return both directories."""
-        return self.root, self._locks
+    def places(self) -> tuple[Path, ...]:
+        """Return both directories, and the file of the operator if there is one."""
+        return (self.root, self._locks, *([self.more] if self.more is not None else []))
 
     def lock(self, version: str) -> Path:
         """Return the list of packages of a version, each with the hashes of its files."""

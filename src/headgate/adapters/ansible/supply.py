@@ -84,10 +84,10 @@ class AnsibleSupply:
 
 
 def main() -> None:
-    """Install a version below a directory, of the lists in another."""
-    root, locks, version = sys.argv[1:]
+    """Install a version below a directory, of the lists in another, with the packages that a file names."""
+    *places, version = sys.argv[1:]
     try:
-        install(Environments(Path(root), Path(locks)), version, say=lambda _: None)
+        install(Environments(*map(Path, places)), version, say=lambda _: None)
     except CannotInstall as error:
         print(error)
         sys.exit(1)
