@@ -102,13 +102,19 @@ def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
         said(with_more, house)
 
 
-def test_without_a_network_it_says_how_to_do_without(here: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_it_says_how_to_do_without(
+    here: Environments, house: Wheelhouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = tmp_path / "packages.txt"
+    more.write_text("cloud\n")
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}/simple")
         monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
         with pytest.raises(CannotInstall, match=r"cannot be reached .*`headgate ansible install 9 --from wheels`"):
             install(here, "9", say=lambda _: None)
+        with pytest.raises(CannotInstall, match=rf"cannot be reached .* -d wheels`, and the same with -r {more},"):
+            install(Environments(here.root, house.locks, more), "9", say=lambda _: None)
     assert here.find("9") is None and list(here.root.glob("9-*")) == []
 
 

@@ -112,8 +112,8 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
         for words in _steps(environments.lock(version), environments.more, place, wheels):
             done = _run(words, tmp, lock)
             if done.returncode:
-                also = environments.more if str(environments.more) in words else None
-                raise CannotInstall(explained(version, place, done.stdout, also))
+                added = str(environments.more) in words
+                raise CannotInstall(explained(version, place, done.stdout, environments.more, added=added))
         shutil.rmtree(tmp)
         _seal(place, EnvironmentMark(version, environments.core(version), PYTHON, int(time.time() * 1000)))
         whole = True
@@ -186,21 +186,23 @@ def _sweep(environments: Environments, version: str) -> None:
             os.close(fd)
 
 
-def explained(version: str, place: Path, said: str, more: Path | None = None) -> str:
-    """Return what an installer's words come to, and what to do.  `more`: the operator's file, when it was its turn."""
+def explained(version: str, place: Path, said: str, more: Path | None = None, *, added: bool = False) -> str:
+    """Return what an installer's words come to, and what to do.  `more`: the operator's file; `added`: it was its
+    turn."""
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return _no_room(version, place, "no space was left")
     last = _last(said)
-    also = f" with the packages of {more}" if more is not None else ""
+    also = f" with the packages of {more}" if added else ""
     begin = f"Ansible {version} cannot be installed{also}: "
     if "DO NOT MATCH THE HASHES" in said:
-        names = more or "this Headgate"
+        names = more if added else "this Headgate"
         return f"{begin}a file is not the one that {names} names; where did the package index get it? {last}"
     if any(word in said for word in _UNREACHED):
+        own = f", and the same with -r {more}," if more is not None else ""
         return (
             f"{begin}the package index cannot be reached{_reason(said)}. Without a network: "
             f"`headgate ansible requirements {version} > ansible-{version}.txt`; where there is one, `pip download "
-            f"--only-binary :all: -r ansible-{version}.txt -d wheels` with Python {PYTHON}; and here "
+            f"--only-binary :all: -r ansible-{version}.txt -d wheels`{own} with Python {PYTHON}; and here "
             f"`headgate ansible install {version} --from wheels`"
         )
     if "ensurepip" in said:
