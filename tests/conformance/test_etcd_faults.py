@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.ids import fresh
-from headgate.store.etcd import link, patience
+from headgate.store.etcd import link
 from headgate.store.etcd.address import parse
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import (
@@ -53,7 +53,7 @@ async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "SHORT_S", 0.5)
+    monkeypatch.setattr(link, "SHORT_S", 0.5)
     monkeypatch.setattr(link, "CONNECT_S", 2.0)
 
 
