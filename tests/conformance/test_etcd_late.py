@@ -43,7 +43,7 @@ async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
 
 
 @pytest.fixture
-async def witness(etcd_server: Etcd, backend: EtcdBackend) -> AsyncIterator[EtcdBackend]:
+async def recording(etcd_server: Etcd, backend: EtcdBackend) -> AsyncIterator[EtcdBackend]:
     """The same tree, not behind `line`."""
     opened = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
     yield opened
@@ -64,7 +64,7 @@ async def _written(backend: EtcdBackend, parent: str) -> Sequence[bytes]:
             await asyncio.sleep(BRIEF_S)
 
 
-async def _weathered(backend: EtcdBackend, witness: EtcdBackend, line: Proxy, seed: int) -> None:
+async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, seed: int) -> None:
     """Appends through a network that holds up requests and answers, until so many went unanswered.  What nobody said is
     there is looked for, and made again when it is not found.  Raises AssertionError when one is there twice, or in
     another order."""
@@ -97,14 +97,14 @@ async def _weathered(backend: EtcdBackend, witness: EtcdBackend, line: Proxy, se
     line.latency_s = 0.0
     await _written(backend, "/q")
     await backend.commit([], [Put("/end", b"")])  # behind all that was held up
-    assert await _written(witness, "/q") == values
+    assert await _written(recording, "/q") == values
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_whatever_was_held_up_is_there_once_and_in_order(
-    backend: EtcdBackend, witness: EtcdBackend, line: Proxy, hasty: None, seed: int
+    backend: EtcdBackend, recording: EtcdBackend, line: Proxy, hasty: None, seed: int
 ) -> None:
-    await _weathered(backend, witness, line, seed)
+    await _weathered(backend, recording, line, seed)
 
 
 class Fenceless(EtcdCommits):
@@ -115,12 +115,12 @@ class Fenceless(EtcdCommits):
 
 
 async def test_without_its_fence_it_would_not(
-    backend: EtcdBackend, witness: EtcdBackend, line: Proxy, hasty: None
+    backend: EtcdBackend, recording: EtcdBackend, line: Proxy, hasty: None
 ) -> None:
     backend._commits = Fenceless(backend._link, backend._keys)
     with pytest.raises(AssertionError, match="b'0', b'1'"):
         for seed in range(10):
-            await _weathered(backend, witness, line, seed)
+            await _weathered(backend, recording, line, seed)
 
 
 @pytest.mark.parametrize(("kind", "late"), [(EtcdCommits, []), (Fenceless, [b"late"])])
@@ -140,20 +140,20 @@ async def test_what_is_on_its_way_as_a_process_ends_is_void(
         assert await _written(backend, "/q") == [], "the other server says so"
         await backend.close()
         used.restore()
-        witness = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
+        recording = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
         await used.drained()
-        assert await _written(witness, "/q") == late
-        await witness.close()
+        assert await _written(recording, "/q") == late
+        await recording.close()
 
 
 async def test_a_fence_that_ran_out_is_raised_anew(
-    backend: EtcdBackend, witness: EtcdBackend, etcd_server: Etcd
+    backend: EtcdBackend, recording: EtcdBackend, etcd_server: Etcd
 ) -> None:
     await backend._link.ask(
         "Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=backend._commits._lease), pb.LeaseRevokeResponse
     )
     (entry,) = await backend.commit([At("/a", None)], [Put("/a", b"1")])
-    assert entry is not None and await witness.get("/a") == entry
+    assert entry is not None and await recording.get("/a") == entry
 
 
 async def test_a_store_that_is_only_slow_is_waited_for(

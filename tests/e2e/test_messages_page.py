@@ -11,7 +11,7 @@ import aiohttp
 from playwright.sync_api import Page, expect, sync_playwright
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
+from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY, serving
 from tests.e2e.browser import CHROMIUM, patient
 
 EVIL = "<img src=x onerror=document.title='taken'>"
@@ -39,8 +39,8 @@ async def test_queues_are_looked_at_and_dead_letters_posted_again(tmp_path: Path
         await asyncio.to_thread(_looked_at, f"{url}/", tmp_path)
         found = await ask("GET", "/orders?limit=100")
         assert [one["body"] for one in found["messages"]].count(f"{EVIL} 0") == 2, "posted again, once"
-        standing = (await ask("GET", "/orders/standing"))["partitions"][0]
-        assert (standing["messages"], standing["delayed"], standing["groups"][0]["waiting"]) == (7, 1, 4)
+        change_state = (await ask("GET", "/orders/standing"))["partitions"][0]
+        assert (change_state["messages"], change_state["delayed"], change_state["groups"][0]["waiting"]) == (7, 1, 4)
     await board.close()
 
 

@@ -28,7 +28,7 @@ from headgate.testing.gate import Remembered
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.kinds import CHECK, SERVED
 from headgate.testing.sim.world import BRANCH, HOST, SimWorld
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 TENANTS = """
 - global-semaphore: {name: one, max: 2}
@@ -66,7 +66,7 @@ GARBAGE: Mapping[str, Spoil] = {
 }
 
 
-class SpoiledBackend(Through):
+class SpoiledBackend(WrappedBackend):
     """The first entry at a template that is not the neighbour's is replaced in the moment it is there."""
 
     def __init__(self, inner: MemoryBackend, template: str, spoil: Callable[[Entry], bytes]) -> None:

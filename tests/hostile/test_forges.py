@@ -135,7 +135,7 @@ async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Grou
         here.eve.review(pull, "APPROVED")
     async with watched(here) as gate:
         await gate.until(lambda: gate.known)
-    details = gate.standing(1).details
+    details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert {(one.who.name, one.value, one.who.permission) for one in details.votes} >= {
         ("bob", "changes_requested", "admin"),

@@ -46,11 +46,11 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
             who.comment(pull, "recheck")
             who.review(pull)
             await here.settled()
-            seen = [TermSubject(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
+            seen = [TermSubject(gate.change_state(1), happening=event.happening) for event in gate.events[begun:]]
             found[who.account.login] = [
                 *(triggered(GITEA, said, one) for said in (recheck, approved) for one in seen),
-                not unmet(GITEA.require, wanted, TermSubject(gate.standing(1), now_ms=1)),
-                all(rule.met for rule in gate.standing(1).details.rules or ()),  # type: ignore[union-attr]
+                not unmet(GITEA.require, wanted, TermSubject(gate.change_state(1), now_ms=1)),
+                all(rule.met for rule in gate.change_state(1).details.rules or ()),  # type: ignore[union-attr]
             ]
     assert not any(found["eve"])
     assert found["bob"].count(True) == 4, "one of the two events for each trigger, the review, the rule"

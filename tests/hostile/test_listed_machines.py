@@ -19,7 +19,7 @@ from headgate.config.parse import ParseCache
 from headgate.ports.cloud import MachineListing
 from headgate.testing.nodes.machineworld import label
 
-from .test_made_machines import Yard, in_a_yard
+from .test_made_machines import SimulatedMachines, simulated_machines
 
 OURS = "git.example/ops"
 THEIRS = "git.example/theirs"
@@ -73,7 +73,7 @@ provider]}}, {theirs: *all}]}}}"
 - image: {name: debian, type: cloud}
 - flavor: {name: any}
 - label: {name: iron, image: debian, flavor: any}
-- provider: {name: p, section: cellar, labels: [iron], nodes: [{name: desk, label: iron}]}
+- provider: {name: p, section: cellar, labels: [iron], nodes: [{name: actions, label: iron}]}
 """
     theirs = """
 - section:
@@ -94,27 +94,27 @@ provider]}}, {theirs: *all}]}}}"
     assert all("theirs is not among `projects`" in permits.refusal(provider.projects, one) for one in provider.hosts)
 
 
-@in_a_yard
-async def test_whoever_may_not_list_a_machine_has_it_for_no_build_and_is_told(yard: Yard) -> None:
-    yard.rack.permits = StaticPermits.read("rack", {"hosts": "h1", "projects": f"{OURS} git.example/t*"})
-    assert isinstance(yard.rack, MachineListing)
-    await yard.tell("t", rack(THEIRS, "bastion"))
-    await yard.ask("iron", id="theirs")
-    assert "bastion is not among `hosts` of [connection rack]" in await yard.answered("theirs")
-    await yard.tell("t", rack(THEIRS, "bastion", "h1"))
-    await yard.ask("iron", id="mixed")
-    assert await yard.answered("mixed") == "", "the machine that is permitted is used all the same"
-    assert {one.host and one.host["ansible_host"] for one in yard.nodes()} == {"h1"}
-    assert "bastion" not in yard.looked_at, "nobody connects to it, not even for its key"
+@simulated_machines
+async def test_whoever_may_not_list_a_machine_has_it_for_no_build_and_is_told(simulated: SimulatedMachines) -> None:
+    simulated.rack.permits = StaticPermits.read("rack", {"hosts": "h1", "projects": f"{OURS} git.example/t*"})
+    assert isinstance(simulated.rack, MachineListing)
+    await simulated.tell("t", rack(THEIRS, "bastion"))
+    await simulated.ask("iron", id="theirs")
+    assert "bastion is not among `hosts` of [connection rack]" in await simulated.answered("theirs")
+    await simulated.tell("t", rack(THEIRS, "bastion", "h1"))
+    await simulated.ask("iron", id="mixed")
+    assert await simulated.answered("mixed") == "", "the machine that is permitted is used all the same"
+    assert {one.host and one.host["ansible_host"] for one in simulated.nodes()} == {"h1"}
+    assert "bastion" not in simulated.looked_at, "nobody connects to it, not even for its key"
 
 
-@in_a_yard
-async def test_what_is_permitted_no_more_goes(yard: Yard) -> None:
-    await yard.tell("t", rack(THEIRS, "h1"))
+@simulated_machines
+async def test_what_is_permitted_no_more_goes(simulated: SimulatedMachines) -> None:
+    await simulated.tell("t", rack(THEIRS, "h1"))
     await asyncio.sleep(60)
-    assert [one.state for one in yard.nodes()] == ["ready"]
-    yard.rack.permits = StaticPermits.read("rack", {"projects": OURS})
+    assert [one.state for one in simulated.nodes()] == ["ready"]
+    simulated.rack.permits = StaticPermits.read("rack", {"projects": OURS})
     await asyncio.sleep(120)
-    assert yard.nodes() == []
-    await yard.ask("iron")
-    assert "theirs is not among `projects`" in await yard.answered()
+    assert simulated.nodes() == []
+    await simulated.ask("iron")
+    assert "theirs is not among `projects`" in await simulated.answered()

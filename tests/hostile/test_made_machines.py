@@ -64,7 +64,7 @@ class Stubborn(Sky):
 
 
 @dataclass(slots=True)
-class Yard:
+class SimulatedMachines:
     """A launcher's making, with what it reads and one cloud."""
 
     context: Context
@@ -103,7 +103,7 @@ class Yard:
         return place.decode(entry.value).error
 
 
-def in_a_yard(walk: Callable[[Yard], Awaitable[None]]) -> Callable[[], None]:
+def simulated_machines(walk: Callable[[SimulatedMachines], Awaitable[None]]) -> Callable[[], None]:
     """Run it in a time that jumps."""
 
     def run() -> None:
@@ -113,23 +113,23 @@ def in_a_yard(walk: Callable[[Yard], Awaitable[None]]) -> Callable[[], None]:
     return run
 
 
-async def _walked(walk: Callable[[Yard], Awaitable[None]]) -> None:
+async def _walked(walk: Callable[[SimulatedMachines], Awaitable[None]]) -> None:
     loop, store, chance = asyncio.get_running_loop(), Store(MemoryBackend()), random.Random(1)
     context = Context(store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), hostname="host")
-    yard = Yard(context, Stubborn(chance, CloudFaults(slow_s=0.2, boot_s=5.0), most=500))
+    simulated = SimulatedMachines(context, Stubborn(chance, CloudFaults(slow_s=0.2, boot_s=5.0), most=500))
     await store.commit([], [context.map.nodes.installation.put(Installation(OURS))])
-    accounts = {"sky": CloudAccount("sky", yard.sky, 2.0), "rack": CloudAccount("rack", yard.rack, 0.0)}
+    accounts = {"sky": CloudAccount("sky", simulated.sky, 2.0), "rack": CloudAccount("rack", simulated.rack, 0.0)}
     meadow = MachineBuilds(random.Random(9))
 
     async def scan(host: Mapping[str, Any]) -> str:
-        yard.looked_at.add(host["ansible_host"])
-        return "key of another" if host["ansible_host"] in yard.others else await meadow.scan(host)
+        simulated.looked_at.add(host["ansible_host"])
+        return "key of another" if host["ansible_host"] in simulated.others else await meadow.scan(host)
 
     making = Maker(context, lambda: TENANTS, accounts, scan, unsealed, At(GUARD, None))
     reading = asyncio.ensure_future(context.mirror.run())
     await context.mirror.ready()
     running = asyncio.ensure_future(making.run())
-    walking = asyncio.ensure_future(walk(yard))
+    walking = asyncio.ensure_future(walk(simulated))
     try:
         await asyncio.wait([walking, running, reading], return_when=asyncio.FIRST_COMPLETED)
         if not walking.done():
@@ -154,69 +154,71 @@ def leftover(id: str, state: str = "used", **more: Any) -> MadeNode:
     )  # fmt: skip
 
 
-@in_a_yard
-async def test_machines_that_never_go_keep_nobody_waiting(yard: Yard) -> None:
+@simulated_machines
+async def test_machines_that_never_go_keep_nobody_waiting(simulated: SimulatedMachines) -> None:
     many = [f"stuck{number}" for number in range(120)]
-    yard.sky.kept, yard.sky.refuses = {*many, "protected"}, False
-    await yard.have(*(leftover(one) for one in many))
-    await yard.tell("t", provider(label("small")))
+    simulated.sky.kept, simulated.sky.refuses = {*many, "protected"}, False
+    await simulated.have(*(leftover(one) for one in many))
+    await simulated.tell("t", provider(label("small")))
     await asyncio.sleep(120)
-    await yard.ask("small")
-    assert await yard.answered() == ""
-    assert len([node for node in yard.nodes() if node.state == "used"]) == len(many), "they are not forgotten"
+    await simulated.ask("small")
+    assert await simulated.answered() == ""
+    assert len([node for node in simulated.nodes() if node.state == "used"]) == len(many), "they are not forgotten"
 
 
-@in_a_yard
-async def test_one_that_is_protected_keeps_no_other_from_going(yard: Yard) -> None:
+@simulated_machines
+async def test_one_that_is_protected_keeps_no_other_from_going(simulated: SimulatedMachines) -> None:
     for place in ("a", "b"):
-        await yard.sky.advance(MachineSpec(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
-    (first, second), yard.sky.asked = yard.sky.instances, []
-    yard.sky.kept = {first, "held"}
-    await yard.have(leftover("held"))
-    await yard.tell("t", provider(label("small")))
+        await simulated.sky.advance(MachineSpec(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
+    (first, second), simulated.sky.asked = simulated.sky.instances, []
+    simulated.sky.kept = {first, "held"}
+    await simulated.have(leftover("held"))
+    await simulated.tell("t", provider(label("small")))
     await asyncio.sleep(300)
-    assert second not in yard.sky.instances
-    await yard.ask("small")
-    assert await yard.answered() == "" and first in yard.sky.instances
+    assert second not in simulated.sky.instances
+    await simulated.ask("small")
+    assert await simulated.answered() == "" and first in simulated.sky.instances
 
 
-@in_a_yard
-async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_says(yard: Yard) -> None:
+@simulated_machines
+async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_says(
+    simulated: SimulatedMachines,
+) -> None:
     """Its section is of another project in each: neither takes the other's machines, nor has them taken away."""
     for tenant, region in (("t", "here"), ("u", "there")):
         kept = FlatLabel("small", {"name": "small", "boot-timeout": 300}, {}, {}, 1, digest=region)
-        await yard.tell(tenant, provider(kept, region=region))
+        await simulated.tell(tenant, provider(kept, region=region))
     await asyncio.sleep(300)
-    assert {(one.said["provider"]["region"], one.state) for one in yard.nodes()} == {
+    assert {(one.said["provider"]["region"], one.state) for one in simulated.nodes()} == {
         (w, "ready") for w in ("here", "there")
     }
-    assert len(yard.nodes()) == len(set(yard.sky.asked)) == 2, "none was made in vain"
-    await yard.ask("small")
-    assert await yard.answered() == ""
-    (given,) = (one for one in yard.nodes() if one.request)
+    assert len(simulated.nodes()) == len(set(simulated.sky.asked)) == 2, "none was made in vain"
+    await simulated.ask("small")
+    assert await simulated.answered() == ""
+    (given,) = (one for one in simulated.nodes() if one.request)
     assert given.said["provider"]["region"] == "here"
 
 
-@in_a_yard
-async def test_a_machine_with_which_nobody_can_do_anything_holds_up_no_other(yard: Yard) -> None:
+@simulated_machines
+async def test_a_machine_with_which_nobody_can_do_anything_holds_up_no_other(simulated: SimulatedMachines) -> None:
     damaged = leftover("damaged", "building", external_id="i-9", host={"ansible_host": 7}, request="q", node="n0")
     damaged.said["label"]["boot-timeout"] = "soon"
-    await yard.have(damaged)
-    await yard.tell("t", provider(label("small")))
-    await yard.ask("small", id="q")
-    await yard.ask("small")
-    assert await yard.answered() == ""
+    await simulated.have(damaged)
+    await simulated.tell("t", provider(label("small")))
+    await simulated.ask("small", id="q")
+    await simulated.ask("small")
+    assert await simulated.answered() == ""
 
 
 @pytest.mark.parametrize("how", ["local", "{{ lookup('pipe', 'id') }}", "chroot"])
 def test_no_machine_is_reached_in_a_way_that_is_the_executors_own(how: str) -> None:
-    @in_a_yard
-    async def walk(yard: Yard) -> None:
+    @simulated_machines
+    async def walk(simulated: SimulatedMachines) -> None:
         image = {"name": "debian", "connection-type": how}
-        await yard.tell("t", provider(FlatLabel("small", {"name": "small"}, image, {}, digest="x")))
-        await yard.ask("small")
-        assert "connection-type is one of ssh, winrm" in await yard.answered()
-        assert yard.sky.asked == []
+        await simulated.tell("t", provider(FlatLabel("small", {"name": "small"}, image, {}, digest="x")))
+        await simulated.ask("small")
+        assert "connection-type is one of ssh, winrm" in await simulated.answered()
+        assert simulated.sky.asked == []
 
     walk()
 
@@ -225,43 +227,43 @@ def rack(*hosts: dict[str, Any], name: str = "p/rack") -> FlatProvider:
     return FlatProvider(name, "rack", STATIC, (label("iron"),), hosts=hosts)
 
 
-@in_a_yard
-async def test_a_list_of_machines_without_end_holds_up_nobody(yard: Yard) -> None:
+@simulated_machines
+async def test_a_list_of_machines_without_end_holds_up_nobody(simulated: SimulatedMachines) -> None:
     """Act as if the check of the configuration had let the list pass."""
     flood = rack(*({"name": f"h{n}", "label": "iron", "slots": 100} for n in range(50)))
-    await yard.tell("u", flood)
-    await yard.tell("t", provider(label("small")))
-    await yard.ask("small")
-    assert await yard.answered() == ""
-    assert sum(one.fixed for one in yard.nodes()) <= LISTED_MAX
+    await simulated.tell("u", flood)
+    await simulated.tell("t", provider(label("small")))
+    await simulated.ask("small")
+    assert await simulated.answered() == ""
+    assert sum(one.fixed for one in simulated.nodes()) <= LISTED_MAX
 
 
-@in_a_yard
-async def test_a_listed_machine_with_another_key_is_given_to_nobody(yard: Yard) -> None:
-    await yard.tell("t", rack({"name": "h1", "label": "iron"}))
-    await yard.ask("iron")
-    assert await yard.answered() == ""
-    yard.others.add("h1")
-    nodes = yard.context.map.nodes
-    await yard.context.store.commit([], [nodes.requests("r").record.delete()])
-    await yard.ask("iron", id="next")
+@simulated_machines
+async def test_a_listed_machine_with_another_key_is_given_to_nobody(simulated: SimulatedMachines) -> None:
+    await simulated.tell("t", rack({"name": "h1", "label": "iron"}))
+    await simulated.ask("iron")
+    assert await simulated.answered() == ""
+    simulated.others.add("h1")
+    nodes = simulated.context.map.nodes
+    await simulated.context.store.commit([], [nodes.requests("r").record.delete()])
+    await simulated.ask("iron", id="next")
     with pytest.raises(TimeoutError):
-        await yard.answered("next")
-    (one,) = yard.nodes()
+        await simulated.answered("next")
+    (one,) = simulated.nodes()
     assert one.state == "rebuilding" and "does not have the key" in one.why
-    yard.others.clear()
-    assert await yard.answered("next", 900.0) == ""
+    simulated.others.clear()
+    assert await simulated.answered("next", 900.0) == ""
 
 
-@in_a_yard
-async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(yard: Yard) -> None:
+@simulated_machines
+async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(simulated: SimulatedMachines) -> None:
     """Its project has all that it may have; what it asks for besides would be all that the provider has left."""
-    yard.sky.most = 8
-    await yard.tell("t", provider(label("small")))
-    await yard.ask("small", "small", "small", "small", id="first")
-    assert await yard.answered("first") == ""
-    await yard.ask("small", "small", "small", "small", id="greedy")
+    simulated.sky.most = 8
+    await simulated.tell("t", provider(label("small")))
+    await simulated.ask("small", "small", "small", "small", id="first")
+    assert await simulated.answered("first") == ""
+    await simulated.ask("small", "small", "small", "small", id="greedy")
     await asyncio.sleep(60)
     asked = NodeRequest("other", "t", "blue", "b", "job", (("n0", "small"),), "host", asked_ms=2_000_000_000)
-    await yard.context.store.commit([], [yard.context.map.nodes.requests("other").record.put(asked)])
-    assert await yard.answered("other", 200.0) == ""
+    await simulated.context.store.commit([], [simulated.context.map.nodes.requests("other").record.put(asked)])
+    assert await simulated.answered("other", 200.0) == ""

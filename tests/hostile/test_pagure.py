@@ -44,8 +44,8 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
             who.thumb(pull)
             who.flag(pull, "Zuul: acme/gate")
             await here.settled()
-            seen = [TermSubject(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
-            now = TermSubject(gate.standing(1), now_ms=1)
+            seen = [TermSubject(gate.change_state(1), happening=event.happening) for event in gate.events[begun:]]
+            now = TermSubject(gate.change_state(1), now_ms=1)
             found[who.account.login] = [
                 *(triggered(PAGURE, said, one) for said in (recheck, liked) for one in seen),
                 not unmet(PAGURE.require, {"committer-score": 1}, now),
@@ -70,7 +70,7 @@ async def test_a_flag_of_the_second_in_which_others_were_pushed_is_not_of_them(
         assert [one.name for one in details(gate).statuses or ()] == ["lint"]
         here.ada.push(here.project, "topic", {"a.txt": "3\n"})
         await here.settled()
-        assert gate.standing(1).change.commit == pull.commit_stop and details(gate).statuses == ()
+        assert gate.change_state(1).change.commit == pull.commit_stop and details(gate).statuses == ()
 
 
 async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:

@@ -12,7 +12,7 @@ import pytest
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.bounds import ApplicationLimits
 from headgate.adapters.messages.records import QueueRecord
-from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
+from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY, serving
 
 FLOOD = 200
 """Requests of 200 messages each, as many at once as one address may have open."""

@@ -12,8 +12,8 @@ from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import ConnectionRunner
-from headgate.services.scheduler.standings import Standings
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual
@@ -46,7 +46,7 @@ def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, siz
             running.cancel()
         streams = [context.map.events.tenant(name).trigger.stream for name in names]
         told = [[one.event.id for one in stream.waiting(context.mirror, limit=1_000)] for stream in streams]
-        known = Standings(context.map, context.mirror, ("local",)).now()
+        known = ChangeStates(context.map, context.mirror, ("local",)).now()
         keeping.cancel()
         assert told == [[*map(str, range(count)), "last"]] * tenants
         assert known.keys() == {flooded.key, other.key}

@@ -29,7 +29,7 @@ from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.review import desk
+from headgate.web.review import service
 from headgate.web.review.speaker import Speaker
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES, TENANTS
@@ -236,7 +236,7 @@ async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room)
     lines = [json.dumps(one) for one in [*forged, true]] + ["not json", "[" * 100_000]
     Path(room.repositories.root / "note").write_text("\n".join(lines))
     run_git("notes", "--ref", NOTES, "add", "-f", "-F", str(room.repositories.root / "note"), commit, at=room.bare)
-    room.site.desk.forget("git.example/code/api")
+    room.site.review.forget("git.example/code/api")
     answer = (await room.get("remarks")).json()
     said = {one["id"]: (one["who"], one["text"], one["verified"], one["word"]) for one in answer["remarks"]}
     assert said == {
@@ -247,7 +247,7 @@ async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room)
     assert answer["odd"] >= 3
     elsewhere = await room.proposed("two", {"b": "1\n"})
     run_git("notes", "--ref", NOTES, "copy", "-f", commit, elsewhere, at=room.bare)
-    room.site.desk.forget("git.example/code/api")
+    room.site.review.forget("git.example/code/api")
     assert (await room.get("remarks", change="two")).json()["remarks"] == [], "said of one, it is said of no other"
     resolved = await room.say("remark", BOB, commit, reply=told["id"], resolved=True)
     assert resolved.status_code == 200 and len(room.note(commit)) >= 4, "what others wrote is still there"
@@ -277,9 +277,9 @@ async def test_a_million_remarks_are_no_work_for_those_who_look(room: Room) -> N
 
 async def test_strangers_make_mergers_no_more_work_than_they_may(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await room.proposed("one", {f"f{n}": f"{n}\n" for n in range(20)})
-    monkeypatch.setattr(desk, "STRANGERS", (5.0, 1.0))
-    room.site.desk.clock = lambda: 10.0**9
-    room.site.desk._left.clear()
+    monkeypatch.setattr(service, "STRANGERS", (5.0, 1.0))
+    room.site.review.clock = lambda: 10.0**9
+    room.site.review._left.clear()
     assert [(await room.get("patch", file=n)).status_code for n in range(6)] == [200] * 4 + [503] * 2
     late = await room.get("patch", file=9)
     assert late.status_code == 503 and late.headers["retry-after"]

@@ -12,7 +12,7 @@ import aiohttp
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.base.tasks import end
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 
 
 class Site:

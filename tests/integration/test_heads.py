@@ -13,7 +13,7 @@ from litestar.response import Stream
 from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import run_until
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.web.messages.leases import LEASE_ROUTES
 from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES

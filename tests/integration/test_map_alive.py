@@ -24,10 +24,10 @@ from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.gate import gate
 from headgate.testing.lawful import LawfulBackend, Laws
+from headgate.testing.recordingbackend import RecordingBackend
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
-from headgate.testing.witness import Witness
 
 from .conftest import PIPELINES, TENANTS
 
@@ -65,8 +65,8 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
     text = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n" + semaphore)
     repositories.create("semaphored", {"zuul.yaml": text, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- semaphored\n")
-    witness = Witness(backend)
-    lawful = LawfulBackend(witness, Laws("/zuul"), EVERYBODY)
+    recording = RecordingBackend(backend)
+    lawful = LawfulBackend(recording, Laws("/zuul"), EVERYBODY)
     jobs = {
         "unit": lambda spec, state: BuildOutcome(
             build=spec.build, result="SUCCESS", data={"much": "x" * 20_000}, image="d@sha256:1"
@@ -94,7 +94,7 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
             alone = BuildSpec("b", "", "example", "check", "i", FrozenJob("unit"), one, state=RepoState())
             answer = await running.context.builds.call(session, msgspec.json.encode(alone), precedence=1, meta={})
             assert msgspec.json.decode(answer, type=BuildOutcome).result == "SUCCESS"
-    findings = check(witness.seen.values())
+    findings = check(recording.seen.values())
     assert findings.good, findings.text()
     unused = [p for p in findings.unused if not p.startswith(tuple(UNUSED))]
     assert not unused, findings.text(every=True)

@@ -28,7 +28,7 @@ from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, Watch
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories
 from headgate.web.status import Status
 

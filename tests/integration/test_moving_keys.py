@@ -20,7 +20,7 @@ OLD, OURS = "the reference's password", "ours"
 
 
 def openssl(*words: str, given: bytes = b"") -> bytes:
-    """Somebody else's program, as an independent witness."""
+    """Somebody else's program, as an independent recording."""
     return subprocess.run(["openssl", *words], input=given, capture_output=True, check=True).stdout
 
 

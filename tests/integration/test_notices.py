@@ -26,7 +26,7 @@ from headgate.services.reports.queues import QueueReporter
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS

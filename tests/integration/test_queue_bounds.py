@@ -16,7 +16,7 @@ from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.adapters.messages.database import SqliteDatabase
 from headgate.queue import QueueFull, Queues
 from headgate.queueing.lanes import DEAD_LETTERS
-from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY
+from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY
 from tests.integration.queue_site import Site, site
 
 OTHERS = {"Authorization": f"Application {OTHER_KEY}"}

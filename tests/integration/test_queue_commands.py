@@ -21,7 +21,7 @@ from headgate.queueing import Message
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import Crew, crew, serving
+from headgate.testing.queues.harness import QueueHarness, harness, serving
 
 FILE = """
 [qdo-worker]
@@ -47,11 +47,11 @@ def job(message: Message, context: Any) -> None:
 
 
 @pytest.fixture
-async def hands(tmp_path: Path) -> AsyncIterator[tuple[Crew, str]]:
+async def hands(tmp_path: Path) -> AsyncIterator[tuple[QueueHarness, str]]:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     (tmp_path / "queue_command_jobs.py").write_text(f"import sys\njob = sys.modules[{__name__!r}].job\n")
     SEEN.clear()
-    async with serving(board) as url, crew(url, MemoryBackend()) as found:
+    async with serving(board) as url, harness(url, MemoryBackend()) as found:
         file = tmp_path / "worker.conf"
         file.write_text(FILE.format(module="queue_command_jobs", url=url, root=tmp_path))
         yield found, str(file)
@@ -69,8 +69,8 @@ async def said(config: str, name: str, *arguments: str) -> str:
     return result.output
 
 
-async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[Crew, str]) -> None:
-    crew, config = hands
+async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[QueueHarness, str]) -> None:
+    harness, config = hands
     await said(config, "post", "q", "one", "--create", "2", "--partition", "2")
     assert json.loads(await said(config, "list", "--json"))[0]["state"] == "new"
     assert json.loads(await said(config, "lag", "--json"))[1] == {
@@ -82,7 +82,7 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
     done = asyncio.Event()
     working = asyncio.ensure_future(run_until(done, run_worker(read_worker_file(Path(config)))))
     try:
-        await crew.until("the first is processed", lambda: SEEN == ["one"])
+        await harness.until("the first is processed", lambda: SEEN == ["one"])
         async with asyncio.timeout(DEADLINE_S):
             while "processed" not in await said(config, "list"):
                 pass
@@ -95,7 +95,7 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
         await said(config, "post", "q", "two", "--partition", "2")
         assert SEEN == ["one"], "paused"
         await said(config, "resume", "q:2")
-        await crew.until("the first again, and the second", lambda: SEEN == ["one", "one", "two"])
+        await harness.until("the first again, and the second", lambda: SEEN == ["one", "one", "two"])
         await said(config, "post", "q", "bad", "--partition", "1")
         async with asyncio.timeout(DEADLINE_S):
             while not (dead := json.loads(out) if (out := await said(config, "dead", "--json")) else []):
@@ -126,15 +126,15 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
     ],
 )
 async def test_what_cannot_be_done_is_said_in_a_line(
-    hands: tuple[Crew, str], arguments: tuple[str, ...], text: str
+    hands: tuple[QueueHarness, str], arguments: tuple[str, ...], text: str
 ) -> None:
-    crew, config = hands
-    await crew.source.create("q")
+    harness, config = hands
+    await harness.source.create("q")
     result = await ask(config, *arguments)
     assert isinstance(result.exception, UserError) and text in str(result.exception), result.exception
 
 
-async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[Crew, str]) -> None:
+async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[QueueHarness, str]) -> None:
     _, config = hands
     none = await ask(config, "bound", "q", "--age", "60")
     assert isinstance(none.exception, UserError) and "no such queue" in str(none.exception)

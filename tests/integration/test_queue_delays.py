@@ -19,7 +19,7 @@ from headgate.cli.queue.command import command
 from headgate.queue import Queues, SyncQueues
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import TTL_MAX_S
-from headgate.testing.queues.crew import APP, KEY
+from headgate.testing.queues.harness import APP, KEY
 from tests.integration.queue_site import Site, site
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.testing.queues.crew import APP, KEY, OTHER_KEY, serving
+from headgate.testing.queues.harness import APP, KEY, OTHER_KEY, serving
 
 from .described import Caller
 

@@ -17,7 +17,7 @@ from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
 from headgate.store.sqlite import SqliteBackend
-from headgate.testing.queues.crew import APP, KEY
+from headgate.testing.queues.harness import APP, KEY
 from tests.integration.queue_site import Site, site
 
 

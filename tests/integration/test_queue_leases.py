@@ -14,7 +14,7 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import OTHER_KEY
+from headgate.testing.queues.harness import OTHER_KEY
 from tests.integration.queue_site import Site, site
 
 

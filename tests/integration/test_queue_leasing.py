@@ -22,9 +22,9 @@ from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import dead_letter
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.services.queueing.calls import JobCaller, JobExit
-from headgate.services.queueing.desk import JobPace
+from headgate.services.queueing.processor import JobPace
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 
 QUICK = JobPace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
 

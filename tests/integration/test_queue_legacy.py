@@ -24,7 +24,7 @@ from headgate.queueing.ids import START, position_of, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import APP, KEY, crew, serving
+from headgate.testing.queues.harness import APP, KEY, harness, serving
 from headgate.testing.servers.zookeeper import ZooKeeper
 
 QUEUE, OTHER = "a4bb2fb6dcda4b68aad743a4746d7f58", "958f8c0643484f13b7fb32f27a4a2a9f"
@@ -227,7 +227,7 @@ async def test_messages_of_an_old_server_are_processed_and_given_up(partition: i
         if seen[-1] == "m1":
             raise ValueError("never")
 
-    async with old.serving() as url, crew(url, MemoryBackend()) as hands:
+    async with old.serving() as url, harness(url, MemoryBackend()) as hands:
         hands.start(job)
         await hands.until("all have run", lambda: len(seen) >= 5)
         old.post(QUEUE, 1, "later")

@@ -32,7 +32,7 @@ from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ async def test_what_one_process_posts_wakes_the_other(url: str, board: MessageBo
     other = await MessageBoard.open(url)
     listening = asyncio.ensure_future(other.upkeep())
     try:
-        with other.bell.listen(APP) as listener:
+        with other.signal.listen(APP) as listener:
             async with asyncio.timeout(DEADLINE_S):
                 await listener.wait()  # it hears
                 await board.post(APP, "q", [MessageDraft("x")])

@@ -23,10 +23,10 @@ from headgate.queueing import Message
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.desk import JobPace
+from headgate.services.queueing.processor import JobPace
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import APP, KEY, crew
+from headgate.testing.queues.harness import APP, KEY, harness
 from tests.integration.queue_site import Site, site
 
 
@@ -83,8 +83,8 @@ async def test_a_priority_decides_on_the_partition_and_the_middle_one_is_usual(s
         assert (await answer.json())["messages"][0]["partition"] == 1
     listed = (await server.ask("GET", "?details=true"))["queues"][0]
     assert (listed["partitions"], listed["priorities"]) == (3, 3)
-    standing = (await server.ask("GET", "/q/standing"))["partitions"]
-    assert [(one["priority"], one["messages"]) for one in standing] == [(1, 3), (2, 3), (3, 4)]
+    partition_status = (await server.ask("GET", "/q/standing"))["partitions"]
+    assert [(one["priority"], one["messages"]) for one in partition_status] == [(1, 3), (2, 3), (3, 4)]
 
 
 async def test_what_cannot_be_is_refused_and_says_what_can(server: Server) -> None:
@@ -324,7 +324,7 @@ async def posted_meanwhile(server: Server, line: Line) -> None:
 
 
 async def test_workers_with_a_store_take_the_highest_first(running: Server) -> None:
-    async with crew(running.url.partition("/v1/")[0], MemoryBackend()) as hands:
+    async with harness(running.url.partition("/v1/")[0], MemoryBackend()) as hands:
         line = Line()
         worker = hands.start(line)
         await posted_meanwhile(running, line)

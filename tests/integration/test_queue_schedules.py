@@ -18,7 +18,7 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import end
 from headgate.cli.queue.command import command
 from headgate.queue import Queues
-from headgate.testing.queues.crew import KEY, OTHER_KEY
+from headgate.testing.queues.harness import KEY, OTHER_KEY
 from tests.integration.queue_site import Site, site
 
 START = datetime(2027, 3, 1, 9, 30, 20, tzinfo=UTC)

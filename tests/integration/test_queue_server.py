@@ -20,7 +20,7 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES
 from headgate.queueing.lanes import TTL_MAX_S
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import KEY, OTHER_KEY, serving
+from headgate.testing.queues.harness import KEY, OTHER_KEY, serving
 
 AUTH = {"Authorization": f"Application {KEY}"}
 

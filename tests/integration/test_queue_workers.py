@@ -48,7 +48,7 @@ from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import GuardLost, Store
 from headgate.store.types import Delete, Put
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import QUICK, Crew, crew, serving
+from headgate.testing.queues.harness import QUICK, QueueHarness, harness, serving
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ async def board(tmp_path: Path) -> AsyncIterator[MessageBoard]:
 
 
 @pytest.fixture
-async def hands(board: MessageBoard) -> AsyncIterator[Crew]:
-    async with serving(board) as url, crew(url, MemoryBackend()) as found:
+async def hands(board: MessageBoard) -> AsyncIterator[QueueHarness]:
+    async with serving(board) as url, harness(url, MemoryBackend()) as found:
         yield found
 
 
@@ -79,14 +79,14 @@ class Log:
         return lambda: len(self.bodies) >= count
 
 
-async def dead_letters(hands: Crew) -> list[tuple[DeadLetter, str]]:
+async def dead_letters(hands: QueueHarness) -> list[tuple[DeadLetter, str]]:
     try:
         return [dead_letter(m.body) for m in await hands.source.read(Lane(DEAD_LETTERS), START, 100)]
     except QueueGone:
         return []
 
 
-async def progress(hands: Crew, lane: Lane) -> Progress:
+async def progress(hands: QueueHarness, lane: Lane) -> Progress:
     entry = await hands.backend.get(hands.app.progress(lane).path)
     assert entry is not None
     return hands.app.progress(lane).decode(entry.value)
@@ -95,7 +95,7 @@ async def progress(hands: Crew, lane: Lane) -> Progress:
 # --- in order, shared
 
 
-async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: Crew) -> None:
+async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: QueueHarness) -> None:
     await hands.source.create("q", 3)
     for partition in (1, 2, 3):
         await hands.post("q", *(f"{partition}-{n}" for n in range(500)), partition=partition)
@@ -114,7 +114,7 @@ async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: C
     assert findings.good, findings.text()
 
 
-async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(hands: Crew) -> None:
+async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(hands: QueueHarness) -> None:
     for n in range(27):
         await hands.source.create(f"q{n:02d}")
     log = Log()
@@ -134,7 +134,7 @@ async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(han
     assert sorted(q for record in records for q in record.queues) == sorted(map(str, after))
 
 
-async def test_after_a_crash_only_what_was_in_flight_runs_again(hands: Crew) -> None:
+async def test_after_a_crash_only_what_was_in_flight_runs_again(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", *map(str, range(50)))
     seen: list[tuple[str, int]] = []
@@ -157,7 +157,7 @@ async def test_after_a_crash_only_what_was_in_flight_runs_again(hands: Crew) -> 
     assert ("20", 2) in again, "in flight: its second try"
 
 
-async def test_a_stale_owner_is_refused(hands: Crew) -> None:
+async def test_a_stale_owner_is_refused(hands: QueueHarness) -> None:
     store, lane = Store(hands.backend), Lane("q")
     await hands.backend.commit([], [hands.app.progress(lane).put(NEW)])
     async with store.session("one") as one, store.session("two") as two:
@@ -174,7 +174,7 @@ async def test_a_stale_owner_is_refused(hands: Crew) -> None:
         assert (await progress(hands, lane)).id == done
 
 
-async def test_a_strand_is_taken_as_a_whole_but_for_what_cannot_be_read(hands: Crew) -> None:
+async def test_a_strand_is_taken_as_a_whole_but_for_what_cannot_be_read(hands: QueueHarness) -> None:
     store, strand = Store(hands.backend), [Lane("q", n) for n in (1, 2, 3)]
     await hands.backend.commit([], [hands.app.progress(lane).put(NEW) for lane in strand])
     async with store.session("one") as one, store.session("two") as two:
@@ -192,7 +192,7 @@ async def test_a_strand_is_taken_as_a_whole_but_for_what_cannot_be_read(hands: C
         assert [hold.lane for hold in held] == strand[:2] and told == strand[2:]
 
 
-async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: Crew) -> None:
+async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     seen: list[int] = []
@@ -206,10 +206,10 @@ async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(ha
     await hands.until("it is at it", lambda: seen and worker.sharing and worker.sharing._seen)
     await hands.backend.commit([], [Delete(hands.app.owner(Lane("q")).path)])
     await hands.until("it begins anew", lambda: seen == [1, 2])
-    assert worker.desk.figures.lost._value.get() == 1
+    assert worker.processor.figures.lost._value.get() == 1
 
 
-async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands: Crew) -> None:
+async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands: QueueHarness) -> None:
     for name in ("busy", "idle"):
         await hands.source.create(name)
     await hands.post("busy", "x")
@@ -231,7 +231,7 @@ async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands
     await leaving
 
 
-async def test_asked_twice_to_stop_it_gives_up_what_runs(hands: Crew) -> None:
+async def test_asked_twice_to_stop_it_gives_up_what_runs(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     attempts: list[int] = []
@@ -252,7 +252,7 @@ async def test_asked_twice_to_stop_it_gives_up_what_runs(hands: Crew) -> None:
     await hands.until("it runs again", lambda: attempts == [1, 2])
 
 
-async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -> None:
+async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: QueueHarness) -> None:
     log = Log()
     worker = hands.start(log)
     await hands.until("it is there", lambda: worker.sharing is not None and worker.sharing.name)
@@ -267,7 +267,7 @@ async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -
     assert log.bodies == ["x", "y"]
 
 
-async def test_more_than_a_thousand_queues(hands: Crew, board: MessageBoard) -> None:
+async def test_more_than_a_thousand_queues(hands: QueueHarness, board: MessageBoard) -> None:
     def many(database: Any) -> None:
         for n in range(1_200):
             queues.create(database, "sync", QueueRecord(0, f"{n:032x}", 1, "user", "strong", "", 0))
@@ -279,7 +279,7 @@ async def test_more_than_a_thousand_queues(hands: Crew, board: MessageBoard) -> 
     await hands.until("all are taken", lambda: sorted(sizes()) == [600, 600])
 
 
-async def test_an_idle_worker_starts_at_once(hands: Crew) -> None:
+async def test_an_idle_worker_starts_at_once(hands: QueueHarness) -> None:
     """Because it is told, whatever is left: it looks by itself once an hour."""
     hands.pace = dataclasses.replace(QUICK, idle_s=3600.0, poll_s=3600.0, discover_s=3600.0)
     await hands.source.create("q")
@@ -295,14 +295,14 @@ async def test_the_server_goes_away_and_comes_back(board: MessageBoard) -> None:
     log = Log()
     async with serving(board) as url:
         port = int(url.rpartition(":")[2])
-        async with crew(url, MemoryBackend()) as hands:
+        async with harness(url, MemoryBackend()) as hands:
             await hands.source.create("q")
             hands.start(log)
             await hands.post("q", "before")
             await hands.until("one is processed", log.has(1))
             await board.post("sync", "q", [])
             stopped = hands, port
-    async with serving(board, port) as url, crew(url, stopped[0].backend) as hands:
+    async with serving(board, port) as url, harness(url, stopped[0].backend) as hands:
         worker = hands.start(log)
         await hands.post("q", "after")
         await hands.until("the other, too", log.has(2))
@@ -313,7 +313,7 @@ async def test_the_server_goes_away_and_comes_back(board: MessageBoard) -> None:
 # --- when jobs fail
 
 
-async def test_a_failed_message_is_tried_again_while_others_go_on(hands: Crew) -> None:
+async def test_a_failed_message_is_tried_again_while_others_go_on(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "bad", "good", "better")
     seen: list[tuple[str, int]] = []
@@ -326,16 +326,16 @@ async def test_a_failed_message_is_tried_again_while_others_go_on(hands: Crew) -
     hands.pace = dataclasses.replace(QUICK, idle_s=0.05)
     now_ms = time.time_ns() // 1_000_000
     worker = hands.start(job, Policy(attempts=3, retry_delay_s=600))
-    worker.desk.now_ms = lambda: now_ms
+    worker.processor.now_ms = lambda: now_ms
     for number in (3, 4, 5):
         await hands.until("the next try", lambda number=number: len(seen) == number)
-        await hands.until("it is recorded", lambda: worker.desk.figures.running.collect()[0].samples[0].value == 0)
+        await hands.until("it is recorded", lambda: worker.processor.figures.running.collect()[0].samples[0].value == 0)
         now_ms += 3_600_000
     assert seen == [("bad", 1), ("good", 1), ("better", 1), ("bad", 2), ("bad", 3)]
     assert await dead_letters(hands) == []
 
 
-async def test_a_blocking_queue_waits_for_the_message_that_failed(hands: Crew) -> None:
+async def test_a_blocking_queue_waits_for_the_message_that_failed(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "bad", "good")
     seen: list[tuple[str, int]] = []
@@ -350,7 +350,7 @@ async def test_a_blocking_queue_waits_for_the_message_that_failed(hands: Crew) -
     assert seen == [("bad", 1), ("bad", 2), ("bad", 3), ("good", 1)]
 
 
-async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: Crew) -> None:
+async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: QueueHarness) -> None:
     await hands.source.create("q", 2)
     await hands.post("q", "böse\n", "good", partition=2)
     told: list[tuple[str, Any, str, str]] = []
@@ -373,25 +373,25 @@ async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: C
     assert (letter.queue, letter.partition, letter.attempts, letter.error, body) == (
         "q", 2, 3, "ValueError: never", "böse\n",
     )  # fmt: skip
-    assert worker.desk.figures.hook_errors._value.get() == 1
+    assert worker.processor.figures.hook_errors._value.get() == 1
 
 
 async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_once(
-    hands: Crew, caplog: pytest.LogCaptureFixture
+    hands: QueueHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It died before it could record that; who takes over cannot say the same of it, but need not."""
     await hands.source.create("q")
     worker = hands.start(Log())
     message = Message("364875c74a9811e1919eb88d120c81de", "body", 1, "1327855340.4028359", "q")
     for now_ms, name in ((1, "first"), (2, "second")):
-        worker.desk.worker, worker.desk.now_ms = name, lambda now_ms=now_ms: now_ms
-        await worker.desk.bury(message, Tally(failed=3), ValueError("bad"))
+        worker.processor.worker, worker.processor.now_ms = name, lambda now_ms=now_ms: now_ms
+        await worker.processor.bury(message, Tally(failed=3), ValueError("bad"))
     (letter,) = await hands.source.read(Lane(DEAD_LETTERS), START, 10)
     assert dead_letter(letter.body)[0].worker == "first"
     assert "no dead letter" not in caplog.text
 
 
-async def test_the_largest_message_can_be_a_dead_letter(hands: Crew) -> None:
+async def test_the_largest_message_can_be_a_dead_letter(hands: QueueHarness) -> None:
     await hands.source.create("q")
     body = "ä" * (BODY_MAX_BYTES // 2)
     await hands.source.post(Letter("q", body, "k"))
@@ -405,7 +405,7 @@ async def test_the_largest_message_can_be_a_dead_letter(hands: Crew) -> None:
     assert [found for _, found in await dead_letters(hands)] == [body]
 
 
-async def test_rejecting_and_asking_for_later(hands: Crew) -> None:
+async def test_rejecting_and_asking_for_later(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "no", "later")
     seen: list[tuple[str, int]] = []
@@ -433,7 +433,7 @@ async def sleep_on(message: Message, context: None) -> None:
 
 
 @pytest.mark.parametrize("job", [spin, sleep_on])
-async def test_a_job_that_never_returns_is_ended_and_given_up(hands: Crew, job: Any) -> None:
+async def test_a_job_that_never_returns_is_ended_and_given_up(hands: QueueHarness, job: Any) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     told: list[BaseException] = []
@@ -447,7 +447,7 @@ async def test_a_job_that_never_returns_is_ended_and_given_up(hands: Crew, job: 
 
 
 async def test_a_job_that_cannot_even_be_interrupted_does_not_hold_up_the_rest(
-    hands: Crew, monkeypatch: pytest.MonkeyPatch
+    hands: QueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "GRACE_S", 0.05)
     await hands.source.create("q")
@@ -464,7 +464,7 @@ async def test_a_job_that_cannot_even_be_interrupted_does_not_hold_up_the_rest(
     let_go.set()
 
 
-async def test_a_job_that_allocates_without_end_has_failed(hands: Crew) -> None:
+async def test_a_job_that_allocates_without_end_has_failed(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "huge", "next")
     log = Log()
@@ -480,7 +480,7 @@ async def test_a_job_that_allocates_without_end_has_failed(hands: Crew) -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-async def test_a_job_that_exits_ends_the_worker_and_is_counted(hands: Crew, plain: bool) -> None:
+async def test_a_job_that_exits_ends_the_worker_and_is_counted(hands: QueueHarness, plain: bool) -> None:
     await hands.source.create("q")
     await hands.post("q", "exit", "next")
     seen: list[tuple[str, int]] = []
@@ -505,7 +505,7 @@ async def test_a_job_that_exits_ends_the_worker_and_is_counted(hands: Crew, plai
     assert [letter.error.partition(":")[0] for letter, _ in await dead_letters(hands)] == ["Vanished"]
 
 
-async def test_a_job_may_stop_the_worker_and_its_message_stays(hands: Crew) -> None:
+async def test_a_job_may_stop_the_worker_and_its_message_stays(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "fine", "stop")
     seen: list[tuple[str, int]] = []
@@ -522,7 +522,7 @@ async def test_a_job_may_stop_the_worker_and_its_message_stays(hands: Crew) -> N
     assert seen == [("fine", 1), ("stop", 1), ("stop", 1)]
 
 
-async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: Crew) -> None:
+async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", *"abcdef")
     seen: list[str] = []
@@ -538,7 +538,7 @@ async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: Crew) -> None
     assert [body for _, body in await dead_letters(hands)] == ["e"]
 
 
-async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_up(hands: Crew) -> None:
+async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_up(hands: QueueHarness) -> None:
     """One place for jobs and ten queues: nine wait for it whenever the process dies."""
     begun: list[str] = []
     deadly = asyncio.Event()
@@ -555,7 +555,7 @@ async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_
     for _ in range(8):
         deadly.clear()
         worker = hands.start(job, Policy(attempts=2), concurrency=1)
-        given_up = worker.desk.figures.dead.labels("q0")
+        given_up = worker.processor.figures.dead.labels("q0")
         await hands.until("it dies, or gives up", lambda told=given_up: deadly.is_set() or told._value.get())
         if not deadly.is_set():
             break
@@ -567,7 +567,7 @@ async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_
     assert begun.count("deadly") <= 1 + 4, "once as one of a page, and as often as the limits say"
 
 
-async def test_with_the_settings_as_they_are_a_slow_job_of_one_queue_delays_no_other(hands: Crew) -> None:
+async def test_with_the_settings_as_they_are_a_slow_job_of_one_queue_delays_no_other(hands: QueueHarness) -> None:
     usual, go_on, done = WorkerFile(Path("worker.conf")), threading.Event(), list[str]()
     for name in ("slow", "quick"):
         await hands.source.create(name)
@@ -580,18 +580,20 @@ async def test_with_the_settings_as_they_are_a_slow_job_of_one_queue_delays_no_o
     worker = hands.start(job, concurrency=usual.concurrency, threads=usual.threads)
     try:
         await hands.post("slow", "x")
-        await hands.until("the slow one runs", lambda: worker.desk.caller.running)
+        await hands.until("the slow one runs", lambda: worker.processor.caller.running)
         await hands.post("quick", "x")
         await hands.until("the other is done", lambda: done == ["quick"])
     finally:
         go_on.set()
 
 
-async def _head(hands: Crew) -> Tally:
+async def _head(hands: QueueHarness) -> Tally:
     return (await progress(hands, Lane("q"))).tally or Tally()
 
 
-async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_failed_nor_died(hands: Crew) -> None:
+async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_failed_nor_died(
+    hands: QueueHarness,
+) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     hands.pace = dataclasses.replace(QUICK, drain_s=0.05)
@@ -607,12 +609,12 @@ async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_f
         await hands.stop(worker)
         assert await _head(hands) == Tally(left=attempt)
     worker = hands.start(job, Policy(attempts=1, departures=2))
-    await hands.until("its own limit", lambda: worker.desk.figures.dead.labels("q")._value.get())
+    await hands.until("its own limit", lambda: worker.processor.figures.dead.labels("q")._value.get())
     ((letter, _),) = await dead_letters(hands)
     assert (letter.attempts, letter.left, len(attempts)) == (2, 2, 2) and "asked to stop" in letter.error
 
 
-async def test_a_lost_session_is_told_apart_from_a_death(hands: Crew) -> None:
+async def test_a_lost_session_is_told_apart_from_a_death(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     attempts: list[int] = []
@@ -629,7 +631,7 @@ async def test_a_lost_session_is_told_apart_from_a_death(hands: Crew) -> None:
                 await asyncio.sleep(0.01)
         assert worker.sharing is not None
         await hands.backend.revoke(worker.sharing.session.lease)  # as when it ran out
-    await hands.until("its own limit", lambda: worker.desk.figures.dead.labels("q")._value.get())
+    await hands.until("its own limit", lambda: worker.processor.figures.dead.labels("q")._value.get())
     ((letter, _),) = await dead_letters(hands)
     assert (letter.attempts, letter.lost, letter.died) == (2, 2, 0)
 
@@ -637,7 +639,7 @@ async def test_a_lost_session_is_told_apart_from_a_death(hands: Crew) -> None:
 # --- steering
 
 
-async def test_paused_resumed_and_sent_back(hands: Crew) -> None:
+async def test_paused_resumed_and_sent_back(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "a", "b")
     log = Log()
@@ -659,7 +661,7 @@ async def test_paused_resumed_and_sent_back(hands: Crew) -> None:
         await steer(store, hands.app, Lane("unknown"), paused=True)
 
 
-async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(hands: Crew) -> None:
+async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(hands: QueueHarness) -> None:
     for name in ("orders-1", "orders-2", "mail"):
         await hands.source.create(name)
         await hands.post(name, name)
@@ -671,7 +673,7 @@ async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(
     assert one.sharing and two.sharing and [str(r.lane) for r in two.sharing.owned()] == ["mail"]
 
 
-async def test_lag_and_what_waits_are_measured(hands: Crew) -> None:
+async def test_lag_and_what_waits_are_measured(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "a", "b", "c")
 
@@ -679,7 +681,7 @@ async def test_lag_and_what_waits_are_measured(hands: Crew) -> None:
         await asyncio.Event().wait()
 
     worker = hands.start(job)
-    figures = worker.desk.figures
+    figures = worker.processor.figures
     await hands.until("the lag is measured", lambda: figures.lag.labels("q", "1")._value.get() == 3)
     assert figures.running.collect()[0].samples[0].value == 1
 
@@ -691,7 +693,7 @@ async def test_on_sqlite_progress_outlives_the_process(board: MessageBoard, tmp_
     log = Log()
     for count in (1, 2):
         backend = await SqliteBackend.open(tmp_path / "store.sqlite")
-        async with serving(board) as url, crew(url, backend) as hands:
+        async with serving(board) as url, harness(url, backend) as hands:
             await hands.source.create("q")
             await hands.post("q", f"message {count}")
             worker = hands.start(log)
@@ -702,7 +704,7 @@ async def test_on_sqlite_progress_outlives_the_process(board: MessageBoard, tmp_
 
 
 @pytest.mark.parametrize("form", ["ticks", "ticks with L", "seconds", "id"])
-async def test_progress_in_any_older_form_is_gone_on_from(hands: Crew, form: str) -> None:
+async def test_progress_in_any_older_form_is_gone_on_from(hands: QueueHarness, form: str) -> None:
     await hands.source.create("q")
     await hands.post("q", "old", "new")
     first, _ = await hands.source.read(Lane("q"), START, 2)
@@ -716,7 +718,7 @@ async def test_progress_in_any_older_form_is_gone_on_from(hands: Crew, form: str
     assert log.bodies == ["new"]
 
 
-async def test_progress_that_cannot_be_understood_is_left_alone(hands: Crew) -> None:
+async def test_progress_that_cannot_be_understood_is_left_alone(hands: QueueHarness) -> None:
     for name in ("bad", "good"):
         await hands.source.create(name)
         await hands.post(name, name)
@@ -730,7 +732,7 @@ async def test_progress_that_cannot_be_understood_is_left_alone(hands: Crew) -> 
     assert log.bodies == ["good"]
 
 
-async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: Crew) -> None:
+async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     garbled = {
@@ -747,7 +749,7 @@ async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: Crew) -
     assert await hands.backend.get(hands.app.controls(Lane("q")).path) is None, "the wish nobody can fulfil is gone"
 
 
-async def test_a_worker_of_the_layout_is_seen_by_eye(hands: Crew) -> None:
+async def test_a_worker_of_the_layout_is_seen_by_eye(hands: QueueHarness) -> None:
     queue = "a4bb2fb6dcda4b68aad743a4746d7f58"
     await hands.source.create(queue)
     worker = hands.start(Log())
@@ -812,7 +814,7 @@ async def test_an_old_settings_file_works_and_sigterm_drains(board: MessageBoard
     (tmp_path / "worker.conf").write_text(OLD_FILE)
     (tmp_path / "jobs.py").write_text(JOBS)
     seen = tmp_path / "seen"
-    async with serving(board) as url, crew(url, MemoryBackend()) as hands:
+    async with serving(board) as url, harness(url, MemoryBackend()) as hands:
         await hands.source.create("q")
         await hands.post("q", "a", "bad", "slow", "never")
         line = [str(Path(sys.executable).with_name("headgate")), "worker", "-c", "worker.conf"]
@@ -851,7 +853,7 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
     (tmp_path / "worker.conf").write_text(f"{text}\n[retry]\nattempts = 1\n")
     (tmp_path / "jobs.py").write_text(HUNGRY)
     seen = tmp_path / "seen"
-    async with serving(board) as url, crew(url, MemoryBackend()) as hands:
+    async with serving(board) as url, harness(url, MemoryBackend()) as hands:
         await hands.source.create("q")
         await hands.post("q", "hungry", "next")
         line = [str(Path(sys.executable).with_name("headgate")), "worker", "-c", "worker.conf"]
@@ -970,11 +972,13 @@ def test_in_a_store_that_is_shared_with_a_gate_the_namespace_is_a_path_of_it(tmp
     assert (file.store_url, file.app.path) == ("zookeeper://zk1:2181/headgate", f"{ROOT}/queuey")
 
 
-async def test_each_group_gets_every_message_and_has_dead_letters_of_its_own(hands: Crew, tmp_path: Path) -> None:
+async def test_each_group_gets_every_message_and_has_dead_letters_of_its_own(
+    hands: QueueHarness, tmp_path: Path
+) -> None:
     seen: dict[str, list[str]] = defaultdict(list)
     (tmp_path / "worker.conf").write_text("[qdo-worker]\napp = sync\ngroup = billing\n")
     file = read_worker_file(tmp_path / "worker.conf", {})
-    others = Crew(hands.source, hands.backend, app=file.app, stops=hands.stops)
+    others = QueueHarness(hands.source, hands.backend, app=file.app, stops=hands.stops)
     assert others.app.path != hands.app.path
 
     def job(name: str) -> Callable[[Message, Any], None]:
@@ -990,7 +994,7 @@ async def test_each_group_gets_every_message_and_has_dead_letters_of_its_own(han
     hands.start(job("all"))
     await hands.until("the first group has them", lambda: seen["all"] == ["1", "2"])
     late = others.start(job("billing"))
-    late.desk.group = file.group
+    late.processor.group = file.group
     await hands.until("so has the other, from the start", lambda: seen["billing"] == ["1", "2"])
     await hands.post("q", "3")
     await hands.until("both go on", lambda: seen["all"][2:] == seen["billing"][2:] == ["3"])

@@ -202,7 +202,7 @@ def written(office: Office) -> str:
         "conflicting": [sorted(commits) for commits in around.conflicting],
         "landed": [one.topic for one in around.landed],
         "proposals": sorted(around.proposals),
-        "open": [json.loads(msgspec.json.encode(standing)) for standing in around.open.values()],
+        "open": [json.loads(msgspec.json.encode(change_state)) for change_state in around.open.values()],
     }
     found = {"revision": tree.revision, "appended": dict(tree.appended), "world": kept, "entries": entries}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
@@ -228,8 +228,8 @@ def read(path: Path) -> Office:
     made.tested = {key: set(jobs) for key, jobs in kept["tested"].items()}
     made.conflicting = {frozenset(commits) for commits in kept["conflicting"]}
     made.proposals = {commit: SimProposal(commit) for commit in kept["proposals"]}
-    for standing in msgspec.convert(kept["open"], list[ChangeState]):
-        made.propose(standing.change, approved=bool(standing.approved))
+    for change_state in msgspec.convert(kept["open"], list[ChangeState]):
+        made.propose(change_state.change, approved=bool(change_state.approved))
     return Office(made, MemoryBackend(Tree(entries, found["appended"], found["revision"])))
 
 

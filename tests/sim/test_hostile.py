@@ -77,7 +77,7 @@ def test_hostile_worlds_are_hostile() -> None:
 
 def requirements_are_not_asked_for(patch: pytest.MonkeyPatch) -> None:
     """Not by the gate, at any time, and not by the server when it lands."""
-    patch.setattr(readiness, "unmet", lambda world, standing, **how: "")
+    patch.setattr(readiness, "unmet", lambda world, change_state, **how: "")
     patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
 

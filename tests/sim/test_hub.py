@@ -43,7 +43,7 @@ def test_the_forge_did_lose_and_double_and_the_gate_did_land() -> None:
 
 
 def a_delivery_tells_of_one_thing_alone(patch: pytest.MonkeyPatch) -> None:
-    real = SimForgeHub.standing
+    real = SimForgeHub.change_state
 
     def last(self: SimForgeHub, pull: SimPull, told: int) -> Any:
         now, happened = real(self, pull, told)
@@ -69,15 +69,15 @@ def whatever_head_is_there_is_merged(patch: pytest.MonkeyPatch) -> None:
 def what_is_not_known_yet_is_a_no(patch: pytest.MonkeyPatch) -> None:
     real = readiness.ruled_out
 
-    def hasty(world: World, standing: ChangeState) -> str:
-        details = standing.details
-        return real(world, standing) or ("" if details is None or details.mergeable else "it conflicts")
+    def hasty(world: World, change_state: ChangeState) -> str:
+        details = change_state.details
+        return real(world, change_state) or ("" if details is None or details.mergeable else "it conflicts")
 
     patch.setattr(readiness, "ruled_out", hasty)
 
 
 def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(connection, "_Known", lambda standings: dict(standings.now()))
+    patch.setattr(connection, "_Known", lambda change_states: dict(change_states.now()))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.pool import Book
 from headgate.store.types import At, Entry, Op
 from headgate.testing.inventory.lessees import LeaseInvariantBroken, LeasingSimulation
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 50))
 
@@ -27,7 +27,7 @@ def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:
     assert max(run.most for run in runs) >= 4, "several hold something at a time"
 
 
-class Careless(Through):
+class Careless(WrappedBackend):
     """Commits without the checks."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:

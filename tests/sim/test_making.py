@@ -99,7 +99,7 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
     """It strikes the record out without asking the cloud, and leaves the rest to nobody."""
 
     async def remove(self: Life, account: CloudAccount, node: MadeNode) -> float:
-        await self.desk.change(node.id, lambda _: None)
+        await self.ledger.change(node.id, lambda _: None)
         return 0.0
 
     monkeypatch.setattr(Life, "_remove", remove)

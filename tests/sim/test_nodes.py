@@ -15,8 +15,8 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.nodes.launcher import Launcher, LauncherTerm
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Entry, Op
-from headgate.testing.nodes.yard import TENANTS, MachineInvariantBroken, MachineSimulation
-from headgate.testing.through import Through
+from headgate.testing.nodes.machinesim import TENANTS, MachineInvariantBroken, MachineSimulation
+from headgate.testing.wrappedbackend import WrappedBackend
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 100))
 
@@ -47,7 +47,7 @@ def uncleaned(context: Context, inventory: Inventory, providers: Mapping[str, Pr
     return Launcher(context, inventory, lambda: TENANTS, {kind: Slovenly(one) for kind, one in providers.items()})
 
 
-class Careless(Through):
+class Careless(WrappedBackend):
     """Commits without its checks."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:

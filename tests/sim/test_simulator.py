@@ -112,7 +112,7 @@ def one_person_is_two(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_proposed_it_approves(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(people, "authors", lambda standing: set())
+    patch.setattr(people, "authors", lambda change_state: set())
 
 
 def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:

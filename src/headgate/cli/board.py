@@ -21,10 +21,10 @@ def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
     troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
     pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
-    return Group(*_standing(status.state), *troubles, *pipelines)
+    return Group(*_change_state(status.state), *troubles, *pipelines)
 
 
-def _standing(state: StateShape) -> list[Text]:
+def _change_state(state: StateShape) -> list[Text]:
     """Say what people let stand still, each in one line."""
     said = {
         "events start nothing and are discarded": state.trigger_queue_discarding,

@@ -60,7 +60,7 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
         }  # they would have each other enqueued for ever
         found = [change for change in needed_by(own.key, world) if change.key not in ours]
     else:
-        every = (s.change for s in world.standings.values() if s.open and s.change.project == own.project)
+        every = (s.change for s in world.change_states.values() if s.open and s.change.project == own.project)
         found = [change for change in every if change.key != own.key]
     return sorted(found, key=lambda change: change.key)[:ENQUEUED_MAX]
 
@@ -125,15 +125,15 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     parted: tuple[Change, ...] = ()
     """Those that were tested as one with an older patchset."""
     if event.kind is EventKind.ABANDONED:
-        own = world.standings.get(change.key)
+        own = world.change_states.get(change.key)
         if own is not None and own.open and own.change.commit == change.commit:
             return state  # the look that says so came before this was read
         newer = own is not None and own.open
         state = dequeued(state, change.key, world, asked, commit=change.commit if newer else "", withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, asked)
-    if triggers(world.pipeline, event, world.standings.get(change.key)):
-        current = world.standings.get(change.key)
+    if triggers(world.pipeline, event, world.change_states.get(change.key)):
+        current = world.change_states.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
             return state  # a newer patchset is known already, and brings its own event
         state = enqueue(state, change, event.id, world, asked, answered=attempted(event, current, world))
@@ -149,7 +149,7 @@ def _with_dependents(state: State, event: TriggerEvent, world: World, asked: lis
     """Return the state with the changes that need the event's, and were tested without it."""
     for other in needed_by(event.change.key, world):
         news = replace(event, change=other, happening=None)  # whose forge, another one maybe, has no word for it
-        if triggers(world.pipeline, news, world.standings.get(other.key)):
+        if triggers(world.pipeline, news, world.change_states.get(other.key)):
             state = enqueue(state, other, event.id, world, asked)
     return state
 
@@ -205,7 +205,7 @@ def _without_old_patchset(
     """Return the state without an older patchset of the change, and the changes that were tested as one with it."""
     found = state.find(change.key)
     own = found[1].of(change.key) if found is not None else None
-    known = world.standings.get(change.key)
+    known = world.change_states.get(change.key)
     newer = known is not None and own is not None and known.change.commit == own.commit
     if found is None or own is None or own.commit == change.commit or newer:
         return state, ()

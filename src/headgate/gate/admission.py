@@ -66,7 +66,7 @@ def _not_together(
         here = state.find(needed.key) is not None and needed in ahead
         if here and queue_name(needed, world) == queue_name(change, world):
             continue
-        why, how = refused(world, world.standings.get(needed.key)), called(change, needed.key)
+        why, how = refused(world, world.change_states.get(needed.key)), called(change, needed.key)
         if not takes_part(needed, world):
             problems.append(
                 f"{how}: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
@@ -91,6 +91,6 @@ def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple
             problems.append(f"Depends-On: {one.key}: the pipeline takes no changes of {one.connection}")
         elif found is not None and found[1].buildset is not None and found[1].buildset.landing:
             problems.append(f"Depends-On: {one.key}: it is landing; then this change will be enqueued")
-        elif not world.dependent and (why := refused(world, world.standings.get(one.key))):
+        elif not world.dependent and (why := refused(world, world.change_states.get(one.key))):
             problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
     return tuple(problems)

@@ -31,12 +31,12 @@ def concerns(pipeline: Pipeline, name: str) -> bool:
     return any(name in asked_for(said.get("check")) for said in (*pipeline.require.values(), *pipeline.reject.values()))
 
 
-def vouching(standing: ChangeState, word: PipelineCheck) -> ChangeState:
-    """Return the standing with what a pipeline says now; what it said before, and what was said of other patchsets,
+def vouching(change_state: ChangeState, word: PipelineCheck) -> ChangeState:
+    """Return the change state with what a pipeline says now; what it said before, and what was said of other patchsets,
     is forgotten."""
-    others = (one for one in _current(standing) if (one.tenant, one.pipeline) != (word.tenant, word.pipeline))
-    return replace(standing, checks=(*others, word))
+    others = (one for one in _current(change_state) if (one.tenant, one.pipeline) != (word.tenant, word.pipeline))
+    return replace(change_state, checks=(*others, word))
 
 
-def _current(standing: ChangeState) -> Iterator[PipelineCheck]:
-    return (one for one in standing.checks if one.commit == standing.change.commit)
+def _current(change_state: ChangeState) -> Iterator[PipelineCheck]:
+    return (one for one in change_state.checks if one.commit == change_state.change.commit)

@@ -124,11 +124,11 @@ def _unfit(state: State, change: Change, event: str, world: World, asked: list[A
     """Return the state for a change that may not come in now.  One that meets what the pipeline requires but not what
     its forge does is remembered, to come in once it does, and its people are told what is missing.  What the pipeline
     requires is told only to those who tried to bring the change in (`answered`)."""
-    standing = world.standings.get(change.key)
-    if standing is None or standing.change.commit != change.commit or not standing.open:
+    change_state = world.change_states.get(change.key)
+    if change_state is None or change_state.change.commit != change.commit or not change_state.open:
         return state
-    lacking = (standing.landed and world.dependent) or unmet(world, standing, entering=True)
-    if not lacking and ruled_out(world, standing):
+    lacking = (change_state.landed and world.dependent) or unmet(world, change_state, entering=True)
+    if not lacking and ruled_out(world, change_state):
         if any((one.key, one.commit) == (change.key, change.commit) for one in state.deferred):
             return state
         state = deferring(state, Deferred(change.key, change.commit, event))
@@ -146,20 +146,20 @@ def deferring(state: State, refused: Deferred) -> State:
 def readmitted(state: State, world: World, asked: list[Action]) -> State:
     """Return the state with changes let in that were refused until what they need has landed, wherever it did."""
     for one in state.deferred:
-        standing = world.standings.get(one.key)
-        gone = standing is None or not standing.open or standing.change.commit != one.commit
-        if gone or standing is None or state.find(one.key) is not None:
+        change_state = world.change_states.get(one.key)
+        gone = change_state is None or not change_state.open or change_state.change.commit != one.commit
+        if gone or change_state is None or state.find(one.key) is not None:
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
-        elif _alone_ready(standing.change, world):
+        elif _alone_ready(change_state.change, world):
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
-            state = enqueue(state, standing.change, derived(one.event, "readmitted"), world, asked)
+            state = enqueue(state, change_state.change, derived(one.event, "readmitted"), world, asked)
     return state
 
 
 def _alone_ready(change: Change, world: World) -> bool:
     """Return whether the change needs only what would come in with it, and nothing keeps any of that out."""
     found = needs(change, world)
-    together = (refused(world, world.standings.get(one.key)) for one in found.circle)
+    together = (refused(world, world.change_states.get(one.key)) for one in found.circle)
     return not found.ahead and not any(together)
 
 
@@ -207,14 +207,14 @@ def _those_behind(state: State, change: Change, event: str, world: World, asked:
     """Let in the changes that were only waiting for this one; return the state."""
     for other in needed_by(change.key, world):
         same_queue = takes_part(other, world) and queue_name(other, world) == queue_name(change, world)
-        if same_queue and not refused(world, world.standings.get(other.key)) and _all_present(state, other, world):
+        if same_queue and not refused(world, world.change_states.get(other.key)) and _all_present(state, other, world):
             state = enqueue(state, other, event, world, asked)
     return state
 
 
 def _all_present(state: State, change: Change, world: World) -> bool:
     found = needs(change, world)
-    ready = not any(refused(world, world.standings.get(one.key)) for one in found.circle)
+    ready = not any(refused(world, world.change_states.get(one.key)) for one in found.circle)
     return ready and not found.problems and all(state.find(n.key) is not None for n in found.changes)
 
 
@@ -289,7 +289,7 @@ def _counted(after: State, asked: list[Action], most: int | None) -> State:
 def _parted(state: State, item: Item, world: World) -> State:
     """Remember the other changes of a circle that was taken apart as somebody landed one of it past the gate, so that
     they come in again; return the state."""
-    known = [(change, world.standings.get(change.key)) for change in item.left]
+    known = [(change, world.change_states.get(change.key)) for change in item.left]
     if any(now is not None and now.landed for _, now in known):
         for change, now in known:
             if now is not None and now.open and now.change.commit == change.commit:

@@ -80,7 +80,7 @@ def _step(item: Item, world: World) -> tuple[Change, ...]:
 
 def _part(item: Item, change: Change, step: tuple[Change, ...], world: World) -> Landing:
     note = "\n".join([text(item, "SUCCESS", world), *_company(item, change, step)])
-    standing = world.standings.get(change.key)
+    change_state = world.change_states.get(change.key)
     return Landing(
         change,
         commit_of(item, change),
@@ -88,7 +88,7 @@ def _part(item: Item, change: Change, step: tuple[Change, ...], world: World) ->
         needs_approval(item, change, world.pipeline),
         leases(item, change, world),
         vetoed=heeds_vetoes(world.pipeline, change.connection) and not item.exempts(change),
-        said={word.ref: word.commit for word in standing.approvals} if standing is not None else {},
+        said={word.ref: word.commit for word in change_state.approvals} if change_state is not None else {},
     )
 
 

@@ -32,7 +32,7 @@ class Needs(NamedTuple):
 def needs(change: Change, world: World) -> Needs:
     """Return everything `change` needs, directly or through others. Landed changes are no longer needed; those that
     nobody has proposed are not yet known."""
-    walk, known = _Walk(world), world.standings.get(change.key)
+    walk, known = _Walk(world), world.change_states.get(change.key)
     current = known is not None and known.open and known.change.commit == change.commit
     walk.visit(known.change if known is not None and current else change, 1)
     *ahead, own = walk.groups
@@ -78,17 +78,19 @@ class _Walk:
         self._path.append(change)
         self._open.add(change.key)
         for key in change.needs:
-            standing = self._world.standings.get(key)
-            if standing is None or standing.landed:
+            change_state = self._world.change_states.get(key)
+            if change_state is None or change_state.landed:
                 continue  # what nobody proposed counts once somebody does
-            if not standing.open:
-                self.problems.append(f"{called(change, key)}: {key}: {standing.reason or 'that change was abandoned'}")
+            if not change_state.open:
+                self.problems.append(
+                    f"{called(change, key)}: {key}: {change_state.reason or 'that change was abandoned'}"
+                )
             elif key not in self._low and (depth >= NEEDS_MAX or len(self._low) > NEEDS_MAX):
                 self.problems.append(f"{change.key} needs more than {NEEDS_MAX} changes")
                 break
             else:
                 if key not in self._low:
-                    self.visit(standing.change, depth + 1)
+                    self.visit(change_state.change, depth + 1)
                 if key in self._open:
                     self._low[change.key] = min(self._low[change.key], self._low[key])
         if self._low[change.key] == number:
@@ -127,6 +129,6 @@ def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
 
 def needed_by(key: str, world: World) -> list[Change]:
     """Open changes whose footers name `key`, in order of their keys."""
-    among = world.standings if world.dependants is None else world.dependants.get(key, ())
-    found = [s.change for one in sorted(among) if (s := world.standings.get(one)) is not None and s.open]
+    among = world.change_states if world.dependants is None else world.dependants.get(key, ())
+    found = [s.change for one in sorted(among) if (s := world.change_states.get(one)) is not None and s.open]
     return [change for change in found if key in change.needs]

@@ -23,8 +23,8 @@ def noted(state: State, asked: Sequence[Action], world: World) -> State:
     ended = (action.item for action in asked if isinstance(action, Record) and action.result != "SUCCESS")
     alarms = {one.item: one for one in state.parted}
     alarms |= {item.id: _alarm(item, world) for item in ended if item.landed and item.id not in alarms}
-    standing = tuple(one for one in alarms.values() if not all(_has_landed(key, world) for key in one.missing))
-    return state if standing == state.parted else replace(state, parted=standing[-PARTED_MAX:])
+    remaining = tuple(one for one in alarms.values() if not all(_has_landed(key, world) for key in one.missing))
+    return state if remaining == state.parted else replace(state, parted=remaining[-PARTED_MAX:])
 
 
 def _alarm(item: Item, world: World) -> Parted:
@@ -33,7 +33,7 @@ def _alarm(item: Item, world: World) -> Parted:
 
 
 def _has_landed(key: str, world: World) -> bool:
-    known = world.standings.get(key)
+    known = world.change_states.get(key)
     return known is not None and known.landed
 
 

@@ -6,16 +6,16 @@ from headgate.config.forges.people import person
 from headgate.gate.change import ChangeState
 
 
-def named(standing: ChangeState) -> str:
+def named(change_state: ChangeState) -> str:
     """Return one line of who proposed and who approved this patchset; empty where nobody is known by name."""
-    found = approvers(standing)
-    parts = [f"proposed by {', '.join(standing.proposers)}"] if standing.proposers else []
+    found = approvers(change_state)
+    parts = [f"proposed by {', '.join(change_state.proposers)}"] if change_state.proposers else []
     parts += [f"approved by {', '.join(found)}"] if found else []
     said = "; ".join(parts)
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
-def approvers(standing: ChangeState) -> tuple[str, ...]:
+def approvers(change_state: ChangeState) -> tuple[str, ...]:
     """Return who approved this patchset, as far as they are known by name."""
-    mine = {person(word.who): word.who for word in standing.approvals if word.commit == standing.change.commit}
+    mine = {person(word.who): word.who for word in change_state.approvals if word.commit == change_state.change.commit}
     return tuple(sorted(mine.values()))

@@ -62,7 +62,7 @@ def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unr
 
 def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
     """Return what keeps one change of the item from landing, apart from what it needs."""
-    own = world.standings.get(change.key)
+    own = world.change_states.get(change.key)
     found = _out_of_date(change, own, world) if own is not None else None
     if found is not None and (item.others or item.landed) and not found.why:
         return Unready(found.obstacle, f"{change.key}, which lands together with it, was withdrawn or replaced")
@@ -91,19 +91,19 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
     if not world.pipeline.ignore_dependencies and (why := outdated(change, world)):
         return Unready(Obstacle.LACKING, why)
     for key in () if world.pipeline.ignore_dependencies else change.needs:
-        standing = world.standings.get(key)
+        change_state = world.change_states.get(key)
         if key in failing:
             waits = waits or Unready(Obstacle.WAITING, f"the needed change {key} is failing")
-        elif standing is not None and key not in ahead and not standing.landed:
-            return Unready(Obstacle.LACKING, _absent(key, standing, world))
+        elif change_state is not None and key not in ahead and not change_state.landed:
+            return Unready(Obstacle.LACKING, _absent(key, change_state, world))
     return waits
 
 
-def _absent(key: str, standing: ChangeState, world: World) -> str:
+def _absent(key: str, change_state: ChangeState, world: World) -> str:
     """Return why a needed change is not ahead."""
-    if not standing.open:
-        return f"the needed change {key} was {'closed: ' + standing.reason if standing.reason else 'withdrawn'}"
-    if world.dependent and (why := unmet(world, standing) or ruled_out(world, standing)):
+    if not change_state.open:
+        return f"the needed change {key} was {'closed: ' + change_state.reason if change_state.reason else 'withdrawn'}"
+    if world.dependent and (why := unmet(world, change_state) or ruled_out(world, change_state)):
         return f"a change it needs is not ready: {why}"
     return f"the needed change {key} has not landed and is not ahead"
 
@@ -111,11 +111,11 @@ def _absent(key: str, standing: ChangeState, world: World) -> str:
 # --- requirements
 
 
-def refused(world: World, standing: ChangeState | None) -> str:
+def refused(world: World, change_state: ChangeState | None) -> str:
     """Return why the pipeline's requirements keep out a change that is about to enter, or an empty string."""
-    if standing is None:
+    if change_state is None:
         return "it is not known at its connection"
-    return unmet(world, standing, entering=True) or ruled_out(world, standing)
+    return unmet(world, change_state, entering=True) or ruled_out(world, change_state)
 
 
 def guarded(pipeline: Pipeline) -> bool:
@@ -128,12 +128,12 @@ def unfit(change: Change, world: World) -> str:
     """Return why this patchset does not meet the requirements of the pipeline, or an empty string."""
     if not change.is_change:
         return of_refs(change, world)
-    standing = world.standings.get(change.key)
-    if standing is not None and standing.change.commit != change.commit:
+    change_state = world.change_states.get(change.key)
+    if change_state is not None and change_state.change.commit != change.commit:
         return f"{change.id} of {change.project} is not the current patchset"
-    if standing is not None and standing.landed and world.dependent:
+    if change_state is not None and change_state.landed and world.dependent:
         return f"{change.id} of {change.project} has landed already"
-    return refused(world, standing)
+    return refused(world, change_state)
 
 
 def heeds_vetoes(pipeline: Pipeline, connection: str) -> bool:
@@ -144,11 +144,11 @@ def heeds_vetoes(pipeline: Pipeline, connection: str) -> bool:
 
 def leases(item: Item, change: Change, world: World) -> tuple[str, ...]:
     """Return the refs of the approvals that let the item in, which must still exist when it lands."""
-    standing = world.standings.get(change.key)
+    change_state = world.change_states.get(change.key)
     wanted = world.pipeline.require.get(change.connection, {}).get("approvals")
-    if wanted is None or standing is None or item.exempts(change):
+    if wanted is None or change_state is None or item.exempts(change):
         return ()
-    return tuple(word.ref for word in counted(standing, wanted)[: int(wanted.get("count", 1))])
+    return tuple(word.ref for word in counted(change_state, wanted)[: int(wanted.get("count", 1))])
 
 
 def needs_approval(item: Item, change: Change, pipeline: Pipeline) -> bool:

@@ -61,7 +61,7 @@ def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
 
 def _closes_itself(change: Change, world: World) -> bool:
     """Return whether the change leaves for another reason, which is the one to be told."""
-    own = world.standings.get(change.key)
+    own = world.change_states.get(change.key)
     return own is not None and not own.open and not own.landed and bool(own.reason)
 
 

@@ -72,12 +72,12 @@ def speaks(pipeline: Pipeline, connection: str) -> bool:
 
 def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
     """Return everything that keeps a change out now, for people."""
-    standing = world.standings.get(change.key)
-    if standing is None:
+    change_state = world.change_states.get(change.key)
+    if change_state is None:
         return ()
-    if standing.landed and world.dependent:
+    if change_state.landed and world.dependent:
         return (f"{change.key} has landed already as it is; what is to follow is proposed as another change",)
-    missing, rules = tuple(lacking(world, standing, entering=True)), tuple(rulings(world, standing))
+    missing, rules = tuple(lacking(world, change_state, entering=True)), tuple(rulings(world, change_state))
     if missing:
         return missing + rules
     if rules:
@@ -123,8 +123,12 @@ def corrected(state: State, world: World, asked: list[Action]) -> State:
 
 def _later(state: State, world: World) -> frozenset[str]:
     """Return the changes that are looked at in another turn: nothing is due to be said of them."""
-    standings = ((one, world.standings.get(one.key)) for one in state.refusals)
-    dear = [one for one, standing in standings if standing is not None and standing.open and standing.change.needs]
+    change_states = ((one, world.change_states.get(one.key)) for one in state.refusals)
+    dear = [
+        one
+        for one, change_state in change_states
+        if change_state is not None and change_state.open and change_state.change.needs
+    ]
     parts, slice = -(-len(dear) // LOOKED_MAX), world.now_ms // SLICE_MS
     waiting = (one for place, one in enumerate(dear) if (place + slice) % parts)
     return frozenset(one.key for one in waiting if not one.due_ms or one.due_ms > world.now_ms)
@@ -134,10 +138,10 @@ def _corrected(
     one: OutsideRefusal, state: State, inside: bool, world: World, asked: list[Action]
 ) -> OutsideRefusal | None:
     """Return what is kept of it; None: it is to be forgotten.  `inside`: its change is in the pipeline by now."""
-    standing = world.standings.get(one.key)
-    if standing is None or not standing.open:
+    change_state = world.change_states.get(one.key)
+    if change_state is None or not change_state.open:
         return None
-    change = standing.change
+    change = change_state.change
     if inside:
         if one.said and not _announced(world.pipeline, change.connection):
             _told(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, asked)

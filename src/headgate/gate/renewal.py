@@ -29,7 +29,7 @@ def as_known(item: Item, world: World) -> Item:
 
 
 def _change_as_known(change: Change, world: World) -> Change:
-    own = world.standings.get(change.key)
+    own = world.change_states.get(change.key)
     if own is None or not own.open or own.change.commit != change.commit:
         return change
     now, then = ((one.needs, one.stale, one.unresolved, one.ignored) for one in (own.change, change))
@@ -67,7 +67,7 @@ def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, st
 
 
 def _has_landed(change: Change, world: World) -> bool:
-    known = world.standings.get(change.key)
+    known = world.change_states.get(change.key)
     return known is not None and known.landed
 
 

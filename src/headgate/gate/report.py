@@ -78,8 +78,8 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
         lines += [""] if "\n" in lines[0] else []
         lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")
     for change in item.changes:
-        standing = world.standings.get(change.key)
-        if standing is not None and standing.change.commit == change.commit and (who := named(standing)):
+        change_state = world.change_states.get(change.key)
+        if change_state is not None and change_state.change.commit == change.commit and (who := named(change_state)):
             lines += ["", f"{change.key}: {who}" if item.others else who]
     if buildset is not None:
         jobs = [_job_line(job, build, item, world) for job in buildset.jobs if (build := buildset.builds.get(job.id))]
@@ -113,7 +113,7 @@ def _alarm(item: Item, result: str) -> list[str]:
 def untested(change: Change, world: World) -> list[str]:
     """Return a line for people about each dependency of a change that nobody has proposed or no connection knows."""
     names = () if world.pipeline.ignore_dependencies else change.needs
-    absent = [key for key in names if key not in world.standings]
+    absent = [key for key in names if key not in world.change_states]
     ignored = () if world.pipeline.ignore_dependencies else change.ignored
     return [
         *(f"Depends-On: {key}: there is no such change; it does not count until it is proposed." for key in absent),

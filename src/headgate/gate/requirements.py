@@ -31,8 +31,10 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     said = {name: value for name, value in said.items() if value != []}
     if "ignore-deletes" in dialect.trigger:
         said["ignore-deletes"] = filter.ignore_deletes
-    standing = known if known is not None and known.change.commit == event.change.commit else ChangeState(event.change)
-    seen = TermSubject(standing, now_ms=event.at_ms, kind=event.kind, happening=event.happening)
+    change_state = (
+        known if known is not None and known.change.commit == event.change.commit else ChangeState(event.change)
+    )
+    seen = TermSubject(change_state, now_ms=event.at_ms, kind=event.kind, happening=event.happening)
     return triggered(dialect, said, seen)
 
 
@@ -43,50 +45,50 @@ def ours(world: World, connection: str) -> frozenset[str]:
     return frozenset({f"{world.tenant}/{pipeline.name}"}).union(*map(sets, hows))
 
 
-def unmet(world: World, standing: ChangeState, *, entering: bool = False) -> str:
+def unmet(world: World, change_state: ChangeState, *, entering: bool = False) -> str:
     """Return which of the pipeline's requirements keeps a change out first, for people; empty: none does.  `entering`:
     as of `lacking`."""
-    return next(lacking(world, standing, entering=entering), "")
+    return next(lacking(world, change_state, entering=entering), "")
 
 
-def lacking(world: World, standing: ChangeState, *, entering: bool = False) -> Iterator[str]:
+def lacking(world: World, change_state: ChangeState, *, entering: bool = False) -> Iterator[str]:
     """Yield the pipeline's requirements that keep a change out, for people.  `entering`: it is to come in now; else it
     is there, and what Headgate says of it since is not asked."""
-    pipeline, change = world.pipeline, standing.change
+    pipeline, change = world.pipeline, change_state.change
     connection = change.connection
     wanted, unwanted = pipeline.require.get(connection, _NOTHING), pipeline.reject.get(connection, _NOTHING)
     dialect = dialect_of(pipeline, connection)
     if not change.is_change and dialect.refs_too:
         return
-    if connection in pipeline.require_approved and not standing.is_approved:
+    if connection in pipeline.require_approved and not change_state.is_approved:
         yield f"{change.key} is not approved"
     if wanted or unwanted:
         now_ms = world.now_ms if entering else None
-        seen = TermSubject(standing, world.tenant, now_ms, ours=ours(world, connection))
+        seen = TermSubject(change_state, world.tenant, now_ms, ours=ours(world, connection))
         yield from missing(dialect.require, wanted, seen)
         yield from hindering(dialect.require, unwanted, seen)
 
 
-def ruled_out(world: World, standing: ChangeState) -> str:
+def ruled_out(world: World, change_state: ChangeState) -> str:
     """Return the first of what the forge itself still asks for before the change may be merged, for people; empty:
     nothing but what the pipeline says once it has passed."""
-    return next(rulings(world, standing), "")
+    return next(rulings(world, change_state), "")
 
 
-def rulings(world: World, standing: ChangeState) -> Iterator[str]:
+def rulings(world: World, change_state: ChangeState) -> Iterator[str]:
     """Yield what the forge itself still asks for, for people.  What it has not made up its mind about is waited for."""
-    details, change = standing.details, standing.change
+    details, change = change_state.details, change_state.change
     if details is None or not world.dependent or change.connection not in world.pipeline.lands:
         return
     if details.mergeable is False and not details.draft:
         yield f"{change.key} conflicts with {change.branch}"
-    yield from withheld(standing, ours(world, change.connection))
+    yield from withheld(change_state, ours(world, change.connection))
 
 
-def withheld(standing: ChangeState, mine: Collection[str]) -> Iterator[str]:
+def withheld(change_state: ChangeState, mine: Collection[str]) -> Iterator[str]:
     """Yield the rules of its forge that keep the change from landing, for people.  `mine`: labels and contexts that are
     set by who asks, so that nothing is amiss where a rule asks for them alone."""
-    details, change = standing.details, standing.change
+    details, change = change_state.details, change_state.change
     if details is None:
         return
     if details.draft:
@@ -104,15 +106,15 @@ def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Dema
     return Demands(pipeline.drivers.get(connection, "git"), require, reject, mine, tuple(exempt))
 
 
-def amiss(asked: Demands, standing: ChangeState, tenant: str) -> str:
+def amiss(asked: Demands, change_state: ChangeState, tenant: str) -> str:
     """Return what keeps a change that its forge was just asked for from landing, for people; empty: nothing does."""
     dialect = DIALECTS.get(asked.driver, DIALECTS["git"])
-    seen = TermSubject(standing, tenant, ours=frozenset(asked.ours))
-    if standing.change.key not in asked.exempt:
+    seen = TermSubject(change_state, tenant, ours=frozenset(asked.ours))
+    if change_state.change.key not in asked.exempt:
         found = chain(missing(dialect.require, asked.require, seen), hindering(dialect.require, asked.reject, seen))
         if why := next(found, ""):
             return why
-    return next(withheld(standing, asked.ours), "")
+    return next(withheld(change_state, asked.ours), "")
 
 
 def of_refs(change: Change, world: World) -> str:

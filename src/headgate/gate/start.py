@@ -76,7 +76,7 @@ def merge_items(item: Item, chain: Sequence[Item], world: World) -> list[MergeIt
 def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World) -> MergeItem:
     bases = {one.key: one.commit for other in (*chain, item) for one in other.changes} if change.bases else {}
     for key in change.bases:
-        if (found := world.standings.get(key)) is not None and found.landed:
+        if (found := world.change_states.get(key)) is not None and found.landed:
             bases[key] = found.change.commit
     return MergeItem(
         item=item.id,
@@ -113,7 +113,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     """
     change = item.change
     projects = {one.project: one.connection for one in item.changes}
-    own = world.standings.get(change.key)
+    own = world.change_states.get(change.key)
     if not change.is_change or (own is not None and own.landed and not item.others):  # there is nothing to merge
         at = None if change.is_change else ref_at(item, world)
         landed = change.commit if change.is_change else ""

@@ -19,34 +19,34 @@ Topics = Mapping[tuple[str, str], Collection[str]]
 
 
 class ByTopic(Mapping[str, ChangeState]):
-    """Look up standings in which a change also needs the other changes of its topic."""
+    """Look up change states in which a change also needs the other changes of its topic."""
 
-    def __init__(self, standings: Mapping[str, ChangeState], topics: Topics, layout: LayoutView) -> None:
-        self._standings, self._topics, self._layout = standings, topics, layout
+    def __init__(self, change_states: Mapping[str, ChangeState], topics: Topics, layout: LayoutView) -> None:
+        self._change_states, self._topics, self._layout = change_states, topics, layout
         self._found: dict[str, ChangeState] = {}
 
     def __getitem__(self, key: str) -> ChangeState:
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._with_topic(self._standings[key])
+            found = self._found[key] = self._with_topic(self._change_states[key])
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._standings)
+        return iter(self._change_states)
 
     def __len__(self) -> int:
-        return len(self._standings)
+        return len(self._change_states)
 
-    def _with_topic(self, standing: ChangeState) -> ChangeState:
-        change = standing.change
-        members = beside(standing, self._topics) if standing.open else ()
-        if not members or not self._together(standing, change):
-            return standing
+    def _with_topic(self, change_state: ChangeState) -> ChangeState:
+        change = change_state.change
+        members = beside(change_state, self._topics) if change_state.open else ()
+        if not members or not self._together(change_state, change):
+            return change_state
         needs = dict.fromkeys((*change.needs, *sorted(members)[:MEMBERS_MAX]))
-        return replace(standing, change=replace(change, needs=tuple(needs)))
+        return replace(change_state, change=replace(change, needs=tuple(needs)))
 
-    def _together(self, standing: ChangeState, change: Change) -> bool:
-        whole = standing.details is not None and standing.details.together
+    def _together(self, change_state: ChangeState, change: Change) -> bool:
+        whole = change_state.details is not None and change_state.details.together
         return whole or self._layout.queue_says(change.project, change.branch, BY_TOPIC)
 
 
@@ -54,13 +54,13 @@ class DependantsByTopic(Mapping[str, Collection[str]]):
     """Map a change's key to the keys of changes that may need it, including those of its topic."""
 
     def __init__(
-        self, dependants: Mapping[str, Collection[str]], standings: Mapping[str, ChangeState], topics: Topics
+        self, dependants: Mapping[str, Collection[str]], change_states: Mapping[str, ChangeState], topics: Topics
     ) -> None:
-        self._dependants, self._standings, self._topics = dependants, standings, topics
+        self._dependants, self._change_states, self._topics = dependants, change_states, topics
 
     def __getitem__(self, key: str) -> Collection[str]:
-        standing = self._standings.get(key)
-        members = beside(standing, self._topics) if standing is not None else ()
+        change_state = self._change_states.get(key)
+        members = beside(change_state, self._topics) if change_state is not None else ()
         return {*self._dependants.get(key, ()), *members}
 
     def __iter__(self) -> Iterator[str]:
@@ -70,13 +70,13 @@ class DependantsByTopic(Mapping[str, Collection[str]]):
         return len(self._dependants)
 
 
-def beside(standing: ChangeState, topics: Topics) -> Collection[str]:
+def beside(change_state: ChangeState, topics: Topics) -> Collection[str]:
     """Return the keys of the other open changes of its topic."""
-    where = topic_of(standing)
-    return {key for key in topics.get(where, ()) if key != standing.change.key} if where is not None else ()
+    where = topic_of(change_state)
+    return {key for key in topics.get(where, ()) if key != change_state.change.key} if where is not None else ()
 
 
-def topic_of(standing: ChangeState) -> tuple[str, str] | None:
+def topic_of(change_state: ChangeState) -> tuple[str, str] | None:
     """Return the connection and the topic of a change; None: it has none."""
-    topic = standing.details.topic if standing.details is not None else None
-    return (standing.change.connection, topic) if topic else None
+    topic = change_state.details.topic if change_state.details is not None else None
+    return (change_state.change.connection, topic) if topic else None

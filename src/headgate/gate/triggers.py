@@ -50,17 +50,19 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
         return
     asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]
     for change in item.whole if asking else ():
-        standing = world.standings.get(change.key)
-        if change.is_change and standing is not None and standing.change.commit == change.commit:
+        change_state = world.change_states.get(change.key)
+        if change.is_change and change_state is not None and change_state.change.commit == change.commit:
             yield Vouch(change, PipelineCheck(world.tenant, name, change.commit, result))
             for other in asking:
                 id = item.named(change, "vouched", name, other.name)
-                again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(standing))
-                yield from (Tell(other.name, event) for event in again if triggers(other, event, standing))
+                again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(change_state))
+                yield from (Tell(other.name, event) for event in again if triggers(other, event, change_state))
 
 
-def _kinds(standing: ChangeState) -> list[EventKind]:
+def _kinds(change_state: ChangeState) -> list[EventKind]:
     """Return the kinds of event that pipelines may have been told of an open change; none if it is not open."""
-    approved = standing.is_approved or any(word.commit == standing.change.commit for word in standing.approvals)
+    approved = change_state.is_approved or any(
+        word.commit == change_state.change.commit for word in change_state.approvals
+    )
     there = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
-    return there if standing.open else []
+    return there if change_state.open else []

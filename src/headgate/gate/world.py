@@ -1,4 +1,4 @@
-"""Hold what the gate may know besides its own state: its tenant's layout, the standings of connections, the clock."""
+"""Hold what the gate may know besides its own state: its tenant's layout, what connections know, the clock."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class World:
     tenant: str
     pipeline: Pipeline
     layouts: Layouts
-    standings: Mapping[str, ChangeState]
+    change_states: Mapping[str, ChangeState]
     """Change key -> what its connection knows of it."""
     now_ms: int
     root_url: str = ""
@@ -83,7 +83,7 @@ class World:
     beside: Beside = field(default_factory=Beside)
     """The other pipelines of the tenant, and what this one has forgotten."""
     dependants: Mapping[str, Collection[str]] | None = None
-    """Change key -> keys of the changes whose footers name it; None: `standings` are looked through for them."""
+    """Change key -> keys of the changes whose footers name it; None: `change_states` are looked through for them."""
 
     @property
     def dependent(self) -> bool:

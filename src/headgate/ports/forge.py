@@ -29,7 +29,7 @@ class Sighting(msgspec.Struct, frozen=True):
     The two belong together: they are stored in one commit.
     """
 
-    standings: tuple[ChangeState, ...] = ()
+    change_states: tuple[ChangeState, ...] = ()
     """Changed or new; one with open=False is a change that is gone."""
     events: tuple[TriggerEvent, ...] = ()
     heads: dict[str, dict[str, str]] = {}
@@ -56,7 +56,7 @@ class ByProject(Protocol):
     """Give access to what is known about changes by project, without reading other projects."""
 
     def of_project(self, project: str) -> Mapping[str, ChangeState]:
-        """Return key -> standing, of the changes of a project."""
+        """Return key -> change state, of the changes of a project."""
         ...
 
 
@@ -64,7 +64,7 @@ def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, Chan
     """Return what is known of the changes of a project; a look at it costs no more with more changes elsewhere."""
     if isinstance(known, ByProject):
         return dict(known.of_project(project))
-    return {key: standing for key, standing in known.items() if standing.change.project == project}
+    return {key: change_state for key, change_state in known.items() if change_state.change.project == project}
 
 
 class ForgeWatch(Protocol):
@@ -82,11 +82,11 @@ class ForgeWatch(Protocol):
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Compare the world with what is known (key -> standing; project -> branch -> commit; project -> other ref ->
-        what it names), again whenever the world moves.  What is yielded is stored when the next is asked for.
+        """Compare the world with what is known (key -> change state; project -> branch -> commit; project -> other ref
+        -> what it names), again whenever the world moves.  What is yielded is stored when the next is asked for.
 
         Footers are read, and `needs` completed, by who stores it: a driver fills `bases` and `needs` only with what the
-        forge itself knows.  A standing that is `untold` has landed through the gate: of that an event is due."""
+        forge itself knows.  A change state that is `untold` has landed through the gate: of that an event is due."""
         ...
 
     def stir(self, hint: Hint) -> None:

@@ -53,7 +53,7 @@ class BuildHolding(Protocol):
 class OwnMachines(Protocol):
     """Tell of the machines that a runner has of its own, and which build has each."""
 
-    def standing(self) -> tuple[OwnMachine, ...]:
+    def listed_now(self) -> tuple[OwnMachine, ...]:
         """Return them as they are now, by name."""
         ...
 

@@ -17,8 +17,8 @@ from headgate.queueing import Message, Reject, RetryLater, StopWorker
 from headgate.queueing.lanes import RESERVED, Lane
 from headgate.queueing.policy import Routing, RoutingRule
 from headgate.services.queueing.calls import JobCaller, JobExit, Stuck, log
-from headgate.services.queueing.desk import JobPace
 from headgate.services.queueing.figures import WorkerMetrics
+from headgate.services.queueing.processor import JobPace
 
 SLICE_S = 1.0
 """A partition keeps its place for so long, then others that wait have their turn."""

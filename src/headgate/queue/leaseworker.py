@@ -108,8 +108,8 @@ class Worker:
         wait_s = 0.1
         while not stop.is_set():
             try:
-                wish = {"worker": self._name, "group": self._group, "ttl": self._ttl_s}
-                asked = self._ask(http, "POST", f"/{quote(of.queue)}/lease?wait={WAIT_S:g}", wish)
+                wanted = {"worker": self._name, "group": self._group, "ttl": self._ttl_s}
+                asked = self._ask(http, "POST", f"/{quote(of.queue)}/lease?wait={WAIT_S:g}", wanted)
                 found = await unless(stop, asked)
                 if found is not None and found.lease is not None:
                     await self._hold(http, of, found.lease, stop)

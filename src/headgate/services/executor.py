@@ -90,7 +90,7 @@ class Executor:
             labels=tuple(sorted(labels)),
             lacks=tuple(lacks),
             containers=containers,
-            machines=machines.standing() if machines is not None else (),
+            machines=machines.listed_now() if machines is not None else (),
         )
         self.membership = Membership(context, "executor", facts, finishes=True)
 
@@ -139,7 +139,7 @@ class Executor:
 
     async def _tell_machines(self, machines: OwnMachines) -> None:
         """Announce our machines until cancelled."""
-        seen = machines.standing()
+        seen = machines.listed_now()
         while True:
             self.membership.say(machines=seen)
             seen = await machines.changed(seen)

@@ -51,7 +51,7 @@ class Membership:
         """Why it is not a member, for people."""
         self._facts = facts
         self._own: MirrorPart | None = None
-        """What moves of its entry and its wish, while that is kept up."""
+        """What moves of its entry and its desired state, while that is kept up."""
         self._asked = ""
         """What this process itself wants of it."""
 
@@ -76,13 +76,13 @@ class Membership:
         """Return the desired state: running, paused or stopped."""
         if self._asked or self.session is None:
             return self._asked or "running"
-        entry = self.context.mirror.get(self._wish)
-        wish = readable(entry, DesiredState) if entry is not None else None
-        return wish.state if wish is not None and wish.state in STATES else "running"
+        entry = self.context.mirror.get(self._desired_path)
+        desired = readable(entry, DesiredState) if entry is not None else None
+        return desired.state if desired is not None and desired.state in STATES else "running"
 
     @property
-    def _wish(self) -> str:
-        return wish_path(self.context, self.session.name) if self.session else ""
+    def _desired_path(self) -> str:
+        return desired_path(self.context, self.session.name) if self.session else ""
 
     @property
     def state(self) -> str:
@@ -159,8 +159,8 @@ class Membership:
     async def _forget(self) -> None:
         """Delete the desired state together with the component; if that fails now, the sweeper does it."""
         with suppress(StoreError):
-            if self.context.mirror.get(self._wish) is not None:
-                await self.context.store.commit([], [Delete(self._wish)])
+            if self.context.mirror.get(self._desired_path) is not None:
+                await self.context.store.commit([], [Delete(self._desired_path)])
 
     async def _until_done(self, body: Body, session: Session) -> None:
         done = asyncio.Event()
@@ -174,7 +174,7 @@ class Membership:
     async def _keep(self, session: Session, done: asyncio.Event) -> None:
         """Follow what the entry demands. `done` is set when the component is to stop and needs no time for it."""
         mirror = self.context.mirror
-        with mirror.part(session.name, self._wish) as own:
+        with mirror.part(session.name, self._desired_path) as own:
             self._own = own
             try:
                 await self._keep_up(session, done, own)
@@ -200,7 +200,7 @@ class Membership:
             await own.moved(seen)
 
 
-def wish_path(context: Context, component: str) -> str:
+def desired_path(context: Context, component: str) -> str:
     """Return the path of the desired state of the component with this entry."""
     kind, _, name = context.map.components.relative(component).partition("/")
     return context.map.wishes.inside(f"{kind}.{name}")
@@ -210,13 +210,14 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
     """Set the desired state of a component (`<kind>/<name>`): running, paused or stopped. Return False if it does
     not exist. `besides` is written in the same commit."""
     path = context.map.components.inside(component)
-    wish = wish_path(context, path)
+    desired = desired_path(context, path)
 
     async def body(txn: Txn) -> bool:
         if await txn.get(path) is None:
             return False
         txn.do(
-            Delete(wish) if state == "running" else Put(wish, context.map.wishes.encode(DesiredState(state))), *besides
+            Delete(desired) if state == "running" else Put(desired, context.map.wishes.encode(DesiredState(state))),
+            *besides,
         )
         return True
 

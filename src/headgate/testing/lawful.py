@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headgate.map.places import Map
 from headgate.map.tree import PageRow, place, render
 from headgate.store.types import Append, At, Backend, Delete, Entry, Op
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 WORKERS = frozenset({"executor", "merger"})
 
@@ -116,7 +116,7 @@ def _law(row: PageRow, place: place[Any], root: str) -> _Law:
     return _Law(writers, place.by, under, taken_under, below.get(kind, range(4)))
 
 
-class LawfulBackend(Through):
+class LawfulBackend(WrappedBackend):
     """Show the store as seen by one process, which runs components of the kinds `writers`. `broken` receives an
     unlawful write before it is rejected."""
 

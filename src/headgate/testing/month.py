@@ -165,7 +165,7 @@ class Month(Play):
         self._approved_s[topic] = self.now_s
         commit = hashlib.sha1(topic.encode(), usedforsecurity=False).hexdigest()
         change = self.change(topic, project=project, commit=commit)
-        self.standings[change.key] = ChangeState(change)
+        self.change_states[change.key] = ChangeState(change)
         self.approve(topic)
 
     def _sought(self, sought: Sought) -> Build:
@@ -246,4 +246,4 @@ class Month(Play):
             self.figures.landed_s.append(self.now_s - self._approved_s[topic])
         else:
             self.figures.rejected += 1
-        self.standings = {key: one for key, one in self.standings.items() if one.change.topic != topic}
+        self.change_states = {key: one for key, one in self.change_states.items() if one.change.topic != topic}

@@ -7,10 +7,10 @@ import random
 from collections.abc import AsyncIterator, Sequence
 
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op, Unavailable
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 
-class MortalBackend(Through):
+class MortalBackend(WrappedBackend):
     """Imitate the connection of a process. Requests take a random number of loop turns. The process dies at request
     number `dies_at` (None: never); then `died` is set, and nothing is answered any more."""
 

@@ -65,7 +65,7 @@ class Play:
         """Proposed configuration is still being judged."""
         self.removed = ""
         """Why nobody has the pipeline any more."""
-        self.state, self.standings = State(), dict[str, ChangeState]()
+        self.state, self.change_states = State(), dict[str, ChangeState]()
         self.held: dict[str, int] = {}
         self.closings: tuple[Closing, ...] = ()
         self.waiters: dict[str, tuple[Waiter, ...]] = {}
@@ -98,7 +98,7 @@ class Play:
         return Change("git", project, "master", name, number, ref=f"refs/for/master/{name}", files=files, needs=keys)
 
     def propose(self, change: Change) -> None:
-        before, self.standings[change.key] = self.standings.get(change.key), ChangeState(change)
+        before, self.change_states[change.key] = self.change_states.get(change.key), ChangeState(change)
         self.event(EventKind.PROPOSED, change, fresh=before is None or not before.open)
 
     def approve(self, *names: str) -> None:
@@ -106,14 +106,14 @@ class Play:
         for name in names:
             if self._find(name) is None:
                 self.propose(self.change(name))
-            standing = self._standing(name)
-            self.standings[standing.change.key] = replace(standing, approved=standing.change.commit)
-            self.event(EventKind.APPROVED, standing.change)
+            change_state = self._change_state(name)
+            self.change_states[change_state.change.key] = replace(change_state, approved=change_state.change.commit)
+            self.event(EventKind.APPROVED, change_state.change)
 
     def unapprove(self, name: str) -> None:
         """Withdraw the approval without an event."""
-        standing = self._standing(name)
-        self.standings[standing.change.key] = replace(standing, approved="")
+        change_state = self._change_state(name)
+        self.change_states[change_state.change.key] = replace(change_state, approved="")
         self.act()
 
     def says(self, name: str, *people: str, commit: str = "", veto: bool = False, since_ms: int = 0) -> None:
@@ -121,27 +121,29 @@ class Play:
         for who in people:
             if self._find(name) is None:
                 self.propose(self.change(name))
-            standing = self._standing(name)
+            change_state = self._change_state(name)
             kind = "vetoes" if veto else "approvals"
-            word = Word(who, commit or standing.change.commit, f"refs/{kind}/{who}/master/{name}", since_ms)
-            others = tuple(one for one in getattr(standing, kind) if one.who != who)
-            self.standings[standing.change.key] = replace(standing, **{kind: (*others, word)})
+            word = Word(who, commit or change_state.change.commit, f"refs/{kind}/{who}/master/{name}", since_ms)
+            others = tuple(one for one in getattr(change_state, kind) if one.who != who)
+            self.change_states[change_state.change.key] = replace(change_state, **{kind: (*others, word)})
             if veto:
                 self.act()
             else:
-                self.event(EventKind.APPROVED, standing.change)
+                self.event(EventKind.APPROVED, change_state.change)
 
     def unsays(self, name: str, who: str) -> None:
         """Withdraw a person's statement without an event."""
-        standing = self._standing(name)
-        approvals, vetoes = (tuple(w for w in words if w.who != who) for words in (standing.approvals, standing.vetoes))
-        self.standings[standing.change.key] = replace(standing, approvals=approvals, vetoes=vetoes)
+        change_state = self._change_state(name)
+        approvals, vetoes = (
+            tuple(w for w in words if w.who != who) for words in (change_state.approvals, change_state.vetoes)
+        )
+        self.change_states[change_state.change.key] = replace(change_state, approvals=approvals, vetoes=vetoes)
         self.act()
 
     def pushes(self, name: str) -> None:
         """Push the change to its branch, bypassing the gate. The gate learns of it in its next turn."""
-        standing = self._standing(name)
-        self.standings[standing.change.key] = replace(standing, open=False, landed=True)
+        change_state = self._change_state(name)
+        self.change_states[change_state.change.key] = replace(change_state, open=False, landed=True)
         self.act()
 
     def moves(self, before: str, after: str, project: str = "p") -> None:
@@ -160,9 +162,9 @@ class Play:
         self.act()
 
     def abandon(self, name: str) -> None:
-        standing = self._standing(name)
-        self.standings[standing.change.key] = replace(standing, open=False)
-        self.event(EventKind.ABANDONED, standing.change)
+        change_state = self._change_state(name)
+        self.change_states[change_state.change.key] = replace(change_state, open=False)
+        self.event(EventKind.ABANDONED, change_state.change)
 
     def event(self, kind: EventKind, change: Change, *, fresh: bool = False) -> None:
         self._clock += 1
@@ -268,8 +270,8 @@ class Play:
         work = self.landing.pop(id).work
         landed = not (moved or error or shut)
         for part in work.parts if landed else ():
-            standing = self.standings[part.change.key]
-            self.standings[part.change.key] = replace(standing, open=False, landed=True)
+            change_state = self.change_states[part.change.key]
+            self.change_states[part.change.key] = replace(change_state, open=False, landed=True)
         key = work.change.key if work.change.connection in self.merging_there else ""
         answer = LandAnswer(work.buildset, landed, moved, error, shut, work.change.project, key, commit, differs)
         self.act(answer)
@@ -281,11 +283,11 @@ class Play:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
         pipeline = as_it_was("gate", self.state.remains) if self.removed else self.pipeline
-        standings, topics = self.standings, dict[tuple[str, str], list[str]]()
-        for key, standing in standings.items():
-            if standing.open and (where := topic_of(standing)) is not None:
+        change_states, topics = self.change_states, dict[tuple[str, str], list[str]]()
+        for key, change_state in change_states.items():
+            if change_state.open and (where := topic_of(change_state)) is not None:
                 topics.setdefault(where, []).append(key)
-        seen = ByTopic(standings, topics, self.layout) if topics else standings
+        seen = ByTopic(change_states, topics, self.layout) if topics else change_states
         world = World("t", pipeline, layouts, seen, now_ms, "http://h", self.held, *more)
         beside = Beside(self.pipelines, lambda _: self.past, self.passed)
         return replace_dataclass(world, beside=beside, merging=self.merging_there)
@@ -335,7 +337,7 @@ class Play:
             case Tell(pipeline, event):
                 self.told.append((pipeline, event))
             case Vouch(change, said):
-                self.standings[change.key] = vouching(self.standings[change.key], said)
+                self.change_states[change.key] = vouching(self.change_states[change.key], said)
             case Supersede(pipeline, key):
                 self.superseded.append((pipeline, key))
             case Record(item, result, message):
@@ -344,12 +346,12 @@ class Play:
                     self.said[change.topic] = message
 
     def _topic(self, commit: str) -> str:
-        return next(s.change.topic for s in self.standings.values() if s.change.commit == commit)
+        return next(s.change.topic for s in self.change_states.values() if s.change.commit == commit)
 
     def _find(self, name: str) -> ChangeState | None:
-        return next((s for s in self.standings.values() if s.change.topic == name), None)
+        return next((s for s in self.change_states.values() if s.change.topic == name), None)
 
-    def _standing(self, name: str) -> ChangeState:
+    def _change_state(self, name: str) -> ChangeState:
         found = self._find(name)
         assert found is not None, f"nobody proposed {name}"
         return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.store.types import At, Backend, Entry, Op, Unavailable
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 
-class UnsureBackend(Through):
+class UnsureBackend(WrappedBackend):
     """Fail the next commit with Unavailable, before or after it took effect."""
 
     def __init__(self, inner: Backend) -> None:

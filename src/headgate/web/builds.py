@@ -224,7 +224,7 @@ class Builds:
         )
 
     def _refs(self, item: Item) -> tuple[PastRef, ...]:
-        known = self.site.status.standings(self.tenant).now()
+        known = self.site.status.change_states(self.tenant).now()
         return tuple(past_ref(change, known.get(change.key)) for change in item.whole)
 
 

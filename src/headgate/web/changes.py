@@ -8,9 +8,9 @@ from headgate.ports.history import PastRef, named
 from headgate.web.shapes import RefShape
 
 
-def ref_shape(change: Change, standing: ChangeState | None) -> RefShape:
-    """Return the shape of a change. `standing` is what its connection knows about it, for whichever patchset."""
-    known = _of(change, standing)
+def ref_shape(change: Change, change_state: ChangeState | None) -> RefShape:
+    """Return the shape of a change. `change_state` is what its connection knows about it, for whichever patchset."""
+    known = _of(change, change_state)
     return RefShape(
         id=change.id,
         ref=change.ref,
@@ -29,9 +29,9 @@ def ref_shape(change: Change, standing: ChangeState | None) -> RefShape:
     )
 
 
-def past_ref(change: Change, standing: ChangeState | None) -> PastRef:
+def past_ref(change: Change, change_state: ChangeState | None) -> PastRef:
     """Return a running change as the history will show it."""
-    known = _of(change, standing)
+    known = _of(change, change_state)
     return PastRef(
         project=change.project,
         branch=change.branch or None,
@@ -47,6 +47,10 @@ def past_ref(change: Change, standing: ChangeState | None) -> PastRef:
     )
 
 
-def _of(change: Change, standing: ChangeState | None) -> ChangeState:
+def _of(change: Change, change_state: ChangeState | None) -> ChangeState:
     """Return what is known of this patchset."""
-    return standing if standing is not None and standing.change.commit == change.commit else ChangeState(change)
+    return (
+        change_state
+        if change_state is not None and change_state.change.commit == change.commit
+        else ChangeState(change)
+    )

@@ -48,7 +48,7 @@ class Moment(NamedTuple):
     running: Mapping[str, Request]
     awaited: Mapping[str, str]
     """Build -> what it waits for."""
-    standings: Mapping[str, ChangeState]
+    change_states: Mapping[str, ChangeState]
     """Change key -> what its connection knows of it."""
     estimates: Estimating
     edition: int
@@ -66,7 +66,7 @@ class ItemFacts(NamedTuple):
     behind: tuple[str, ...]
     held: bool
     """Whether a job of an item ahead holds those behind."""
-    standings: tuple[ChangeState | None, ...]
+    change_states: tuple[ChangeState | None, ...]
     requests: tuple[Request | None, ...]
     """Of its builds, as the next."""
     waits: tuple[str | None, ...]
@@ -131,7 +131,7 @@ class PipelineShaper:
                 ahead_of.get(item.id),
                 tuple(behind.get(item.id, ())),
                 held,
-                tuple([now.standings.get(change.key) for change in item.whole]),
+                tuple([now.change_states.get(change.key) for change in item.whole]),
                 tuple([now.running.get(build.id) for build in builds]),
                 tuple([now.awaited.get(build.id) for build in builds]),
                 now.estimates,
@@ -151,7 +151,7 @@ class PipelineShaper:
             id=item.id,
             active=facts.active,
             live=item.live,
-            refs=tuple(ref_shape(*one) for one in zip(item.whole, facts.standings, strict=True)),
+            refs=tuple(ref_shape(*one) for one in zip(item.whole, facts.change_states, strict=True)),
             zuul_ref=f"Z{item.buildset.id}" if item.buildset else "",
             item_ahead=facts.ahead,
             items_behind=facts.behind,

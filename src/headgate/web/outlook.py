@@ -123,58 +123,58 @@ class Outlook:
     def __init__(self, site: Site, tenant: str, places: ItemPlaces) -> None:
         self._site, self._tenant, self._places = site, tenant, places
         self._configured, self._now_ms = site.tenant(tenant), site.context.now_ms()
-        self._known = site.status.standings(tenant)
-        self._standings = self._known.now()
+        self._known = site.status.change_states(tenant)
+        self._change_states = self._known.now()
 
     def open(self, project: str) -> list[ChangeState]:
         """Return the open changes, of one project (canonical) or of all that the tenant has."""
         own = {one.project for one in self._configured.tenant.projects}
         wanted = {project} if project else own
-        return [one for one in self._standings.values() if one.open and one.change.project in wanted]
+        return [one for one in self._change_states.values() if one.open and one.change.project in wanted]
 
-    def listed(self, standing: ChangeState) -> ProposedShape:
+    def listed(self, change_state: ChangeState) -> ProposedShape:
         """Return what is said of a change among others."""
-        return ProposedShape(**self._said(standing, {}))
+        return ProposedShape(**self._said(change_state, {}))
 
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
         """Describe a change. `costs` maps (project, pipeline) to the recent buildsets, and to those that were reset."""
-        standing = self._standings.get(change.key) or ChangeState(change, open=False)
-        change = standing.change
+        change_state = self._change_states.get(change.key) or ChangeState(change, open=False)
+        change = change_state.change
         needs = tuple(islice(self._needed(change), OTHERS_MAX))
         return ChangeShape(
-            **self._said(standing, costs),
+            **self._said(change_state, costs),
             message=change.message,
             files=change.files[:FILES_MAX] if change.files is not None else None,
-            reason=standing.reason,
-            vetoes=_said(standing, standing.vetoes),
+            reason=change_state.reason,
+            vetoes=_said(change_state, change_state.vetoes),
             needs=needs,
             circle=self._circle(change, needs),
             needed_by=tuple(islice(self._needing(change), OTHERS_MAX)),
             unresolved=change.unresolved,
         )
 
-    def _said(self, standing: ChangeState, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
+    def _said(self, change_state: ChangeState, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
         """Return the members of a `ProposedShape`."""
-        change, details = standing.change, standing.details
+        change, details = change_state.change, change_state.details
         return {
-            "ref": ref_shape(change, standing),
-            "state": state_of(standing),
-            "approved": standing.is_approved,
-            "approvals": _said(standing, standing.approvals),
+            "ref": ref_shape(change, change_state),
+            "state": state_of(change_state),
+            "approved": change_state.is_approved,
+            "approvals": _said(change_state, change_state.approvals),
             "draft": details.draft if details else None,
             "labels": (details.labels or ()) if details else (),
             "mergeable": details.mergeable if details else None,
-            "lacks": tuple(self._lacks(standing)) if standing.open else (),
+            "lacks": tuple(self._lacks(change_state)) if change_state.open else (),
             "places": tuple(self._place(spot, costs) for spot in self._places.live(change.key)),
         }
 
-    def _lacks(self, standing: ChangeState) -> Iterator[MissingRequirements]:
-        change, layouts = standing.change, self._configured.layouts
+    def _lacks(self, change_state: ChangeState) -> Iterator[MissingRequirements]:
+        change, layouts = change_state.change, self._configured.layouts
         for name, pipeline in layouts.landed.pipelines.items():
             lands = pipeline.manager == "dependent" or change.connection in pipeline.lands
             if lands and layouts.landed.takes_part(name, change.project, change.branch):
                 world = self._world(pipeline)
-                said = [*lacking(world, standing, entering=True), *rulings(world, standing)]
+                said = [*lacking(world, change_state, entering=True), *rulings(world, change_state)]
                 yield MissingRequirements(name, tuple(dict.fromkeys(said)))
 
     def _world(self, pipeline: Pipeline) -> World:
@@ -182,7 +182,7 @@ class Outlook:
             tenant=self._tenant,
             pipeline=pipeline,
             layouts=self._configured.layouts,
-            standings=self._standings,
+            change_states=self._change_states,
             now_ms=self._now_ms,
         )
 
@@ -234,7 +234,7 @@ class Outlook:
 
     def _own(self, key: str) -> ChangeState | None:
         """Return what is known of a change of the tenant's own projects; others may have the same connections."""
-        known = self._standings.get(key)
+        known = self._change_states.get(key)
         return known if known is not None and self._configured.tenant.find(known.change.project) is not None else None
 
     def _neighbour(self, key: str, depth: int) -> Neighbour:
@@ -245,12 +245,14 @@ class Outlook:
         return Neighbour(key=key, state=state_of(known), ref=ref, pipelines=pipelines, depth=depth)
 
 
-def state_of(standing: ChangeState) -> str:
-    return "landed" if standing.landed else "open" if standing.open else "closed"
+def state_of(change_state: ChangeState) -> str:
+    return "landed" if change_state.landed else "open" if change_state.open else "closed"
 
 
-def _said(standing: ChangeState, words: Iterable[Word]) -> tuple[ApprovalStatement, ...]:
-    return tuple(ApprovalStatement(word.who, word.commit == standing.change.commit, word.since_ms) for word in words)
+def _said(change_state: ChangeState, words: Iterable[Word]) -> tuple[ApprovalStatement, ...]:
+    return tuple(
+        ApprovalStatement(word.who, word.commit == change_state.change.commit, word.since_ms) for word in words
+    )
 
 
 def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:

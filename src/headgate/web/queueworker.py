@@ -59,7 +59,7 @@ async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or
     if not _knows_the_key(state, request):
         return _refused(401, NEEDED)
     worker = _worker(state)
-    figures = worker.figures if isinstance(worker, LeaseWorker) else worker.desk.figures
+    figures = worker.figures if isinstance(worker, LeaseWorker) else worker.processor.figures
     text = generate_latest(figures.registry)
     return Response(text, media_type="text/plain; version=0.0.4")
 
@@ -73,13 +73,13 @@ async def control(state: State, request: Asked) -> Response[dict[str, Any]]:  # 
     if isinstance(worker, LeaseWorker):
         return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
     try:
-        wish = msgspec.json.decode(await request.body(), type=PartitionChange)
-        lane: Lane = parse_lane(wish.lane)
-        parse_last(wish.seek or "")
+        wanted = msgspec.json.decode(await request.body(), type=PartitionChange)
+        lane: Lane = parse_lane(wanted.lane)
+        parse_last(wanted.seek or "")
     except (ValueError, RecursionError) as error:
         return _refused(400, str(error))
     try:
-        now: Control = await steer(worker.store, worker.app, lane, paused=wish.paused, seek=wish.seek)
+        now: Control = await steer(worker.store, worker.app, lane, paused=wanted.paused, seek=wanted.seek)
     except LookupError as error:
         return _refused(404, str(error))
     except StoreError as error:

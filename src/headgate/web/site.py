@@ -35,7 +35,7 @@ from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
 from headgate.web.remote import RemoteLogs
-from headgate.web.review.desk import ReviewService
+from headgate.web.review.service import ReviewService
 from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, TroubleShape
 from headgate.web.shots import Shot, Shots
@@ -109,7 +109,7 @@ class Site:
     status: Status = field(init=False)
     audience: Audience = field(init=False)
     documents: Documents = field(init=False)
-    desk: ReviewService = field(init=False)
+    review: ReviewService = field(init=False)
     shots: Shots = field(init=False)
     _missed: dict[str, int] = field(default_factory=dict)
     """Kind of components of which none takes part -> since when, milliseconds since the epoch."""
@@ -120,7 +120,7 @@ class Site:
         estimates = Estimates(self.history, self.context.now_ms)
         self.shots = Shots(self.status, estimates, lambda: self.away, self.troubles)
         self.documents = Documents(self.context.now_ms)
-        self.desk = ReviewService(self.context, lambda: self.joined())
+        self.review = ReviewService(self.context, lambda: self.joined())
         mirror = self.context.mirror
         self.audience = Audience(
             self.shot,
@@ -268,7 +268,7 @@ class Site:
         canonical = self.project(tenant, project)
         source = self.tenant(tenant).tenant.find(canonical)
         assert source is not None, "it was found just now"
-        own = [one for one in self.status.standings(tenant).now().values() if one.change.project == canonical]
+        own = [one for one in self.status.change_states(tenant).now().values() if one.change.project == canonical]
         for among in ([one.change for one in own if one.open], [one.change for one in own if one.landed]):
             found = _named(among, change)
             if len(found) > 1:

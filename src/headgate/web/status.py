@@ -26,7 +26,7 @@ from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Mirror, MirrorPart
 from headgate.services.context import Context
 from headgate.services.orders import state_of
-from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.web.itemshapes import Estimating, Moment, NoEstimates, PipelineShaper
 from headgate.web.shapes import (
     ClosingShape,
@@ -92,7 +92,7 @@ class Status:
     tenants: Mapping[str, Configured]
     _views: dict[str, PipelineView] = field(default_factory=dict)
     """By the path of the pipeline."""
-    _known: dict[tuple[str, ...], Standings] = field(default_factory=dict)
+    _known: dict[tuple[str, ...], ChangeStates] = field(default_factory=dict)
     """By connections."""
 
     def of(self, tenant: str, estimates: Estimating = NO_ESTIMATES) -> StatusShape:
@@ -103,7 +103,7 @@ class Status:
         now = Moment(
             {request.id: request for request in builds if request.state == "running"},
             awaited(self.context),
-            self.standings(tenant).now(),
+            self.change_states(tenant).now(),
             estimates,
             estimates.edition(),
             page_root(self.context, tenant),
@@ -111,7 +111,7 @@ class Status:
         layout = layout_at(self.context.map.layout(tenant).record, mirror)
         return StatusShape(
             zuul_version=__version__,
-            state=self._standing(tenant, loaded=configured.loaded.is_set()),
+            state=self._change_state(tenant, loaded=configured.loaded.is_set()),
             trigger_event_queue=Length(own.trigger.stream.length(mirror)),
             management_event_queue=Length(own.management.stream.length(mirror)),
             connection_event_queues={
@@ -123,14 +123,14 @@ class Status:
             troubles=tuple(self._troubles(configured)),
         )
 
-    def standings(self, tenant: str) -> Standings:
+    def change_states(self, tenant: str) -> ChangeStates:
         """Return what is known of the changes of a tenant's connections, which others may have, too."""
         names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
         if names not in self._known:
-            self._known[names] = Standings(self.context.map, self.context.mirror, names)
+            self._known[names] = ChangeStates(self.context.map, self.context.mirror, names)
         return self._known[names]
 
-    def _standing(self, tenant: str, *, loaded: bool) -> StateShape:
+    def _change_state(self, tenant: str, *, loaded: bool) -> StateShape:
         found = state_of(self.context, tenant)
         return StateShape(
             trigger_queue_discarding=found.trigger_queue_discarding,

@@ -147,19 +147,19 @@ async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever
     ],
 )
 async def test_an_instance_that_died_says_why(
-    ground: AwsGround, driver: Aws, standing: str, code: str, kind: type[Exception]
+    ground: AwsGround, driver: Aws, reported: str, code: str, kind: type[Exception]
 ) -> None:
     wanted = ground.wanted(node())
     state = (await made(driver, wanted)).state
     reason = f"<stateReason><code>{code}</code><message>{code}: told</message></stateReason>"
-    dead = f"<name>{standing}</name></instanceState>{reason}"
+    dead = f"<name>{reported}</name></instanceState>{reason}"
 
     def died(said: bytes) -> bytes:
         assert b"<name>running</name></instanceState>" in said
         return said.replace(b"<name>running</name></instanceState>", dead.encode())
 
     ground.faults.once(changed(died), ground.lists)
-    with pytest.raises(kind, match=f"is {standing}: {code}: told"):
+    with pytest.raises(kind, match=f"is {reported}: {code}: told"):
         await driver.advance(wanted, state)
 
 

@@ -189,11 +189,11 @@ async def test_any_digest_that_glance_has_is_compared(
 
 @pytest.mark.parametrize("standing", ["killed", "deactivated"])
 async def test_a_dead_image_is_taken_away_and_told(
-    images: GlanceImages, glance: Glance, file: Path, standing: str
+    images: GlanceImages, glance: Glance, file: Path, reported: str
 ) -> None:
     one = wanted()
-    glance.add(status=standing, visibility="private", **one.tags)
-    with pytest.raises(LaunchFailed, match=f"the image is {standing}"):
+    glance.add(status=reported, visibility="private", **one.tags)
+    with pytest.raises(LaunchFailed, match=f"the image is {reported}"):
         await sent(images, one, file)
     assert ours(glance) == []
 

@@ -207,7 +207,7 @@ class Board:
         pull = self.pulls.get(key)
         if pull is not None:
             self._mark(pull)
-        return self._standing(pull, None)[0] if pull is not None else None
+        return self._change_state(pull, None)[0] if pull is not None else None
 
     async def sightings(
         self,
@@ -219,14 +219,14 @@ class Board:
             self._stirred.clear()
             answered, self._hints = tuple(self._hints), []
             self.looks += 1
-            standings, events = list[ChangeState](), list[TriggerEvent]()
+            change_states, events = list[ChangeState](), list[TriggerEvent]()
             moved = dict[str, dict[str, str]]()
             for pull in self.pulls.values():
                 self._mark(pull)
                 if f"{HOST}/{pull.project}" in self._watched:
-                    standing, told = self._standing(pull, known.get(pull.key))
+                    change_state, told = self._change_state(pull, known.get(pull.key))
                     events += told
-                    standings += [standing] if told or standing != known.get(pull.key) else []
+                    change_states += [change_state] if told or change_state != known.get(pull.key) else []
             for project in self._watched:
                 now = self._heads(project.removeprefix(f"{HOST}/"))
                 if now != heads.get(project):
@@ -234,8 +234,8 @@ class Board:
                     events += self._moves(project, heads.get(project), now)
             selective = (name for name, source in self._watched.items() if source.is_selective)
             said = {name: self.protections[name] for name in selective if name in self.protections}
-            if standings or events or moved or answered or said:
-                yield Sighting(tuple(standings), tuple(events), moved, protections=said, answered=answered)
+            if change_states or events or moved or answered or said:
+                yield Sighting(tuple(change_states), tuple(events), moved, protections=said, answered=answered)
             await self._stirred.wait()
 
     async def report(self, posting: OutboxMessage) -> None:
@@ -340,7 +340,7 @@ class Board:
                 found.append(TriggerEvent(EventKind.REF_UPDATED, change, derived(ref, old, new), happening=happening))
         return found
 
-    def _standing(self, pull: Pull, was: ChangeState | None) -> tuple[ChangeState, list[TriggerEvent]]:
+    def _change_state(self, pull: Pull, was: ChangeState | None) -> tuple[ChangeState, list[TriggerEvent]]:
         change = Change(
             self.name,
             f"{HOST}/{pull.project}",

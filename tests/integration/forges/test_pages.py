@@ -40,9 +40,9 @@ async def browser(host: Host) -> AsyncIterator[httpx.AsyncClient]:
 async def test_what_people_write_is_only_text_there(venue: Hosted) -> None:
     host = venue.host
     path = await host.propose("ada", PROJECT, "evil", {"a": "1\n"}, EVIL, f"{EVIL} javascript:alert(1)")
-    await host.desk.comment(path, "cleo", f"<script>alert(1)</script> **bold {EVIL}** http://127.0.0.1/a?b=1&c='x'")
+    await host.actions.comment(path, "cleo", f"<script>alert(1)</script> **bold {EVIL}** http://127.0.0.1/a?b=1&c='x'")
     async with browser(host) as client:
-        for at in (path, f"{host.desk.root}/"):
+        for at in (path, f"{host.actions.root}/"):
             answer = await client.get(at)
             assert answer.status_code == 200
             assert set(re.findall(r"<(?:img|script|iframe|svg)\b", answer.text)) == set()
@@ -62,11 +62,11 @@ async def test_who_sends_a_form_from_elsewhere_does_nothing(venue: Hosted) -> No
             assert (await client.post(path, data=said, headers=headers)).status_code == 403
         rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
         assert (await client.post(path, data=said, headers=rebound)).status_code == 403
-        assert (await client.post(f"{host.desk.root}/", data=said, headers=rebound)).status_code == 403
-        (seen,) = await host.desk.seen()
+        assert (await client.post(f"{host.actions.root}/", data=said, headers=rebound)).status_code == 403
+        (seen,) = await host.actions.seen()
         assert seen.remarks == ()
         assert (await client.post(path, data=said)).status_code == 303
-    (seen,) = await host.desk.seen()
+    (seen,) = await host.actions.seen()
     assert [(remark.who, remark.did) for remark in seen.remarks if remark.did != "noted"] == [(REVIEWER, "approved")]
 
 
@@ -82,9 +82,9 @@ async def test_what_cannot_be_done_is_said(venue: Hosted) -> None:
 
         assert "nobody of that name" in await told(path, who="mallory", does="approve")
         assert "needs a text" in await told(path, who="ada", does="comment", text="  ")
-        if host.desk.forge in ("Gitea", "GitHub"):
+        if host.actions.forge in ("Gitea", "GitHub"):
             assert "your own pull" in await told(path, who="ada", does="approve")
-        home = f"{host.desk.root}/"
+        home = f"{host.actions.root}/"
         assert "needs a branch" in await told(home, who="ada", branch=f"{PROJECT}:main", title="It is the branch")
         assert "needs a branch" in await told(home, who="ada", branch=f"{PROJECT}:topic", title="It has one")
         assert (await client.get(f"{path}9")).status_code == 404
@@ -95,7 +95,7 @@ async def test_a_branch_that_was_pushed_becomes_a_change(venue: Hosted) -> None:
     host = venue.host
     host.push("ada", PROJECT, "by-hand", {"b": "1\n"}, "By hand")
     async with browser(host) as client:
-        home = f"{host.desk.root}/"
+        home = f"{host.actions.root}/"
         assert f"<option>{PROJECT}:by-hand</option>" in (await client.get(home)).text
         said = {"who": "ada", "branch": f"{PROJECT}:by-hand", "title": "By hand", "text": ""}
         answer = await client.post(home, data=said)
@@ -111,10 +111,10 @@ async def test_what_is_private_is_for_nobody_there(venue: Hosted) -> None:
         one.private = True
     async with browser(venue.host) as client:
         assert (await client.get(path)).status_code == 404
-        assert "secret plan" not in (await client.get(f"{venue.host.desk.root}/")).text
+        assert "secret plan" not in (await client.get(f"{venue.host.actions.root}/")).text
 
 
 async def test_its_settings_are_taken(venue: Hosted, tmp_path: Path) -> None:
     settings = tmp_path / "headgate.conf"
     settings.write_text(files.SETTINGS + venue.settings)
-    assert read(settings).connections[venue.host.connection]["driver"] == venue.host.desk.forge.lower()
+    assert read(settings).connections[venue.host.connection]["driver"] == venue.host.actions.forge.lower()

@@ -138,8 +138,8 @@ async def test_a_branch_deleted_closes_its_changes_with_a_reason(repositories: R
         run_git("push", "-q", "origin", ":refs/heads/topical", at=repositories.work("code"))
         told = await seen.until_trouble("refs/for/topical/one: for no branch that is there")
         assert "push to refs/for/<branch>/<topic>" in told
-        standing = seen.known[one.key]
-        assert not standing.open and standing.reason == f"the branch topical of {PROJECT} was deleted"
+        change_state = seen.known[one.key]
+        assert not change_state.open and change_state.reason == f"the branch topical of {PROJECT} was deleted"
         run_git("push", "-q", "origin", "HEAD^:refs/heads/topical", at=repositories.work("code"))
         assert (await seen.until(EventKind.PROPOSED)).commit == one.commit
         await seen.until_trouble("")
@@ -209,7 +209,7 @@ async def test_five_thousand_refs_are_seen_at_once_and_what_is_new_among_them(re
     (hub / "packed-refs").write_text("\n".join(["# pack-refs with: sorted ", *sorted(lines, key=_ref)]) + "\n")
     async with watching(repositories) as seen:
         sighting = await seen.next()
-        assert len(sighting.standings) == 4_001 and len(sighting.heads[PROJECT]) == 1_001
+        assert len(sighting.change_states) == 4_001 and len(sighting.heads[PROJECT]) == 1_001
         repositories.approve("code", "new")
         assert (await seen.until(EventKind.APPROVED)).topic == "new"
 

@@ -152,7 +152,7 @@ async def test_the_same_commit_for_another_branch_or_topic_is_no_base(repositori
     async with watching(repositories) as watch:
         while len(watch.known) < 3:
             await watch.next()
-        assert {standing.change.needs for standing in watch.known.values()} == {()}
+        assert {change_state.change.needs for change_state in watch.known.values()} == {()}
 
 
 async def test_a_base_that_landed_as_another_commit_is_still_known(repositories: Repositories) -> None:

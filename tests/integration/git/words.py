@@ -97,7 +97,7 @@ class Watch:
     async def next(self) -> Sighting:
         async with asyncio.timeout(DEADLINE_S):
             sighting = await anext(self.seen)
-        self.known.update({standing.change.key: standing for standing in sighting.standings})
+        self.known.update({change_state.change.key: change_state for change_state in sighting.change_states})
         self.heads.update(sighting.heads)
         for project, moved in sighting.refs.items():
             seen = self.refs.setdefault(project, {})
@@ -139,11 +139,11 @@ async def watching(
     at = connection(repositories, baseurl, poll_interval_s)
     git = GitEngine(repositories.root / "watch", {"local": at})
     forge = GitForge(at, git, {PROJECT: TenantProject(PROJECT, "code", "local", False)})
-    standings, heads = dict(known or {}), dict[str, dict[str, str]]()
+    change_states, heads = dict(known or {}), dict[str, dict[str, str]]()
     others = {project: dict(found) for project, found in (refs or {}).items()}
-    seen = forge.sightings(standings, heads, others)
+    seen = forge.sightings(change_states, heads, others)
     try:
-        yield Watch(git, seen, forge.stir, standings, heads, others)
+        yield Watch(git, seen, forge.stir, change_states, heads, others)
     finally:
         await seen.aclose()  # type: ignore[attr-defined]  # the iterator is a generator
 

@@ -8,10 +8,10 @@ from tests.integration.gitea.ground import PROJECT, Ground, opened
 
 async def rules(here: Ground) -> dict[str, Rule]:
     _, fresh = here.driver("git")
-    standing = await fresh.look_up(f"{PROJECT}#1")
+    change_state = await fresh.look_up(f"{PROJECT}#1")
     await fresh.close()
-    assert standing is not None and standing.details is not None and standing.details.rules is not None
-    return {one.text: one for one in standing.details.rules}
+    assert change_state is not None and change_state.details is not None and change_state.details.rules is not None
+    return {one.text: one for one in change_state.details.rules}
 
 
 async def test_only_my_own_status_is_missing(here: Ground) -> None:

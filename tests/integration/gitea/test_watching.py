@@ -20,7 +20,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     here.bob.review(pull)
     async with watched(here) as gate:
         await gate.until(lambda: gate.known)
-    change = gate.standing(1).change
+    change = gate.change_state(1).change
     assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", pull.head_sha)
     assert (change.title, change.message, change.owner) == ("A title", "A title\n\nA body", "ada")
     assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
@@ -70,7 +70,7 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     assert said["labeled"].added == ("ready",) == said["unlabeled"].removed
     assert said["status"].statuses[0].spelled == "eve:lint:failure"
     assert said["submitted"].state == "approved"
-    details = gate.standing(1).details
+    details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
     assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
@@ -127,8 +127,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[M
         here.ada.push(here.repository, "topic", {"a.txt": "3\n"})
         here.hub.mail.release(backwards)
         await here.settled()
-        standing = gate.standing(1)
-    assert standing.change.commit == pull.head_sha
+        change_state = gate.change_state(1)
+    assert change_state.change.commit == pull.head_sha
     assert gate.told.count("pull_request.comment") == 1 == gate.told.count("pull_request_review.submitted")
     assert gate.told.count("pull_request.opened") == 1
 
@@ -138,14 +138,14 @@ async def test_a_fork_is_deleted_and_its_change_is_merged_by_hand(here: Ground) 
     async with watched(here) as gate:
         pull = here.eve.propose(here.repository, "topic", {"a.txt": "2\n"}, "😀 \u202eright to left", fork=fork)
         await here.settled()
-        assert gate.standing(1).change.files == ("a.txt",)
+        assert gate.change_state(1).change.files == ("a.txt",)
         here.hub.remove_fork(fork)
         here.bob.comment(pull, "recheck")
         await here.settled()
         assert gate.told[-1] == "pull_request.comment"
         here.bob.push(here.repository, "main", {}, "Merge", merges=pull.head_sha)
         await here.settled()
-    assert gate.standing(1).landed and not gate.standing(1).open
+    assert gate.change_state(1).landed and not gate.change_state(1).open
     assert EventKind.MERGED in [event.kind for event in gate.events]
 
 
@@ -158,7 +158,7 @@ async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Grou
         here.ada.open(here.repository, "many", "Same", base="stable")
         await here.settled()
         await gate.until(lambda: len(gate.known) == 2)
-    one, other = gate.standing(1).change, gate.standing(2).change
+    one, other = gate.change_state(1).change, gate.change_state(2).change
     assert one.commit == other.commit and (one.branch, other.branch) == ("main", "stable")
     assert one.files is not None and set(one.files) == set(files)
     assert one.title.startswith("\U0001f680") and "\n" not in one.title and len(one.message) <= 16_400
@@ -168,10 +168,10 @@ async def test_a_title_makes_a_draft(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here, "WIP: not yet")
         await here.settled()
-        assert (details := gate.standing(1).details) and details.draft is True
+        assert (details := gate.change_state(1).details) and details.draft is True
         here.ada.edit(pull, title="Now")
         await here.settled()
-    assert (details := gate.standing(1).details) and details.draft is False
+    assert (details := gate.change_state(1).details) and details.draft is False
     assert gate.told[-1] == "pull_request.ready_for_review"
 
 
@@ -183,9 +183,9 @@ async def test_retargeted_to_another_branch_with_an_odd_name(here: Ground) -> No
         await here.settled()
         here.ada.edit(pull, base="rel/50%#odd")
         await here.settled()
-    assert gate.standing(1).change.branch == "rel/50%#odd"
+    assert gate.change_state(1).change.branch == "rel/50%#odd"
     assert gate.told[-1] == "pull_request.edited"
-    assert [one.text for one in gate.standing(1).details.rules or ()] == [  # type: ignore[union-attr]
+    assert [one.text for one in gate.change_state(1).details.rules or ()] == [  # type: ignore[union-attr]
         "needs 2 approvals that count for rel/50%#odd, and has 0"
     ]
 
@@ -199,9 +199,9 @@ async def test_a_body_that_is_long_and_many_pages(here: Ground) -> None:
     here.bob.review(pulls[0])
     async with watched(here) as gate:
         await gate.until(lambda: len(gate.known) == 5)
-    change = gate.standing(1).change
+    change = gate.change_state(1).change
     assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
-    votes = gate.standing(1).details.votes or ()  # type: ignore[union-attr]
+    votes = gate.change_state(1).details.votes or ()  # type: ignore[union-attr]
     assert [(one.who.name, one.value) for one in votes] == [("bob", "approved"), ("eve", "commented")]
 
 
@@ -218,8 +218,8 @@ async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> 
     """Git would take the token wherever it is sent on to, so it is not sent on."""
     opened(here)
     here.hub.rename(here.repository, "starship")
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.change.project == PROJECT
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.change.project == PROJECT
     here.watch("acme/rocket")
     task = asyncio.ensure_future(here.gate.run())
     try:
@@ -241,12 +241,12 @@ async def test_a_revoked_token_is_told(here: Ground) -> None:
     for one in here.hub.world.tokens.values():
         one.revoked = True
     here.watch()
-    standing = None
+    change_state = None
     try:
-        standing = await here.forge.look_up(f"{PROJECT}#1")
+        change_state = await here.forge.look_up(f"{PROJECT}#1")
     except OSError as error:
         assert "refuses the api_token: make another one" in str(error)
-    assert standing is None and here.hub.door.log
+    assert change_state is None and here.hub.door.log
 
 
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
@@ -294,8 +294,8 @@ async def test_names_of_changes(here: Ground) -> None:
     ):
         assert here.forge.named(said) == ""
     opened(here)
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.open and standing.change.number == "1"
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.open and change_state.change.number == "1"
     assert await here.forge.look_up(f"{PROJECT}#2") is None
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 
@@ -308,7 +308,7 @@ async def test_a_repository_that_is_transferred_is_said_and_nothing_is_lost(here
         here.hub.transfer(here.repository, here.eve.account)
         here.forge.stir(Hint("all", ""))
         await gate.until(lambda: "it cannot be looked at" in gate.troubles.get(PROJECT, ""))
-        assert gate.standing(1).open, "nobody has closed it"
+        assert gate.change_state(1).open, "nobody has closed it"
         here.ada.propose(here.repository, "second", {"b.txt": "1\n"})
         here.hub.transfer(here.repository, owner)
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])

@@ -46,7 +46,7 @@ class Gate:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, sighting: Sighting) -> None:
-        self.known |= {standing.change.key: standing for standing in sighting.standings}
+        self.known |= {change_state.change.key: change_state for change_state in sighting.change_states}
         self.heads |= sighting.heads
         self.refs |= sighting.refs
         seen = {event.id for event in self.events}
@@ -74,7 +74,7 @@ class Gate:
         said = [event.happening for event in self.events if event.happening is not None]
         return [f"{one.event}.{one.action}" if one.action else one.event for one in said]
 
-    def standing(self, number: int) -> ChangeState:
+    def change_state(self, number: int) -> ChangeState:
         return self.known[numbered(PROJECT, str(number))]
 
 

@@ -18,7 +18,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.state.state import load
 from headgate.services.reports import courier
-from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosts
@@ -88,7 +88,7 @@ class Site:
     async def gated(self, *pulls: FakeGitHubPull) -> None:
         """Have them gated once it is known what they need."""
         keys = {f"127.0.0.1/{one.repository.full_name}#{one.number}" for one in pulls}
-        known = Standings(self.gate.context.map, self.gate.context.mirror, ("hub",))
+        known = ChangeStates(self.gate.context.map, self.gate.context.mirror, ("hub",))
 
         def needed() -> bool:
             now = known.now()

@@ -51,17 +51,17 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         await tell(pull, "success", "check", check="success")
         here.bob.review(pull)
         await here.settled()
-        assert [one.met for one in gate.standing(1).details.rules or ()] == [False, True]  # type: ignore[union-attr]
+        assert [one.met for one in gate.change_state(1).details.rules or ()] == [False, True]  # type: ignore[union-attr]
         await tell(pull, "start", "gate", check="in_progress")
         await tell(pull, "success", "gate", check="success")
         done = await worker.land(*as_tested(here, pull))
         assert isinstance(done, MergeLanded) and not done.differs
-        standing = gate.standing(1)
-        gate.known[f"{PROJECT}#1"] = replace(standing, open=False, landed=True, untold=True)
+        change_state = gate.change_state(1)
+        gate.known[f"{PROJECT}#1"] = replace(change_state, open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()
     rest, graphql = (after - was for after, was in zip(counted(here), before, strict=True))
-    assert pull.merged and not gate.standing(1).untold
+    assert pull.merged and not gate.change_state(1).untold
     assert EventKind.MERGED in [event.kind for event in gate.events]
     assert rest <= 15 and graphql <= 2, f"{rest} of REST, {graphql} of GraphQL"
     assert len(pull.comments) == 2  # one of each pipeline

@@ -25,9 +25,9 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 async def rules(here: Ground) -> tuple[Rule, ...]:
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.details is not None and standing.details.rules is not None
-    return standing.details.rules
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.details is not None and change_state.details.rules is not None
+    return change_state.details.rules
 
 
 def checks(*names: str, strict: bool = False) -> dict[str, Any]:
@@ -54,7 +54,7 @@ async def test_rules_that_are_not_shown_are_not_taken_for_none_and_it_is_said_on
     pull = opened(here)
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: f"{PROJECT}#1" in gate.known and gate.troubles.get(PROJECT))
-        details = gate.standing(1).details
+        details = gate.change_state(1).details
         assert details is not None and details.rules is None, "not known is not none"
         assert gate.troubles[PROJECT].count("Administration: read") == 1 and gate.protections == []
         done = await here.forge.land(*as_tested(here, pull))
@@ -163,10 +163,10 @@ async def test_an_account_that_may_merge_as_admin(here: Ground) -> None:
     here.hub.protect(here.repository, approvals=2)
     opened(here)
     _, plain = here.driver("plain", app_id="", app_key="", api_token=here.hub.token("bob"))
-    standing = await plain.look_up(f"{PROJECT}#1")
+    change_state = await plain.look_up(f"{PROJECT}#1")
     await plain.close()
-    assert standing is not None and standing.details is not None
-    assert [(rule.met, rule.bypassed) for rule in standing.details.rules or ()] == [(False, True)]
+    assert change_state is not None and change_state.details is not None
+    assert [(rule.met, rule.bypassed) for rule in change_state.details.rules or ()] == [(False, True)]
 
 
 async def test_rulesets_that_do_not_count(here: Ground) -> None:

@@ -32,7 +32,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     here.bob.review(pull)
     async with watched(here) as gate:
         await gate.until(lambda: gate.known)
-    change = gate.standing(1).change
+    change = gate.change_state(1).change
     assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", pull.head_sha)
     assert (change.title, change.message, change.owner) == ("A title", "A title\n\nA body", "ada")
     assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
@@ -96,7 +96,7 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     }
     assert said["status"].statuses[0].spelled == "eve:lint:failure"
     assert said["submitted"].state == "approved"
-    details = gate.standing(1).details
+    details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
     assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
@@ -147,8 +147,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
         here.ada.push(here.repository, "topic", {"a.txt": "3\n"})
         here.hub.mail.release(backwards)
         await here.settled()
-        standing = gate.standing(1)
-    assert standing.change.commit == pull.head_sha
+        change_state = gate.change_state(1)
+    assert change_state.change.commit == pull.head_sha
     assert gate.told.count("pull_request.comment") == 1 == gate.told.count("pull_request_review.submitted")
     assert gate.told.count("pull_request.opened") == 1
 
@@ -170,14 +170,14 @@ async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
     async with watched(here) as gate:
         pull = here.eve.propose(here.repository, "topic", {"a.txt": "2\n"}, "😀 \u202eright to left", fork=fork)
         await here.settled()
-        assert gate.standing(1).change.files == ("a.txt",)
+        assert gate.change_state(1).change.files == ("a.txt",)
         here.hub.remove_fork(fork)
         here.bob.comment(pull, "recheck")
         await here.settled()
         assert gate.told[-1] == "pull_request.comment"
         here.bob.push(here.repository, "main", {}, "Merge", merges=pull.head_sha)
         await here.settled()
-    assert gate.standing(1).landed and not gate.standing(1).open
+    assert gate.change_state(1).landed and not gate.change_state(1).open
     assert EventKind.MERGED in [event.kind for event in gate.events]
 
 
@@ -190,7 +190,7 @@ async def test_two_open_changes_with_one_head(here: Ground) -> None:
         here.eve.status(here.repository.pulls[1], "lint")
         await here.settled()
     assert gate.told.count("pull_request.status") == 2
-    assert {gate.standing(n).change.branch for n in (1, 2)} == {"main", "stable"}
+    assert {gate.change_state(n).change.branch for n in (1, 2)} == {"main", "stable"}
 
 
 async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground) -> None:
@@ -200,7 +200,7 @@ async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground
     async with watched(here) as gate:
         here.ada.propose(here.repository, "100%#\U0001f680", files, title, "\u202e\0" + "y" * 65_534)
         await here.settled()
-    change = gate.standing(1).change
+    change = gate.change_state(1).change
     assert change.files is not None and set(change.files) == set(files)
     assert change.title.startswith("\U0001f680") and "\n" not in change.title and len(change.message) <= 16_400
 
@@ -220,7 +220,7 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
             token.revoked = True
         here.ada.propose(here.repository, "second", {"b.txt": "2\n"})
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
-    assert gate.standing(2).change.files == ("b.txt",)
+    assert gate.change_state(2).change.files == ("b.txt",)
 
 
 async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transferred_is_said(
@@ -238,7 +238,7 @@ async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transfer
         here.hub.transfer(here.repository, here.eve.account)
         here.forge.stir(Hint("gone", ""))
         await gate.until(lambda: gate.troubles.get(PROJECT))
-        assert gate.standing(1).open and gate.standing(2).open, "what cannot be seen is not closed"
+        assert gate.change_state(1).open and gate.change_state(2).open, "what cannot be seen is not closed"
 
 
 async def test_retargeted_to_another_branch(here: Ground) -> None:
@@ -248,7 +248,7 @@ async def test_retargeted_to_another_branch(here: Ground) -> None:
         await here.settled()
         here.ada.edit(pull, base="stable")
         await here.settled()
-    assert gate.standing(1).change.branch == "stable"
+    assert gate.change_state(1).change.branch == "stable"
     assert gate.told[-1] == "pull_request.edited"
 
 
@@ -258,7 +258,7 @@ async def test_a_branch_with_odd_names_and_a_body_that_is_long(here: Ground) -> 
     async with watched(here) as gate:
         here.ada.propose(here.repository, "more%20", {"a.txt": "2\n"}, "Odd", body, base="50%#odd")
         await here.settled()
-    change = gate.standing(1).change
+    change = gate.change_state(1).change
     assert change.branch == "50%#odd" and change.files == ("a.txt",)
     assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
 
@@ -327,8 +327,8 @@ async def test_names_of_changes(here: Ground) -> None:
     ):
         assert here.forge.named(said) == ""
     opened(here)
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.open and standing.change.number == "1"
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.open and change_state.change.number == "1"
     assert await here.forge.look_up(f"{PROJECT}#2") is None
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 
@@ -338,7 +338,7 @@ async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
         pull = opened(here)
         await here.settled()
         told = report("failure")
-        await here.forge.report(OutboxMessage("", told, change=gate.standing(1).change, how={"check": "failure"}))
+        await here.forge.report(OutboxMessage("", told, change=gate.change_state(1).change, how={"check": "failure"}))
         (run,) = here.repository.check_runs.values()
         here.bob.rerun(here.repository, run)
         await here.settled()

@@ -37,8 +37,8 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
         await tell(one, "success", "gate", status="success")
         done = await worker.land(*as_tested(here, one))
         assert isinstance(done, MergeLanded) and not done.differs
-        standing = gate.known[f"{PROJECT}#1"]
-        gate.known[f"{PROJECT}#1"] = replace(standing, open=False, landed=True, untold=True)
+        change_state = gate.known[f"{PROJECT}#1"]
+        gate.known[f"{PROJECT}#1"] = replace(change_state, open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()
     calls = [f"{call.method} {call.template}" for call in here.hub.door.log[before:]]

@@ -34,8 +34,8 @@ async def test_a_status_has_the_name_of_the_pipeline_and_is_of_the_head_pipeline
     assert said.description == "gate passed"
     assert said.target_url == "https://gate.example.org/t/acme/buildset/b1"
     assert one.notes == []
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.details is not None and standing.details.rules == ()
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.details is not None and change_state.details.rules == ()
 
 
 async def test_of_a_fork_the_status_is_where_we_may_write(here: Ground) -> None:

@@ -28,8 +28,8 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     here.bob.approve(one)
     async with watched(here) as gate:
         await gate.until(lambda: gate.known)
-        standing = gate.known[f"{PROJECT}#1"]
-    change, details = standing.change, standing.details
+        change_state = gate.known[f"{PROJECT}#1"]
+    change, details = change_state.change, change_state.details
     assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", one.sha)
     assert (change.title, change.message, change.owner) == ("A title", "A text", "ada")
     assert (change.ref, change.files) == ("refs/merge-requests/1/head", ("a.txt",))
@@ -39,7 +39,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
     assert details is not None and details.us == ("gate",)
     assert (details.approved, details.draft, details.mergeable, details.rules) == (True, False, True, ())
-    assert standing.is_approved and not standing.landed
+    assert change_state.is_approved and not change_state.landed
 
 
 async def test_everything_that_happens_is_told_once(here: Ground) -> None:
@@ -160,8 +160,8 @@ async def test_a_push_takes_approvals_back_and_a_new_one_is_told(here: Ground) -
         here.ada.push(here.project, "topic", {"a.txt": "3\n"})
         here.bob.approve(one)
         await here.settled()
-        standing = gate.known[f"{PROJECT}#1"]
-        assert standing.is_approved and standing.change.commit == one.sha
+        change_state = gate.known[f"{PROJECT}#1"]
+        assert change_state.is_approved and change_state.change.commit == one.sha
         assert of_requests(gate.told) == ["opened", "approved", "changed", "approved"]
         here.project.keeps_approvals = True
         here.hub.world.clock.advance(5)
@@ -185,8 +185,8 @@ async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
         assert "its branch, which is gone" in details.rules[0].text and details.rules[0].met is False
         here.bob.push(here.project, "main", {}, "Merge", merges=one.sha)
         await here.settled()
-    standing = gate.known[f"{PROJECT}#1"]
-    assert standing.landed and not standing.open
+    change_state = gate.known[f"{PROJECT}#1"]
+    assert change_state.landed and not change_state.open
     assert "gl_merge_request.merged" in gate.told
 
 
@@ -207,7 +207,7 @@ async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypa
     seen: list[ChangeState] = []
     async with watched(here) as gate:
         take = gate.take
-        monkeypatch.setattr(gate, "take", lambda sighting: (seen.extend(sighting.standings), take(sighting)))
+        monkeypatch.setattr(gate, "take", lambda sighting: (seen.extend(sighting.change_states), take(sighting)))
         opened(here)
         await gate.until(lambda: seen and seen[-1].details and seen[-1].details.mergeable)
     told = [one.details for one in seen if one.details is not None]
@@ -385,8 +385,8 @@ async def test_names_of_changes(here: Ground) -> None:
     ):
         assert here.forge.named(said) == ""
     opened(here)
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.open and standing.change.number == "1"
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.open and change_state.change.number == "1"
     assert await here.forge.look_up(f"{PROJECT}#2") is None
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 

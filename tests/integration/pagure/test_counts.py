@@ -33,16 +33,16 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         await tell(pull, "success", "check", status="success", comment=True)
         here.bob.thumb(pull)
         await here.settled()
-        assert [one.met for one in gate.standing(1).details.rules or ()] == [True]  # type: ignore[union-attr]
+        assert [one.met for one in gate.change_state(1).details.rules or ()] == [True]  # type: ignore[union-attr]
         await tell(pull, "start", "gate", status="pending")
         await tell(pull, "success", "gate", status="success")
         done = await worker.land(*as_tested(here, pull))
         assert isinstance(done, MergeLanded) and not done.differs
-        gate.known[f"{PROJECT}#1"] = replace(gate.standing(1), open=False, landed=True, untold=True)
+        gate.known[f"{PROJECT}#1"] = replace(gate.change_state(1), open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()
     cost = Counter(here.calls[before:])
-    assert pull.status == "Merged" and not gate.standing(1).untold
+    assert pull.status == "Merged" and not gate.change_state(1).untold
     assert EventKind.MERGED in [event.kind for event in gate.events]
     # Two looks of two calls, once options, people and the token of the webhooks; four flags; who we are and a comment
     # in two calls; a merge in three.

@@ -16,7 +16,7 @@ from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 
 
 def details(gate: Gate, number: int = 1) -> Details:
-    found = gate.standing(number).details
+    found = gate.change_state(number).details
     assert found is not None
     return found
 
@@ -26,7 +26,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     here.bob.thumb(pull)
     async with watched(here) as gate:
         await gate.until(lambda: gate.known)
-    change = gate.standing(1).change
+    change = gate.change_state(1).change
     assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", pull.commit_stop)
     assert (change.title, change.message, change.owner) == ("A title", "A text", "ada")
     assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
@@ -115,7 +115,7 @@ async def test_what_was_said_of_former_commits_counts_no_more(here: Ground) -> N
         here.ada.push(here.project, "topic", {"a.txt": "4\n"})
         here.bob.comment(pull, "More?")
         await here.settled()
-        assert gate.standing(1).change.commit == pull.commit_stop and details(gate).score == 0
+        assert gate.change_state(1).change.commit == pull.commit_stop and details(gate).score == 0
         here.bob.comment(pull, "recheck")
         await here.settled()
         assert details(gate).score == 0, "nor when it is looked at once more"
@@ -159,8 +159,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[M
         here.bob.thumb(pull)
         here.hub.mail.release(backwards)
         await here.settled()
-        standing = gate.standing(1)
-    assert standing.change.commit == pull.commit_stop
+        change_state = gate.change_state(1)
+    assert change_state.change.commit == pull.commit_stop
     assert gate.told.count("pg_pull_request.comment") == 1 == gate.told.count("pg_pull_request_review.thumbsup")
     assert gate.told.count("pg_pull_request.opened") == 1
 
@@ -172,7 +172,7 @@ async def test_odd_changes_are_changes(here: Ground) -> None:
     async with watched(here) as gate:
         pull = here.eve.propose(here.project, "topic", {"a.txt": "2\n"}, "😀 \u202eright to left", text, home=fork)
         await here.settled()
-        assert gate.standing(1).change.files == ("a.txt",)
+        assert gate.change_state(1).change.files == ("a.txt",)
         assert here.forge.named(f"{here.hub.url}/fork/eve/acme/rocket/pull-request/7") == (
             "127.0.0.1/forks/eve/acme/rocket#7"
         )
@@ -180,12 +180,12 @@ async def test_odd_changes_are_changes(here: Ground) -> None:
         pull.user = None
         here.bob.comment(pull, "recheck")
         await here.settled()
-        change = gate.standing(1).change
+        change = gate.change_state(1).change
         assert gate.told[-1] == "pg_pull_request.comment" and change.owner == ""
         assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
         here.hub.acts.merge(pull, here.bob.account)
         await here.settled()
-    assert gate.standing(1).landed and not gate.standing(1).open
+    assert gate.change_state(1).landed and not gate.change_state(1).open
     assert [e.happening.action for e in gate.events if e.kind is EventKind.MERGED and e.happening] == ["merged"]
 
 
@@ -299,8 +299,8 @@ async def test_names_of_changes(here: Ground) -> None:
     ):
         assert here.forge.named(said) == ""
     opened(here)
-    standing = await here.forge.look_up(f"{PROJECT}#1")
-    assert standing is not None and standing.open and standing.change.number == "1"
+    change_state = await here.forge.look_up(f"{PROJECT}#1")
+    assert change_state is not None and change_state.open and change_state.change.number == "1"
     assert await here.forge.look_up(f"{PROJECT}#2") is None
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 
@@ -313,7 +313,7 @@ async def test_a_project_that_has_another_name_is_said_and_nothing_is_lost(here:
         here.hub.rename(here.project, "others/rocket")
         here.forge.stir(Hint("all", ""))
         await gate.until(lambda: gate.troubles.get(PROJECT))
-        assert "not found" in gate.troubles[PROJECT].lower() and gate.standing(1).open, "nobody has closed it"
+        assert "not found" in gate.troubles[PROJECT].lower() and gate.change_state(1).open, "nobody has closed it"
         here.ada.propose(here.project, "second", {"b.txt": "1\n"})
         here.hub.rename(here.project, "acme/rocket")
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])

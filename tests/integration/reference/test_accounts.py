@@ -13,65 +13,67 @@ from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, TERM_TAG, MachineSpec
 from headgate.store.types import Delete
 from headgate.testing.nodes.machineworld import label
 from headgate.web.access import Access
-from tests.hostile.test_made_machines import OURS, Yard, in_a_yard, leftover, provider
+from tests.hostile.test_made_machines import OURS, SimulatedMachines, leftover, provider, simulated_machines
 from tests.integration.reference.conftest import World, token
 
 WHERE = {"region": "west"}
 
 
-async def account(yard: Yard, connection: str = "sky", region: str = "") -> NodeAccount | None:
-    record = yard.context.map.nodes.accounts(derived(connection, region)).record
-    entry = yard.context.mirror.get(record.path)
+async def account(simulated: SimulatedMachines, connection: str = "sky", region: str = "") -> NodeAccount | None:
+    record = simulated.context.map.nodes.accounts(derived(connection, region)).record
+    entry = simulated.context.mirror.get(record.path)
     return record.decode(entry.value) if entry is not None else None
 
 
-async def lost(yard: Yard, node: str, **more: str) -> str:
+async def lost(simulated: SimulatedMachines, node: str, **more: str) -> str:
     """Have the cloud make a machine that nobody writes down, and return its id."""
-    before = set(yard.sky.instances)
-    await yard.sky.advance(MachineSpec(node, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: node, **more}), {})
-    (id,) = set(yard.sky.instances) - before
+    before = set(simulated.sky.instances)
+    await simulated.sky.advance(MachineSpec(node, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: node, **more}), {})
+    (id,) = set(simulated.sky.instances) - before
     return id
 
 
-@in_a_yard
-async def test_what_is_left_of_a_provider_that_was_removed_is_taken_away(yard: Yard) -> None:
-    await yard.tell("t", provider(label("small")))
-    await yard.ask("small")
-    assert await yard.answered() == "" and await account(yard) is not None
-    path = yard.context.map.nodes.providers("t").provider("p/one").record.path
-    requests = yard.context.map.nodes.requests("r").record.path
-    await yard.context.store.commit([], [Delete(path), Delete(requests)])
+@simulated_machines
+async def test_what_is_left_of_a_provider_that_was_removed_is_taken_away(simulated: SimulatedMachines) -> None:
+    await simulated.tell("t", provider(label("small")))
+    await simulated.ask("small")
+    assert await simulated.answered() == "" and await account(simulated) is not None
+    path = simulated.context.map.nodes.providers("t").provider("p/one").record.path
+    requests = simulated.context.map.nodes.requests("r").record.path
+    await simulated.context.store.commit([], [Delete(path), Delete(requests)])
     await asyncio.sleep(120)
-    assert yard.nodes() == []
-    late = await lost(yard, "late")
+    assert simulated.nodes() == []
+    late = await lost(simulated, "late")
     await asyncio.sleep(300)
-    assert late not in yard.sky.instances, "nobody configures the account any more, and it is looked at all the same"
+    assert late not in simulated.sky.instances, (
+        "nobody configures the account any more, and it is looked at all the same"
+    )
     await asyncio.sleep(1_200)
-    assert await account(yard) is None, "nothing was there for long"
+    assert await account(simulated) is None, "nothing was there for long"
 
 
-@in_a_yard
-async def test_a_machine_of_a_copy_of_the_store_is_left_alone_and_told_of(yard: Yard) -> None:
-    await yard.tell("t", provider(label("small")))
-    twin, old = await lost(yard, "twin", **{TERM_TAG: "another"}), await lost(yard, "old")
+@simulated_machines
+async def test_a_machine_of_a_copy_of_the_store_is_left_alone_and_told_of(simulated: SimulatedMachines) -> None:
+    await simulated.tell("t", provider(label("small")))
+    twin, old = await lost(simulated, "twin", **{TERM_TAG: "another"}), await lost(simulated, "old")
     await asyncio.sleep(400)
-    assert twin in yard.sky.instances and old not in yard.sky.instances
-    known = await account(yard)
+    assert twin in simulated.sky.instances and old not in simulated.sky.instances
+    known = await account(simulated)
     assert known is not None and known.strange == (f"instance/{twin}",) and known.strange_ms
 
 
-@in_a_yard
-async def test_where_the_connection_is_gone_it_is_told_until_somebody_gives_it_up(yard: Yard) -> None:
+@simulated_machines
+async def test_where_the_connection_is_gone_it_is_told_until_somebody_gives_it_up(simulated: SimulatedMachines) -> None:
     node = leftover("left")
-    await yard.have(MadeNode(**{**{f: getattr(node, f) for f in node.__struct_fields__}, "connection": "gone"}))
+    await simulated.have(MadeNode(**{**{f: getattr(node, f) for f in node.__struct_fields__}, "connection": "gone"}))
     await asyncio.sleep(60)
-    known = await account(yard, "gone")
-    assert known is not None and known.lacking_ms and [one.id for one in yard.nodes()] == ["left"]
-    record = yard.context.map.nodes.accounts(derived("gone", "")).record
+    known = await account(simulated, "gone")
+    assert known is not None and known.lacking_ms and [one.id for one in simulated.nodes()] == ["left"]
+    record = simulated.context.map.nodes.accounts(derived("gone", "")).record
     said: dict[str, Any] = {f: getattr(known, f) for f in known.__struct_fields__}
-    await yard.context.store.commit([], [record.put(NodeAccount(**{**said, "given_up": "ada"}))])
+    await simulated.context.store.commit([], [record.put(NodeAccount(**{**said, "given_up": "ada"}))])
     await asyncio.sleep(60)
-    assert yard.nodes() == [] and await account(yard, "gone") is None
+    assert simulated.nodes() == [] and await account(simulated, "gone") is None
 
 
 async def test_an_operator_sees_accounts_and_forgets_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

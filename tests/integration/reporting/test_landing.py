@@ -45,7 +45,7 @@ class Hub:
     says: Callable[[int], MergeLanded | NotLanded | Exception] = lambda _: MergeLanded("c" * 40)
     done: list[str] = field(default_factory=list)
     asked: int = 0
-    standing: ChangeState | None = None
+    change_state: ChangeState | None = None
     slow: float = 0.0
     can: Abilities = field(default_factory=lambda: Abilities(lands="merge"))
 
@@ -62,7 +62,7 @@ class Hub:
         return found
 
     async def look_up(self, key: str) -> ChangeState | None:
-        return self.standing if self.standing is not None and self.standing.change.key == key else None
+        return self.change_state if self.change_state is not None and self.change_state.change.key == key else None
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(hub: Hub, *, telling: bool = True) -> AsyncIterator[Desk]:
+async def actions(hub: Hub, *, telling: bool = True) -> AsyncIterator[Desk]:
     backend, stop = MemoryBackend(), asyncio.Event()
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
@@ -120,7 +120,7 @@ def landing(key: str = "land1") -> OutboxMessage:
 
 async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
     hub = Hub(slow=0.05)
-    async with desk(hub) as found:
+    async with actions(hub) as found:
         vote = replace(landing("vote"), land=None)
         await found.ask(vote, landing())
         answer = await found.answered()
@@ -131,14 +131,14 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
 async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
     hub = Hub(lambda tries: error if tries < 3 else MergeLanded(differs=True))
-    async with desk(hub) as found:
+    async with actions(hub) as found:
         await found.ask(landing())
         answer = await found.answered()
     assert hub.asked == 3 and answer.ok and answer.differs and not answer.commit
 
 
 async def test_what_it_refuses_is_told_in_its_words() -> None:
-    async with desk(Hub(lambda _: NotLanded("a review is missing"))) as found:
+    async with actions(Hub(lambda _: NotLanded("a review is missing"))) as found:
         await found.ask(landing())
         answer = await found.answered()
     assert not answer.ok and answer.error == "a review is missing" and not answer.moved
@@ -146,7 +146,7 @@ async def test_what_it_refuses_is_told_in_its_words() -> None:
 
 @pytest.mark.parametrize("error", [ReportRefused("no such account"), RuntimeError("nobody foresaw it")])
 async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Exception) -> None:
-    async with desk(Hub(lambda _: error)) as found:
+    async with actions(Hub(lambda _: error)) as found:
         await found.ask(landing())
         answer = await found.answered()
         assert found.context.map.reports(TO).stream.length(found.context.mirror) == 0
@@ -154,7 +154,7 @@ async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Excep
 
 
 async def test_it_is_not_asked_for_ever() -> None:
-    async with desk(Hub(lambda _: ReportPutOff("still looking"))) as found:
+    async with actions(Hub(lambda _: ReportPutOff("still looking"))) as found:
         late = landing()
         await found.ask(replace(late, report=replace(late.report, at_ms=late.report.at_ms - 3_700_000)))
         answer = await found.answered()
@@ -162,7 +162,7 @@ async def test_it_is_not_asked_for_ever() -> None:
 
 
 async def test_what_is_dropped_by_hand_is_answered() -> None:
-    async with desk(Hub(lambda _: ReporterAway("it is down"))) as found:
+    async with actions(Hub(lambda _: ReporterAway("it is down"))) as found:
         await found.ask(landing())
         await found.context.store.commit([], wanted(found.context, TO, "drop"))
         answer = await found.answered()
@@ -171,8 +171,8 @@ async def test_what_is_dropped_by_hand_is_answered() -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_before_has_landed(merged: bool) -> None:
-    hub = Hub(standing=ChangeState(PULL, open=not merged, landed=merged))
-    async with desk(hub) as found:
+    hub = Hub(change_state=ChangeState(PULL, open=not merged, landed=merged))
+    async with actions(hub) as found:
         place = found.context.map.events.tenant("example").state
         state = TenantState(closings=(Closing("gate", reason="the freeze"),))
         await found.context.store.commit([], [place.put(state)])
@@ -186,7 +186,7 @@ async def test_a_busy_project_does_not_hold_up_another() -> None:
     hub = Hub(slow=0.01)
     busy = [posting(f"busy{n}", change=f"{n},1", project="hub/busy", id=f"busy{n}") for n in range(40)]
     quiet = posting("quiet", change="1,1", project="hub/quiet", id="quiet")
-    async with desk(hub) as found:
+    async with actions(hub) as found:
         await found.ask(*busy, quiet)
         async with asyncio.timeout(DEADLINE_S):
             while "quiet" not in hub.done:  # noqa: ASYNC110  # of what another process does

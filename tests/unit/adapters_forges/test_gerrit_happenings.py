@@ -15,7 +15,7 @@ from headgate.adapters.forges.gerrit.entities import (
 )
 from headgate.adapters.forges.gerrit.happenings import events, unheard, voted
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.gerrit.translation import Stack, change, standing
+from headgate.adapters.forges.gerrit.translation import Stack, change, change_state
 from headgate.gate.change import ChangeState, EventKind
 
 SERVER = Server.of("review", {"server": "review.example", "user": "headgate", "password": "x"})
@@ -52,7 +52,7 @@ def said(id: str, text: str, tag: str = "", date: str = "2026-01-01 00:00:00.000
 
 
 def now(found: ChangeInfo) -> ChangeState:
-    return standing(SERVER, found, change(SERVER, found, Stack()))
+    return change_state(SERVER, found, change(SERVER, found, Stack()))
 
 
 def test_each_message_is_told_once_and_again_it_is_the_same() -> None:

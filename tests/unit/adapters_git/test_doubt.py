@@ -33,7 +33,7 @@ class Told(Remote):
         return Listing(self._refs, {})
 
 
-def standing(topic: str, *, approved: str = "") -> ChangeState:
+def change_state(topic: str, *, approved: str = "") -> ChangeState:
     return ChangeState(Change("c", "p", "master", topic, ONE, ref=f"refs/for/master/{topic}"), approved=approved)
 
 
@@ -61,11 +61,11 @@ async def test_what_comes_back_was_never_gone() -> None:
 async def test_a_few_branches_and_changes_go_without_a_doubt() -> None:
     left = dict(list(HEADS.items())[LOST_MIN - 1 :])
     assert not await Doubt().of(Told(left), left, HEADS, {})
-    assert not await Doubt().of(Told({}), {}, {}, {"one": standing("one")}), "an empty repository"
+    assert not await Doubt().of(Told({}), {}, {}, {"one": change_state("one")}), "an empty repository"
 
 
 def test_a_ref_that_cannot_be_read_is_as_it_was() -> None:
-    known = {"one": standing("one", approved=ONE), "two": standing("two")}
+    known = {"one": change_state("one", approved=ONE), "two": change_state("two")}
     unreadable = ("refs/for/master/one", "refs/approved/master/one", "refs/heads/b1", "refs/heads/new", "refs/x/y")
     refs, misfits = as_before(Listing({}, dict.fromkeys(unreadable, "broken")), HEADS, known)
     assert refs == {"refs/for/master/one": ONE, "refs/approved/master/one": ONE, "refs/heads/b1": ONE}

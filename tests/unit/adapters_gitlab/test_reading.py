@@ -81,7 +81,7 @@ def test_of_a_pipeline_those_that_do_not_pass_are_missing(
 # --- what happened
 
 
-def standing(request: GitLabMergeRequest, was: Details | None = None, **more: Any) -> ChangeState:
+def change_state(request: GitLabMergeRequest, was: Details | None = None, **more: Any) -> ChangeState:
     change = Change("lab", request.project, request.target, commit=request.head, number="7", message=request.body)
     votes = tuple(Vote(ForgeAccount(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)
     mark = marked(request, GitLabMark.of(was.mark if was else "")).text
@@ -92,8 +92,8 @@ def standing(request: GitLabMergeRequest, was: Details | None = None, **more: An
 
 
 def told(before: GitLabMergeRequest | None, after: GitLabMergeRequest) -> list[str]:
-    was = standing(before) if before is not None else None
-    now = standing(after, was.details if was else None)
+    was = change_state(before) if before is not None else None
+    now = change_state(after, was.details if was else None)
     found = list(events(now, was, after, frozenset({"gate"}), 10**12, first=before is None))
     assert [event.id for event in found] == [
         event.id for event in events(now, was, after, frozenset({"gate"}), 10**12 + 5, first=before is None)

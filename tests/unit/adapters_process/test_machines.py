@@ -95,7 +95,7 @@ def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, said: str, told:
 async def test_who_has_a_machine_is_told_to_others_and_to_who_waits_for_it() -> None:
     variables = {"ansible_host": "192.0.2.7", "ansible_user": "ci", "ansible_password": "hunter2"}
     machines, said = ListedMachines((ListedMachine("a", ("small",), variables),)), list[str]()
-    seen = machines.standing()
+    seen = machines.listed_now()
     assert seen == (OwnMachine("a", ("small",), "192.0.2.7", "ci"),)
     changes = asyncio.ensure_future(machines.changed(seen))
     async with machines.take(SMALL, build="b1"):
@@ -106,12 +106,12 @@ async def test_who_has_a_machine_is_told_to_others_and_to_who_waits_for_it() -> 
                 pass
 
         waiting = asyncio.ensure_future(another())
-        back = asyncio.ensure_future(machines.changed(machines.standing()))
+        back = asyncio.ensure_future(machines.changed(machines.listed_now()))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert said == ["Waiting for machines of this executor with the labels small: a is taken"]
     await waiting
     await back
-    assert machines.standing() == seen
+    assert machines.listed_now() == seen
     await machines.keep(["a"])
-    assert machines.standing()[0].held
+    assert machines.listed_now()[0].held

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.config.check.causes import causes, left_out, stanzas_in
-from headgate.config.check.findings import GraphFinding, frozen, graphs, standing
+from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings
 from headgate.config.check.uses import uses
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.parse import ParseCache
@@ -35,7 +35,7 @@ def found_in(layout):
     places = list(graphs(layout))
     return [
         *map(GraphFinding, layout.errors),
-        *standing(layout, frozenset(layout.pipelines)),
+        *layout_findings(layout, frozenset(layout.pipelines)),
         *(finding for place in places for finding in frozen(layout, place)),
     ]
 

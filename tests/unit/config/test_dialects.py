@@ -31,8 +31,8 @@ def seen(
     of_details = {n: more.pop(n) for n in list(more) if n in Details.__struct_fields__ and n not in happening}
     of_standing = {name: more.pop(name) for name in list(more) if name in ChangeState.__struct_fields__}
     ours, kind = more.pop("ours", frozenset()), more.pop("kind", "")
-    standing = ChangeState(change, details=Details(**of_details), **of_standing)
-    return TermSubject(standing, "t", None if here else NOW_MS, kind, ForgeEvent(**more) if more else None, ours)
+    change_state = ChangeState(change, details=Details(**of_details), **of_standing)
+    return TermSubject(change_state, "t", None if here else NOW_MS, kind, ForgeEvent(**more) if more else None, ours)
 
 
 class Case(NamedTuple):

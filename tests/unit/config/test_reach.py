@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from headgate.config.check.reach import reached
+from headgate.config.check.affected import reached
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.explain import compare
 from headgate.config.parse import ParseCache

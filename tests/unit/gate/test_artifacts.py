@@ -101,7 +101,7 @@ def needing(past: BuildSet | None) -> Play:
     play = Play(IMAGE, DEPLOY, manager="independent")
     play.past = past
     needed = play.change("A")
-    play.standings[needed.key] = ChangeState(needed)
+    play.change_states[needed.key] = ChangeState(needed)
     play.propose(play.change("B", "A"))
     play.merges()
     return play

@@ -24,21 +24,21 @@ def gate_of(check: Any = "success", *, key: str = "require", tests: str = "unit"
 
 def word(play: Play, name: str, result: str = "success", pipeline: str = "check", **other: str) -> None:
     """The pipeline says so, of which no event tells."""
-    standing = play.standings[play._key(name)]
-    said = PipelineCheck(other.get("tenant", "t"), pipeline, other.get("commit", standing.change.commit), result)
-    play.standings[standing.change.key] = replace(standing, checks=(*standing.checks, said))
+    change_state = play.change_states[play._key(name)]
+    said = PipelineCheck(other.get("tenant", "t"), pipeline, other.get("commit", change_state.change.commit), result)
+    play.change_states[change_state.change.key] = replace(change_state, checks=(*change_state.checks, said))
 
 
 def says(play: Play, name: str, result: str) -> None:
     """As `word`, in place of what it said before."""
-    standing = play.standings[play._key(name)]
-    now = vouching(standing, PipelineCheck("t", "check", standing.change.commit, result))
-    play.standings[standing.change.key] = now
+    change_state = play.change_states[play._key(name)]
+    now = vouching(change_state, PipelineCheck("t", "check", change_state.change.commit, result))
+    play.change_states[change_state.change.key] = now
 
 
 def again(play: Play, name: str) -> None:
     """As `vouched` has it looked at."""
-    play.event(EventKind.APPROVED, play.standings[play._key(name)].change)
+    play.event(EventKind.APPROVED, play.change_states[play._key(name)].change)
 
 
 def test_what_check_has_not_passed_does_not_come_in_in_whichever_order() -> None:
@@ -71,9 +71,9 @@ def test_a_new_patchset_has_to_be_checked_anew() -> None:
     play = gate_of()
     play.propose(play.change("A"))
     word(play, "A")
-    before = play.standings[play._key("A")].checks
+    before = play.change_states[play._key("A")].checks
     play.propose(play.change("A", commit="3" * 40))
-    play.standings[play._key("A")] = replace(play.standings[play._key("A")], checks=before)
+    play.change_states[play._key("A")] = replace(play.change_states[play._key("A")], checks=before)
     play.approve("A")
     assert play.queue == []
 
@@ -113,7 +113,7 @@ def test_a_change_that_is_in_stays_whatever_is_said_then() -> None:
 def test_what_a_change_needs_is_asked_for_it_too() -> None:
     play = gate_of()
     play.propose(play.change("A"))
-    play.standings[play._key("A")] = replace(play.standings[play._key("A")], approved="A" * 40)
+    play.change_states[play._key("A")] = replace(play.change_states[play._key("A")], approved="A" * 40)
     play.propose(play.change("B", "A"))
     word(play, "B")
     play.approve("B")
@@ -127,9 +127,9 @@ def test_what_a_change_needs_is_asked_for_it_too() -> None:
 def test_who_may_brings_in_by_hand_what_was_not_checked() -> None:
     play = gate_of()
     play.propose(play.change("A"))
-    play.act(Enqueue(play.standings[play._key("A")].change, "by hand"))
+    play.act(Enqueue(play.change_states[play._key("A")].change, "by hand"))
     assert play.queue == []
-    play.act(Enqueue(play.standings[play._key("A")].change, "by hand", unapproved=True))
+    play.act(Enqueue(play.change_states[play._key("A")].change, "by hand", unapproved=True))
     assert play.queue == ["A"]
 
 
@@ -144,7 +144,7 @@ def check_of(asking: Any = "success", *, approved: bool = True) -> Play:
     play.pipelines = {"gate": gate, "check": play.pipeline}
     play.propose(play.change("A"))
     if approved:
-        play.standings[play._key("A")] = replace(play.standings[play._key("A")], approved="A" * 40)
+        play.change_states[play._key("A")] = replace(play.change_states[play._key("A")], approved="A" * 40)
     play.merges()
     return play
 
@@ -157,20 +157,20 @@ def told(play: Play) -> list[tuple[str, EventKind]]:
 def test_what_it_says_is_kept_and_who_asked_looks_again(ends: str, result: str) -> None:
     play = check_of()
     play.ends("A", "unit", ends)
-    assert play.standings[play._key("A")].checks == (PipelineCheck("t", "check", "A" * 40, result),)
+    assert play.change_states[play._key("A")].checks == (PipelineCheck("t", "check", "A" * 40, result),)
     assert told(play) == [("gate", EventKind.APPROVED)]
 
 
 def test_nobody_is_told_that_a_change_was_approved_that_was_not() -> None:
     play = check_of(approved=False)
     play.passes("A")
-    assert play.standings[play._key("A")].checks and told(play) == []
+    assert play.change_states[play._key("A")].checks and told(play) == []
 
 
 def test_where_nobody_asks_nothing_is_kept() -> None:
     play = check_of({"other": "success"})
     play.passes("A")
-    assert play.standings[play._key("A")].checks == () and told(play) == []
+    assert play.change_states[play._key("A")].checks == () and told(play) == []
 
 
 def test_what_says_nothing_of_the_change_leaves_what_was_said() -> None:
@@ -181,7 +181,7 @@ def test_what_says_nothing_of_the_change_leaves_what_was_said() -> None:
     word(play, "A")
     play.abandon("A")
     assert play.ended == {"A": "DEQUEUED"}
-    assert [one.result for one in play.standings[play._key("A")].checks] == ["success"]
+    assert [one.result for one in play.change_states[play._key("A")].checks] == ["success"]
 
 
 def test_a_disabled_pipeline_says_nothing() -> None:
@@ -191,7 +191,7 @@ def test_a_disabled_pipeline_says_nothing() -> None:
     play.propose(play.change("B"))
     play.merges("B")
     play.passes("B")
-    assert play.standings[play._key("B")].checks == ()
+    assert play.change_states[play._key("B")].checks == ()
 
 
 def test_of_what_landed_nothing_more_is_said() -> None:
@@ -206,7 +206,7 @@ def test_of_what_landed_nothing_more_is_said() -> None:
     play.lands("A")
     play.fails("B")
     assert play.ended == {"A": "SUCCESS", "B": "FAILURE"}
-    assert [play.standings[play._key(name)].checks for name in ("A", "B")] == [
+    assert [play.change_states[play._key(name)].checks for name in ("A", "B")] == [
         (),
         (PipelineCheck("t", "gate", "B" * 40, "failure"),),
     ]

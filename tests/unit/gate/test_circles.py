@@ -16,7 +16,7 @@ UNIT = FrozenJob(name="unit")
 def circle(*jobs: FrozenJob, manager: str = "dependent", queues: dict[str, str] | None = None) -> Play:
     """A of project p and B of project q need each other; nobody has approved them."""
     play = Play(manager=manager, layout=PlayLayout(jobs or (UNIT,), queues=queues or {}, circles=True))
-    play.standings |= {}
+    play.change_states |= {}
     a, b = play.change("A"), play.change("B", project="q")
     play.propose(replace(a, needs=(b.key,)))
     play.propose(replace(b, needs=(a.key,)))
@@ -133,7 +133,7 @@ def test_a_change_that_is_withdrawn_takes_all_out_and_the_others_are_told() -> N
 def test_a_new_patchset_of_one_takes_all_out_until_it_is_approved() -> None:
     play = circle()
     play.approve("A", "B")
-    needs = play.standings["p/master/A"].change.needs
+    needs = play.change_states["p/master/A"].change.needs
     play.propose(replace(play.change("A", commit="a" * 40), needs=needs))
     assert play.queue == [] and "p/master/A is not approved" in play.said["B"]
     play.approve("A")
@@ -149,7 +149,7 @@ def test_by_hand_the_whole_circle_leaves() -> None:
 
 def test_who_is_let_in_unapproved_takes_nobody_along() -> None:
     play = circle()
-    a = play.standings["p/master/A"].change
+    a = play.change_states["p/master/A"].change
     play.act(Enqueue(a, "hand", unapproved=True))
     assert play.queue == [] and "q/master/B is not approved" in play.said["A"]
     play.approve("B")
@@ -185,7 +185,7 @@ def test_what_needs_a_circle_has_it_beneath_itself_in_check_and_behind_it_in_the
 def test_a_circle_needs_what_one_of_it_needs() -> None:
     play = circle()
     play.propose(play.change("C"))
-    b = play.standings["q/master/B"].change
+    b = play.change_states["q/master/B"].change
     play.propose(replace(b, needs=(*b.needs, "p/master/C"), commit="b" * 40))
     play.approve("A", "B")
     assert play.queue == [] and "p/master/C is not approved" in play.said["B"]
@@ -340,7 +340,7 @@ def test_an_event_of_one_finds_the_circle_here() -> None:
     play = circle()
     play.approve("A", "B")
     item = play.item("A")
-    play.event(EventKind.APPROVED, play.standings["p/master/A"].change)
+    play.event(EventKind.APPROVED, play.change_states["p/master/A"].change)
     assert play.item("A") == item
 
 

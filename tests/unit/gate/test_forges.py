@@ -43,16 +43,18 @@ def pull(name: str, number: int = 7) -> Change:
 
 def told(play: Play, change: Change, happening: ForgeEvent, **details: Any) -> None:  # members of Details
     """Something happened, after which the forge says this of the change."""
-    known = play.standings.get(change.key)
+    known = play.change_states.get(change.key)
     now = replace(known.details if known and known.details else Details(us=(ME,)), **details)
-    play.standings[change.key] = ChangeState(change, details=now)
+    play.change_states[change.key] = ChangeState(change, details=now)
     play.act(TriggerEvent(EventKind.STIRRED, change, f"e{play._clock}", at_ms=play._clock, happening=happening))
 
 
 def known(play: Play, change: Change, **details: Any) -> None:  # members of Details
     """The forge says this now, of which no event tells."""
-    standing = play.standings[change.key]
-    play.standings[change.key] = replace(standing, details=replace(standing.details or Details(), **details))
+    change_state = play.change_states[change.key]
+    play.change_states[change.key] = replace(
+        change_state, details=replace(change_state.details or Details(), **details)
+    )
     play.act()
 
 
@@ -162,7 +164,7 @@ def test_a_retargeted_change_is_the_same_one() -> None:
     told(play, change, LABELED)
     play.merges()
     moved = replace(change, branch="stable", commit="d" * 40)
-    play.standings[change.key] = ChangeState(moved, details=Details())
+    play.change_states[change.key] = ChangeState(moved, details=Details())
     play.event(EventKind.PROPOSED, moved)
     assert play.queue == [] and play.ended == {"A": "DEQUEUED"}, "what was tested is no patchset of it any more"
 
@@ -174,7 +176,7 @@ def test_what_is_proposed_again_as_it_was_stays() -> None:
     assert [item.change.key for _, item in play.state.items()] == [change.key]
     play.act(TriggerEvent(EventKind.ABANDONED, change, "gone", happening=ForgeEvent("pull_request", "closed")))
     assert [item.change.key for _, item in play.state.items()] == [change.key]
-    play.standings[change.key] = replace(play.standings[change.key], open=False)
+    play.change_states[change.key] = replace(play.change_states[change.key], open=False)
     play.act(TriggerEvent(EventKind.ABANDONED, change, "gone for good", happening=ForgeEvent("pull_request", "closed")))
     assert not [*play.state.items()]
 
@@ -204,7 +206,7 @@ def test_what_needs_a_change_at_another_forge_is_tested_once_more_when_that_is_p
     )
 
     def proposed(change: Change) -> None:
-        play.standings[change.key] = ChangeState(change)
+        play.change_states[change.key] = ChangeState(change)
         said = words[change.connection]
         play.act(TriggerEvent(EventKind.PROPOSED, change, f"e{play._clock}", fresh=True, happening=said))
 

@@ -90,23 +90,23 @@ def test_nobody_approves_what_is_their_own() -> None:
     play = play_of(count=1, not_author=True)
     change = replace(play.change("A"), owner="Ada Lovelace <Countess@Example.org>")
     play.propose(change)
-    standing = play.standings[change.key] = replace(play.standings[change.key], proposers=("ada",))
+    change_state = play.change_states[change.key] = replace(play.change_states[change.key], proposers=("ada",))
     for who in ("ada", "ADA", "countess", "countess@example.org", "ada lovelace"):
         play.says("A", who)
         assert play.queue == [], who
     play.says("A", "grace")
     assert play.queue == ["A"]
-    assert standing.proposers == ("ada",)
+    assert change_state.proposers == ("ada",)
 
 
 def test_who_proposed_must_be_known_where_it_matters() -> None:
     play = play_of(count=1, not_author=True)
     play.says("A", "grace")
-    change = play.standings["p/master/A"].change
+    change = play.change_states["p/master/A"].change
     play.act(Enqueue(change, "hand"))
     assert play.queue == []
     assert "the server did not tell who proposed this patchset" in lacking(
-        play.standings["p/master/A"], {"not-author": True}
+        play.change_states["p/master/A"], {"not-author": True}
     )
 
 
@@ -138,7 +138,7 @@ def test_a_veto_keeps_out_and_takes_out_whoever_approves() -> None:
 def test_who_is_let_in_by_hand_needs_nobody() -> None:
     play = play_of(count=2)
     play.propose(play.change("A"))
-    play.act(Enqueue(play.standings["p/master/A"].change, "hand", unapproved=True))
+    play.act(Enqueue(play.change_states["p/master/A"].change, "hand", unapproved=True))
     play.merges()
     play.passes("A")
     (landing,) = play.landing.values()
@@ -149,7 +149,7 @@ def test_notes_name_those_who_stand_for_it() -> None:
     play = play_of(count=2)
     play.says("A", "grace", "heinz")
     key = "p/master/A"
-    play.standings[key] = replace(play.standings[key], proposers=("ada",))
+    play.change_states[key] = replace(play.change_states[key], proposers=("ada",))
     play.merges()
     play.passes("A")
     (landing,) = play.landing.values()
@@ -159,9 +159,9 @@ def test_notes_name_those_who_stand_for_it() -> None:
 def test_people_are_named() -> None:
     change = Change("git", "p", "master", "A", "1" * 40)
     words = tuple(Word(who, commit, f"r/{who}") for who, commit in (("heinz", "1" * 40), ("ada", "2" * 40)))
-    standing = ChangeState(change, approvals=words, proposers=("grace",))
-    assert named(standing) == "Proposed by grace; approved by heinz."
+    change_state = ChangeState(change, approvals=words, proposers=("grace",))
+    assert named(change_state) == "Proposed by grace; approved by heinz."
     assert named(ChangeState(change)) == ""
-    assert [word.who for word in counted(standing, {})] == ["heinz"]
-    told = lacking(standing, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
+    assert [word.who for word in counted(change_state, {})] == ["heinz"]
+    told = lacking(change_state, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
     assert told == "p/master/A needs 2 approvals of x, heinz, not older than 2d, and has 1 (heinz)"

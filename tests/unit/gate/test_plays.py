@@ -225,7 +225,7 @@ def test_in_check_a_conflict_of_what_is_needed_is_reported_at_once() -> None:
 
 def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
     play = Play(manager="independent")
-    play.standings["p/master/A"] = play.standings.get("p/master/A") or _standing(play, "A")
+    play.change_states["p/master/A"] = play.change_states.get("p/master/A") or _change_state(play, "A")
     play.propose(play.change("B", "A"))
     play.merges("B")
     assert play.beneath("B") == ["A"]
@@ -233,7 +233,7 @@ def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
     assert play.ended == {"B": "SUCCESS"} and play.queue == []
 
 
-def _standing(play: Play, name: str):  # type: ignore[no-untyped-def]
+def _change_state(play: Play, name: str):  # type: ignore[no-untyped-def]
     from headgate.gate.change import ChangeState
 
     return ChangeState(play.change(name))
@@ -318,7 +318,7 @@ def test_who_is_no_longer_approved_is_not_moved_to_the_head() -> None:
     play = Play()
     play.approve("A", "B", "C")
     for name in ("B", "C"):
-        play.standings[f"p/master/{name}"] = replace(play.standings[f"p/master/{name}"], approved="")
+        play.change_states[f"p/master/{name}"] = replace(play.change_states[f"p/master/{name}"], approved="")
     play.act(Promote(("p/master/B",), "now"), Promote(("p/master/C",), "now", unapproved=True))
     assert play.queue == ["C", "A"], "who may says so for C, which so stays although it is not approved"
     assert play.ended == {"B": "FAILURE"} and "is not approved" in play.said["B"]

@@ -119,7 +119,7 @@ class Improvised:
 
     def _proposes(self) -> None:
         self.count += 1
-        open = [s.change.key for s in self.play.standings.values() if s.open]
+        open = [s.change.key for s in self.play.change_states.values() if s.open]
         needs = (self.chance.choice(open),) if open and self.chance.random() < 0.3 else ()
         project = self.chance.choice([*PROJECTS])
         files = ("f", "zuul.yaml") if self.chance.random() < 0.3 else ("f",)
@@ -128,14 +128,14 @@ class Improvised:
 
     def _again(self) -> None:
         """A newer patchset."""
-        if open := [s for s in self.play.standings.values() if s.open]:
+        if open := [s for s in self.play.change_states.values() if s.open]:
             self.count += 1
-            standing = self.chance.choice(open)
-            self._seen(ChangeState(replace(standing.change, commit=f"{self.count:040x}")))
+            change_state = self.chance.choice(open)
+            self._seen(ChangeState(replace(change_state.change, commit=f"{self.count:040x}")))
 
     def _needs_each_other(self) -> None:
         """A newer patchset of one, and of what it needs, so that each needs the other."""
-        open = [s.change for s in self.play.standings.values() if s.open]
+        open = [s.change for s in self.play.change_states.values() if s.open]
         if len(open) < 2:
             return
         one, other = self.chance.sample(open, k=2)
@@ -144,20 +144,20 @@ class Improvised:
             needs = tuple(dict.fromkeys((*change.needs, needed.key)))
             self._seen(ChangeState(replace(change, commit=f"{self.count:040x}", needs=needs)))
 
-    def _seen(self, standing: ChangeState) -> None:
-        change = standing.change
-        self.play.standings[change.key] = standing
+    def _seen(self, change_state: ChangeState) -> None:
+        change = change_state.change
+        self.play.change_states[change.key] = change_state
         self.acts(TriggerEvent(EventKind.PROPOSED, change, f"proposed{self.count}"))
         if self.chance.random() < 0.8:
-            self.play.standings[change.key] = replace(standing, approved=change.commit)
+            self.play.change_states[change.key] = replace(change_state, approved=change.commit)
             self.acts(TriggerEvent(EventKind.APPROVED, change, f"approved{self.count}"))
 
     def _withdraws(self) -> None:
-        open = [key for key, s in self.play.standings.items() if s.open]
+        open = [key for key, s in self.play.change_states.items() if s.open]
         if open and self.chance.random() < 0.3:
-            standing = self.play.standings[key := self.chance.choice(open)]
-            self.play.standings[key] = replace(standing, open=False)
-            self.acts(TriggerEvent(EventKind.ABANDONED, standing.change, f"gone{self.count}"))
+            change_state = self.play.change_states[key := self.chance.choice(open)]
+            self.play.change_states[key] = replace(change_state, open=False)
+            self.acts(TriggerEvent(EventKind.ABANDONED, change_state.change, f"gone{self.count}"))
 
     def _closes(self) -> None:
         """Or opens, and sometimes only one queue."""
@@ -169,11 +169,11 @@ class Improvised:
             assert not [action for action in self.play.asked if isinstance(action, Land)] or queue, "nothing lands"
 
     def _by_hand(self) -> None:
-        standings = list(self.play.standings.values())
-        if not standings or self.chance.random() < 0.5:
+        change_states = list(self.play.change_states.values())
+        if not change_states or self.chance.random() < 0.5:
             return
         self.count += 1
-        chosen = self.chance.sample(standings, k=min(2, len(standings)))
+        chosen = self.chance.sample(change_states, k=min(2, len(change_states)))
         change = chosen[0].change
         works: list[Managed] = [
             Dequeue(change.key),
@@ -208,9 +208,9 @@ class Improvised:
         work = self.play.landing.pop(self.chance.choice(sorted(self.play.landing))).work
         how = "ok" if good else self.chance.choice(("ok", "ok", "ok", "moved", "refused"))
         for change in (part.change for part in work.parts):
-            known = self.play.standings[change.key]
+            known = self.play.change_states[change.key]
             if how == "ok" and known.change.commit == change.commit:
-                self.play.standings[change.key] = replace(known, open=False, landed=True)
+                self.play.change_states[change.key] = replace(known, open=False, landed=True)
         of = work.change.project if work.later or work.rest else ""
         self.acts(LandAnswer(work.buildset, how == "ok", how == "moved", "no" if how == "refused" else "", of))
 

@@ -108,7 +108,7 @@ def test_who_came_in_by_hand_and_may_needs_no_approval_to_stay_or_to_land() -> N
 def test_who_came_in_by_hand_but_may_not_leaves_as_all_others() -> None:
     play = Play()
     play.propose(play.change("A"))
-    play.standings["p/master/A"] = replace(play.standings["p/master/A"], approved=play.change("A").commit)
+    play.change_states["p/master/A"] = replace(play.change_states["p/master/A"], approved=play.change("A").commit)
     play.act(Enqueue(play.change("A"), "by-hand"))
     assert play.queue == ["A"]
     play.unapprove("A")
@@ -352,8 +352,8 @@ def test_a_need_that_becomes_known_later_counts() -> None:
     """Another change is proposed, of which this one is found to be a descendant."""
     play = at_the_gate("B", "C")
     play.propose(play.change("A"))
-    b = play.standings["p/master/B"]
-    play.standings["p/master/B"] = replace(b, change=replace(b.change, needs=("p/master/A",)))
+    b = play.change_states["p/master/B"]
+    play.change_states["p/master/B"] = replace(b, change=replace(b.change, needs=("p/master/A",)))
     play.act()
     assert play.queue == ["C"] and "p/master/A is not approved" in play.said["B"]
     play.approve("A")

@@ -148,7 +148,7 @@ def test_a_change_that_was_merged_starts_a_pipeline_and_is_not_merged_again() ->
     triggers = (TriggerFilter("git", ("change-merged",)),)
     play.pipeline = replace(play.pipeline, triggers=triggers)
     change = play.change("A")
-    play.standings[change.key] = ChangeState(change, open=False, landed=True)
+    play.change_states[change.key] = ChangeState(change, open=False, landed=True)
     play.event(EventKind.MERGED, change)
     work = prepared(play)
     assert (work.chain, work.at, work.landed) == ((), None, change.commit)

@@ -46,9 +46,9 @@ def pull(name: str = "A", number: int = 7) -> Change:
 
 
 def known(play: Play, change: Change, **details: Any) -> None:  # members of Details
-    was = play.standings.get(change.key)
+    was = play.change_states.get(change.key)
     now = was.details if was is not None and was.details is not None else Details(us=(ME,), labels=(), votes=())
-    play.standings[change.key] = ChangeState(change, details=replace(now, **details))
+    play.change_states[change.key] = ChangeState(change, details=replace(now, **details))
 
 
 def told(
@@ -224,7 +224,7 @@ def test_of_very_many_at_once_some_are_told_later_and_nobody_is_forgotten() -> N
 def test_who_is_closed_or_has_landed_is_forgotten_without_a_word() -> None:
     play, change = hub(), pull()
     told(play, change)
-    play.standings[change.key] = replace(play.standings[change.key], open=False)
+    play.change_states[change.key] = replace(play.change_states[change.key], open=False)
     later(play)
     assert len(play.reports) == 1 and play.state.refusals == ()
 
@@ -265,7 +265,7 @@ def test_many_refusals_of_what_needs_others_are_not_all_weighed_in_every_turn(mo
     for n, name in enumerate(names):
         needs = tuple(f"git.example/p/master/{other}" for other in names[max(0, n - 100) : n]) or ("nobody",)
         change = Change("git", "p", "master", name, f"{n:040x}", needs=needs, unresolved=("lost",), files=("f",))
-        play.standings[change.key] = ChangeState(change, approved=change.commit)
+        play.change_states[change.key] = ChangeState(change, approved=change.commit)
         play.event(EventKind.APPROVED, change)
     later(play, 20 * PAUSE_MS)
     later(play, 20 * PAUSE_MS)

@@ -52,7 +52,7 @@ def checking(event: str) -> Play:
 
 
 def happens(play: Play, kind: EventKind, name: str, pipeline: str = "") -> None:
-    play.act(TriggerEvent(kind, play._standing(name).change, f"{kind} {name}", pipeline=pipeline))
+    play.act(TriggerEvent(kind, play._change_state(name).change, f"{kind} {name}", pipeline=pipeline))
 
 
 def test_those_that_need_it_are_enqueued() -> None:

@@ -25,7 +25,7 @@ def play_of(topics: dict[str, str], *, says: bool = True, together: bool = False
 
 def named(play: Play, name: str, topic: str, *, together: bool = False) -> None:
     key = play.change(name).key
-    play.standings[key] = replace(play.standings[key], details=Details(topic=topic, together=together))
+    play.change_states[key] = replace(play.change_states[key], details=Details(topic=topic, together=together))
 
 
 def test_they_come_in_once_the_last_of_them_is_approved() -> None:

@@ -20,7 +20,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend, Delete, Entry, Lease, Op, Put, Unavailable
 from headgate.testing.loop import run_virtual
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 T = TypeVar("T")
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
@@ -32,7 +32,7 @@ def waiting(requests: Requests, mirror: Mirror) -> list[Open]:
     return list(backlog)
 
 
-class Slow(Through):
+class Slow(WrappedBackend):
     """Each commit takes a second to arrive, and arrives whatever becomes of who sent it."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
@@ -43,7 +43,7 @@ class Slow(Through):
         return await asyncio.shield(asyncio.ensure_future(late()))
 
 
-class Forgetful(Through):
+class Forgetful(WrappedBackend):
     """The next commits are refused before they take effect, or lose their answers after."""
 
     fates: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ def test_who_is_cancelled_twice_while_its_session_ends_holds_nothing_any_more() 
 
 
 def test_who_is_cancelled_twice_while_it_gives_its_lease_back_has_given_it_back() -> None:
-    class Revokes(Through):
+    class Revokes(WrappedBackend):
         async def revoke(self, lease: Lease) -> None:
             await asyncio.sleep(1)
             await self.inner.revoke(lease)
@@ -199,7 +199,7 @@ def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
     virtual(main())
 
 
-class Leaves(Through):
+class Leaves(WrappedBackend):
     """`leave` is called as the store is asked for the nth time, before it does what it is asked, or after."""
 
     def __init__(self, inner: Backend, at: int, *, before: bool) -> None:
@@ -272,7 +272,7 @@ def test_what_was_laid_of_a_large_result_goes_however_many_pieces_it_has(
 ) -> None:
     monkeypatch.setattr(headgate.recipes.requests, "OPS_MAX", 2)
 
-    class Withdraws(Through):
+    class Withdraws(WrappedBackend):
         async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
             written = await self.inner.commit(checks, ops)
             if any(entry is not None and "/result-data/one/" in entry.path for entry in written):

@@ -10,8 +10,8 @@ from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request
 from headgate.services.context import Context
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import _Known
-from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import PipelineTurn, TurnPart
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -72,7 +72,7 @@ def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
 def test_what_was_only_looked_up_is_new_to_its_connection() -> None:
     seen, heard = (ChangeState(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
 
-    class Both(Standings):
+    class Both(ChangeStates):
         def __init__(self) -> None:
             """Two changes, of which one was looked up."""
 

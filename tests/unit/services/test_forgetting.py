@@ -13,8 +13,8 @@ from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import ConnectionRunner
-from headgate.services.scheduler.standings import Standings
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual
@@ -69,9 +69,9 @@ def left_after(closing: Sighting, closed_max: int) -> set[str]:
             running.cancel()
         keeping.cancel()
         place = context.map.cache.connection("local")
-        known = Standings(context.map, context.mirror, ("local",)).now()
+        known = ChangeStates(context.map, context.mirror, ("local",)).now()
         assert len(await store.list(place.data.path)) == len(known), "no body without its entry"
-        return {standing.change.topic for standing in known.values()}
+        return {change_state.change.topic for change_state in known.values()}
 
     return run_virtual(play())
 

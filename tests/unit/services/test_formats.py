@@ -44,7 +44,7 @@ class Note(msgspec.Struct, frozen=True):
 NOTE, GOLDEN = Note(("one", "two")), {1: b'{"text":"one\\ntwo"}', 2: b'{"format":2,"lines":["one","two"]}'}
 
 
-class Yard:
+class SimulatedMachines:
     """Processes of one tree."""
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ class Yard:
             await asyncio.gather(watching, return_exceptions=True)
 
 
-def virtual(main: Callable[[Yard], Coroutine[Any, Any, None]]) -> None:
-    run_virtual(main(Yard()))
+def virtual(main: Callable[[SimulatedMachines], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(main(SimulatedMachines()))
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def two_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_format_waits_for_the_last_that_does_not_know_it(two_known: None) -> None:
-    async def main(yard: Yard) -> None:
-        async with yard.process("scheduler", 2) as new:
+    async def main(simulated: SimulatedMachines) -> None:
+        async with simulated.process("scheduler", 2) as new:
             assert written(new) == 2, "alone, it knows itself"
-        yard.backend = MemoryBackend()
-        async with yard.process("scheduler", 1) as one, yard.process("scheduler", 2) as new:
-            async with yard.process("executor", 1) as old:
+        simulated.backend = MemoryBackend()
+        async with simulated.process("scheduler", 1) as one, simulated.process("scheduler", 2) as new:
+            async with simulated.process("executor", 1) as old:
                 await asyncio.sleep(60)
                 assert [written(context) for context in (one, new, old)] == [1, 1, 1]
                 await new.store.commit([], [Put("/zuul/note", encode(NOTE, written(new)))])
@@ -98,51 +98,51 @@ def test_a_new_format_waits_for_the_last_that_does_not_know_it(two_known: None) 
             assert written(new) == 1, "the old scheduler lives"
             entry = await one.store.get("/zuul/note")
             assert entry is not None and entry.value == GOLDEN[1]
-        async with yard.process("scheduler", 2) as new, yard.process("scheduler", 2):
+        async with simulated.process("scheduler", 2) as new, simulated.process("scheduler", 2):
             assert written(new) == 2, "now all know it"
-        assert set(yard.ends.values()) == {None}
+        assert set(simulated.ends.values()) == {None}
 
     virtual(main)
 
 
 def test_who_does_not_know_the_format_does_not_stay(two_known: None) -> None:
-    async def main(yard: Yard) -> None:
-        async with yard.process("scheduler", 2) as new:
-            async with yard.process("executor", 1):
+    async def main(simulated: SimulatedMachines) -> None:
+        async with simulated.process("scheduler", 2) as new:
+            async with simulated.process("executor", 1):
                 await asyncio.sleep(60)
                 assert written(new) == 2
             names = [entry.path for entry in await new.store.list("/zuul/components")]
             assert len(names) == 1 and "scheduler" in names[0]
-        end = yard.ends["executor1"]
+        end = simulated.ends["executor1"]
         assert isinstance(end, TooOld) and "written in format 2" in str(end) and "upgrade" in str(end)
 
     virtual(main)
 
 
 def test_what_is_about_to_come_is_taken_back_for_who_was_there_before(two_known: None) -> None:
-    async def main(yard: Yard) -> None:
-        async with yard.process("executor", 1) as old:
+    async def main(simulated: SimulatedMachines) -> None:
+        async with simulated.process("executor", 1) as old:
             await old.store.commit([], [PLACE.put(Formats(1, 2))])  # by a scheduler that has died since
-            async with yard.process("scheduler", 2) as new:
+            async with simulated.process("scheduler", 2) as new:
                 assert await _formats(new) == Formats(1)
-            async with yard.process("executor", 1):
+            async with simulated.process("executor", 1):
                 pass
-        async with yard.process("scheduler", 2) as new:
+        async with simulated.process("scheduler", 2) as new:
             assert await _formats(new) == Formats(2)
-        assert set(yard.ends.values()) == {None}
+        assert set(simulated.ends.values()) == {None}
 
     virtual(main)
 
 
 def test_who_joins_while_a_format_is_to_come_waits(two_known: None) -> None:
-    async def main(yard: Yard) -> None:
-        await Store(yard.backend).commit([], [PLACE.put(Formats(1, 2))])
-        async with yard.process("executor", 1) as old:
+    async def main(simulated: SimulatedMachines) -> None:
+        await Store(simulated.backend).commit([], [PLACE.put(Formats(1, 2))])
+        async with simulated.process("executor", 1) as old:
             assert "about to be written" in (await _trouble(old))
             await old.store.commit([], [PLACE.put(Formats(1))])
             await asyncio.sleep(60)
             assert [e.path for e in await old.store.list("/zuul/components/executor")]
-        assert yard.ends == {"executor1": None}
+        assert simulated.ends == {"executor1": None}
 
     virtual(main)
 

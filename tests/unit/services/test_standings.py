@@ -12,7 +12,7 @@ from headgate.map.places import Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
-from headgate.services.scheduler.standings import Standings, remember
+from headgate.services.scheduler.changestates import ChangeStates, remember
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Delete
@@ -39,7 +39,7 @@ def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
         mirror = Mirror(store, map.path)
         keeping = asyncio.ensure_future(mirror.run())
         await mirror.ready()
-        standings = Standings(map, mirror, ("local",))
+        change_states = ChangeStates(map, mirror, ("local",))
         for number, (topic, needs, looked) in enumerate(steps):
             if needs is not None:
                 check, ops = remember(map, mirror, ChangeState(_change(topic, needs)), f"id{number}")
@@ -50,12 +50,12 @@ def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
                 await store.commit([], [Delete(entry.path) for entry in entries])
             await asyncio.sleep(0.01)
             if looked:
-                standings.now()
-        known = standings.now()
-        found = {(need, key) for key, standing in known.items() for need in standing.change.needs}
-        assert standings.of_project("git.example/code") == known
-        assert standings.of_project("git.example/other") == {}
-        assert {(need, key) for need, keys in standings.dependants.items() for key in keys} == found
+                change_states.now()
+        known = change_states.now()
+        found = {(need, key) for key, change_state in known.items() for need in change_state.change.needs}
+        assert change_states.of_project("git.example/code") == known
+        assert change_states.of_project("git.example/other") == {}
+        assert {(need, key) for need, keys in change_states.dependants.items() for key in keys} == found
         keeping.cancel()
 
     run_virtual(play())

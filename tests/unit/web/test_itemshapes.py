@@ -50,13 +50,13 @@ class PlayedPipeline:
     estimates: CountingEstimates = field(default_factory=CountingEstimates)
     running: dict[str, Request] = field(default_factory=dict)
     awaited: dict[str, str] = field(default_factory=dict)
-    standings: dict[str, ChangeState] = field(default_factory=dict)
+    change_states: dict[str, ChangeState] = field(default_factory=dict)
     root: str = ""
 
     def shown(self, shaper: PipelineShaper) -> Sequence[QueueShape]:
         number = self.estimates.edition()
         now = Moment(
-            dict(self.running), dict(self.awaited), dict(self.standings), self.estimates, number, self.root
+            dict(self.running), dict(self.awaited), dict(self.change_states), self.estimates, number, self.root
         )  # fmt: skip
         return shaper.queues([self.queue], now, (), lambda name: None)
 
@@ -162,7 +162,7 @@ def learnt(chance: random.Random, played: PlayedPipeline, one: Item) -> None:
         case 1:
             played.awaited[build] = chance.choice(("an executor", "nodes: small"))
         case 2:
-            played.standings[one.change.key] = ChangeState(one.change, proposers=(chance.choice(("Ada", "Bob")),))
+            played.change_states[one.change.key] = ChangeState(one.change, proposers=(chance.choice(("Ada", "Bob")),))
         case 3:
             played.estimates.usual_s, played.estimates.number = chance.random(), played.estimates.number + 1
         case 4:

@@ -73,7 +73,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         *,
         first: bool,
     ) -> Found:
-        """Return the standing of a pull request of `project` (canonical name), and what happened since `was`.
+        """Return the change state of a pull request of `project` (canonical name), and what happened since `was`.
 
         `heads`: ref -> commit of its branches.  Raise ReporterAway, ForgeDenied, Rejected, NotThere."""
         mark = ReportMark.of(was.details.mark if was and was.details else "")

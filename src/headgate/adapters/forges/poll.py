@@ -39,7 +39,7 @@ BATCH_MAX = 10
 class KnownChanges:
     """Hold what is known about a connection, updated during a look."""
 
-    standings: Mapping[str, ChangeState]
+    change_states: Mapping[str, ChangeState]
     heads: Mapping[str, Mapping[str, str]]
     refs: Mapping[str, Mapping[str, str]]
 
@@ -137,17 +137,17 @@ class ProjectLook:
             seen = replace(seen or Sighting(), protections={self.project: said} if said is not None else {})
         if seen is not None:
             yield seen
-        standings: list[ChangeState] = []
+        change_states: list[ChangeState] = []
         told: list[TriggerEvent] = []
-        async for standing, events in self._changes(first=old is None):
-            standings.append(standing)
+        async for change_state, events in self._changes(first=old is None):
+            change_states.append(change_state)
             told += events
-            if len(standings) >= BATCH_MAX:
-                yield Sighting(tuple(standings), tuple(told))
-                standings, told = [], []
+            if len(change_states) >= BATCH_MAX:
+                yield Sighting(tuple(change_states), tuple(told))
+                change_states, told = [], []
         answered = tuple(hint.id for hint in self.hints)
-        if standings or told or answered:
-            yield Sighting(tuple(standings), tuple(told), answered=answered)
+        if change_states or told or answered:
+            yield Sighting(tuple(change_states), tuple(told), answered=answered)
 
     async def _orders(self) -> Sighting:
         """Take what those want who may write, which the forge is asked; who wants it, and what, its hints say."""
@@ -185,13 +185,13 @@ class ProjectLook:
         return replace(found, lingering={}, events=tuple(self._in_words(event) for event in found.events))
 
     async def _changes(self, *, first: bool) -> AsyncIterator[Found]:
-        own = of_project(self.known.standings, self.project)
-        for standing in own.values():
-            if standing.untold:
-                yield self._told(standing)
+        own = of_project(self.known.change_states, self.project)
+        for change_state in own.values():
+            if change_state.untold:
+                yield self._told(change_state)
         failed, before = 0, self.again | self.resting
         for number in await self._due(own):
-            was = self.known.standings.get(numbered(self.project, str(number)))
+            was = self.known.change_states.get(numbered(self.project, str(number)))
             if was is not None and (was.untold or (was.landed and not self.whole)):
                 continue
             self.asked.add(number)
@@ -235,13 +235,13 @@ class ProjectLook:
         moved = {number for number, one in there.items() if one}
         return moved | {number for number, s in known.items() if s.open and number not in there}
 
-    def _told(self, standing: ChangeState) -> Found:
+    def _told(self, change_state: ChangeState) -> Found:
         """Return a change as it is once the gate has landed it, and the event of that, without asking the forge."""
-        change = standing.change
+        change = change_state.change
         id = derived(change.key, "landed", change.commit)
-        details = replace(standing.details, state="MERGED") if standing.details is not None else None
+        details = replace(change_state.details, state="MERGED") if change_state.details is not None else None
         told = TriggerEvent(EventKind.MERGED, change, id, happening=self.asking.words.landed)
-        return replace(standing, untold=False, details=details), [told]
+        return replace(change_state, untold=False, details=details), [told]
 
     def _in_words(self, event: TriggerEvent) -> TriggerEvent:
         return replace(event, happening=self.asking.words.pushed) if event.kind is EventKind.REF_UPDATED else event
@@ -273,5 +273,5 @@ def in_turn(found: dict[int, bool], turns: dict[str, int], project: str) -> dict
     return found
 
 
-def _unsettled(standing: ChangeState) -> bool:
-    return standing.open and standing.details is not None and standing.details.mergeable is None
+def _unsettled(change_state: ChangeState) -> bool:
+    return change_state.open and change_state.details is not None and change_state.details.mergeable is None

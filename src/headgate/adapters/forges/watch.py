@@ -267,7 +267,7 @@ class Watching:
         soon = time.monotonic() - PATIENCE_S
         later = []
         for hint, came_s in one.hints:
-            was = known.standings.get(numbered(one.project, hint.number)) if hint.number and hint.commit else None
+            was = known.change_states.get(numbered(one.project, hint.number)) if hint.number and hint.commit else None
             if was is not None and was.open and came_s > soon:
                 later.append((hint, came_s))
         return [came for came in one.hints if came not in later], later

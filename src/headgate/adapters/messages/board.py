@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate.adapters.messages import later, queues, schedules
-from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, SqliteDatabase, shown
 from headgate.adapters.messages.holders import LeaseMoment
 from headgate.adapters.messages.line import GroupLine, Overloaded, Write
 from headgate.adapters.messages.pages import read, read_ids
 from headgate.adapters.messages.posts import MessagePost, digest_of, post_group
+from headgate.adapters.messages.postsignal import PostSignal
 from headgate.adapters.messages.records import MessageDraft, Posted, QueueRecord, StoredMessage
 from headgate.adapters.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
 from headgate.base.errors import UserError
@@ -74,7 +74,7 @@ class MessageBoard:
         self._waiting = GroupLine()
         self._writing: asyncio.Task[None] | None = None
         self._later = asyncio.Event()
-        self.bell = Bell()
+        self.signal = PostSignal()
         self.now_ns: Callable[[], int] = time.time_ns
         self._account = ApplicationUsage(limits, lambda: self.now_ns() / 1e9)
 
@@ -107,12 +107,12 @@ class MessageBoard:
     async def create(self, app: str, wanted: QueueRecord) -> None:
         """Create a queue, or update the one of this name, whose partitions may only grow (raise InvalidPost)."""
         await self._write(lambda database: queues.create(database, app, wanted), app)
-        self.bell.ring(app, None)
+        self.signal.ring(app, None)
 
     async def remove(self, app: str, name: str) -> None:
         """Remove a queue at once; its messages are deleted gradually."""
         await self._write(lambda database: queues.remove(database, app, name), app)
-        self.bell.ring(app, None)
+        self.signal.ring(app, None)
 
     async def queue(self, app: str, name: str) -> QueueRecord:
         return await self._read(lambda database: queues.find(database, app, name))
@@ -138,7 +138,7 @@ class MessageBoard:
         with counted:
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
         for lane in {Lane(queue, one.partition) for one in posted if not one.deliver_at}:
-            self.bell.ring(app, lane)
+            self.signal.ring(app, lane)
         if any(one.deliver_at for one in posted):
             self._later.set()
         return posted, replayed
@@ -148,7 +148,7 @@ class MessageBoard:
         put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
         await self._write(lambda database: put_ids(database, put), app)
         for partition, _ in ids:
-            self.bell.ring(app, Lane(queue, partition))
+            self.signal.ring(app, Lane(queue, partition))
 
     async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
         await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
@@ -232,7 +232,7 @@ class MessageBoard:
 
     async def _deliver(self, work: Callable[[Database], list[tuple[str, Lane]]]) -> None:
         for app, lane in await self._write(work, alone=True):
-            self.bell.ring(app, lane)
+            self.signal.ring(app, lane)
 
     def _moment(self) -> LeaseMoment:
         return LeaseMoment(self.now_ns(), self._node, self._chance)
@@ -241,7 +241,7 @@ class MessageBoard:
         if self._url.startswith("postgres"):
             from headgate.adapters.messages.listener import hear
 
-            await hear(self._url, self.bell)
+            await hear(self._url, self.signal)
 
     def _now_ms(self) -> int:
         return self.now_ns() // 1_000_000

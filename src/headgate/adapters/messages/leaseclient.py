@@ -24,8 +24,8 @@ class MessageLeasing:
         self, queue: str, worker: str, group: str, ttl_s: float, partition: int | None = None
     ) -> MessageLease | None:
         """Return a partition where something is to be done and that nobody holds, or None."""
-        wish = {"worker": worker, "group": group, "partition": partition, "ttl": ttl_s}
-        answer = await self._client.ask("POST", f"/{quote(queue)}/lease", json=wish)
+        wanted = {"worker": worker, "group": group, "partition": partition, "ttl": ttl_s}
+        answer = await self._client.ask("POST", f"/{quote(queue)}/lease", json=wanted)
         found: MessageLease | None = _shaped(answer.lease, MessageLease | None)
         return found
 
@@ -40,7 +40,7 @@ class MessageLeasing:
         said = msgspec.json.encode(outcome)
         await self._client.ask("POST", _path(queue, lease), data=said)
 
-    async def standing(self, queue: str, group: str = "") -> list[PartitionRow]:
+    async def partition_status(self, queue: str, group: str = "") -> list[PartitionRow]:
         """Return how the partitions stand, with this group or with all of them."""
         answer = await self._client.ask("GET", f"/{quote(queue)}/standing", {"group": group} if group else None)
         found: list[PartitionRow] = _shaped(answer.partitions, list[PartitionRow])

@@ -35,20 +35,20 @@ from headgate.queueing.lanes import Lane
 from headgate.queueing.priorities import comes_next, head_of
 
 
-def take(database: Database, wish: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:
+def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:
     """Return a partition, or a strand, that nobody holds and where something is to be done.  Raise NoQueue,
     InvalidPost."""
-    queue = queues.find(database, wish.app, wish.queue)
-    if wish.partition is not None and not 1 <= wish.partition <= queue.partitions:
+    queue = queues.find(database, wanted.app, wanted.queue)
+    if wanted.partition is not None and not 1 <= wanted.partition <= queue.partitions:
         raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
     heads: Sequence[int] = range(1, queue.partitions + 1, queue.priorities)
-    if wish.partition is not None:
-        heads = (head_of(Lane(queue.name, wish.partition), queue.priorities).partition,)
+    if wanted.partition is not None:
+        heads = (head_of(Lane(queue.name, wanted.partition), queue.priorities).partition,)
     sql = "select partition, epoch, ticks, id, expires_ms from lease where queue = ? and crew = ?"
-    known = {row[0]: row for row in database.execute(sql, (queue.id, wish.crew))}
+    known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.crew))}
     every = [[known.get(n, _unknown(n)) for n in range(head, head + queue.priorities)] for head in heads]
     for strand in sorted((rows for rows in every if rows[0][4] <= moment.now_ms), key=lambda rows: rows[0][4]):
-        places = [((queue.id, wish.crew, row[0]), Position(*row[2:4])) for row in strand]
+        places = [((queue.id, wanted.crew, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
             continue
         for place in (place for place, _ in places if place[2] not in known):
@@ -57,11 +57,11 @@ def take(database: Database, wish: LeaseRequest, moment: LeaseMoment) -> Message
             database.execute(f"insert into lease values ({marks}) on conflict do nothing", values)
         head, epoch, _, id, _ = strand[0]
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
-        whose = (epoch + 1, wish.worker, until(moment, wish.ttl_s))
+        whose = (epoch + 1, wanted.worker, until(moment, wanted.ttl_s))
         if database.execute(f"{taken} where {PLACE} and epoch = ? returning 1", (*whose, token, *places[0][0], epoch)):
             for place, _ in places[1:]:
                 database.execute(f"{taken} where {PLACE}", (*whose, "", *place))
-            return MessageLease(token, head, epoch + 1, wish.ttl_s, id, queue.priorities)
+            return MessageLease(token, head, epoch + 1, wanted.ttl_s, id, queue.priorities)
         # another server was quicker
     return None
 

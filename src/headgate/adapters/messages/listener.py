@@ -6,9 +6,9 @@ import asyncio
 import logging
 import threading
 
-from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.database import DatabaseDown
 from headgate.adapters.messages.postgres import listen
+from headgate.adapters.messages.postsignal import PostSignal
 from headgate.queueing.lanes import Lane
 
 log = logging.getLogger("headgate.messages")
@@ -16,14 +16,14 @@ log = logging.getLogger("headgate.messages")
 RETRY_S = 2.0
 
 
-async def hear(url: str, bell: Bell) -> None:
+async def hear(url: str, signal: PostSignal) -> None:
     """Listen until cancelled. After a broken connection, wake everybody, because something may have been missed."""
     loop = asyncio.get_running_loop()
     stop = threading.Event()
     try:
         while True:
             try:
-                await loop.run_in_executor(None, _listen, url, bell, loop, stop)
+                await loop.run_in_executor(None, _listen, url, signal, loop, stop)
             except DatabaseDown as error:
                 log.warning("the database does not tell what others post (%s); trying again in %s s", error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
@@ -31,14 +31,14 @@ async def hear(url: str, bell: Bell) -> None:
         stop.set()
 
 
-def _listen(url: str, bell: Bell, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
+def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
     first = True
     for payload in listen(url):
         if stop.is_set():
             return
         if first:
-            loop.call_soon_threadsafe(bell.ring_all)
+            loop.call_soon_threadsafe(signal.ring_all)
             first = False
         if payload is not None:
             app, *lane = payload.split("\n")
-            loop.call_soon_threadsafe(bell.ring, app, Lane(lane[0], int(lane[1])) if lane else None)
+            loop.call_soon_threadsafe(signal.ring, app, Lane(lane[0], int(lane[1])) if lane else None)

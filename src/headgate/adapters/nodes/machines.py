@@ -68,7 +68,7 @@ class ListedMachines:
         """Name -> the build that has it."""
         self._moved = asyncio.Condition()
 
-    def standing(self) -> tuple[OwnMachine, ...]:
+    def listed_now(self) -> tuple[OwnMachine, ...]:
         """See `ports.runner.OwnMachines`."""
         return tuple(
             OwnMachine(
@@ -85,8 +85,8 @@ class ListedMachines:
     async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:
         """See `ports.runner.OwnMachines`."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self.standing() != seen)
-            return self.standing()
+            await self._moved.wait_for(lambda: self.listed_now() != seen)
+            return self.listed_now()
 
     async def keep(self, names: Collection[str]) -> None:
         """Give these to nobody from now on, and others again."""
@@ -134,7 +134,7 @@ class ListedMachines:
     def _why(self, wanted: Sequence[tuple[str, str]]) -> str:
         """Return what is with the machines that are waited for; which build has one may be no business of this one."""
         labels = {label for _, label in wanted}
-        fit = [one for one in self.standing() if labels & set(one.labels)]
+        fit = [one for one in self.listed_now() if labels & set(one.labels)]
         has = (f"{one.name} {'is taken' if one.build else 'is held' if one.held else 'is free'}"
                for one in fit)  # fmt: skip
         return f"Waiting for machines of this executor with the labels {', '.join(sorted(labels))}: {', '.join(has)}"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, RefusedTenant
+from headgate.config.check.affected import reached
 from headgate.config.check.causes import Cause, causes, left_out
-from headgate.config.check.findings import CheckedGraph, GraphFinding, frozen, graphs, standing
-from headgate.config.check.reach import reached
+from headgate.config.check.findings import CheckedGraph, GraphFinding, frozen, graphs, layout_findings
 from headgate.config.files.marks import Extent, extent
 from headgate.config.model import ConfigError
 
@@ -67,7 +67,7 @@ def findings(
     ended = spread(lambda place: frozen(layout, place), places)
     return [
         *map(GraphFinding, loaded.errors),
-        *standing(layout, pipelines),
+        *layout_findings(layout, pipelines),
         *(finding for found in ended for finding in found),
     ]
 

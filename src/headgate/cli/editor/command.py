@@ -12,7 +12,7 @@ from headgate.base.errors import UserError
 from headgate.base.extras import needing
 from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.check.since import trees as below
-from headgate.cli.editor.desk import EditorSession
+from headgate.cli.editor.session import EditorSession
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, ReadingOptions, given
 from headgate.cli.process import connections
 from headgate.cli.settings import find, read
@@ -41,11 +41,11 @@ def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
     """
     with needing("headgate lsp", "editor"):
         from headgate.cli.editor.server import Editor
-    desk, trouble = _desk(given, work_trees)
-    Editor(desk, trouble).server.start_io()
+    session, trouble = _session(given, work_trees)
+    Editor(session, trouble).server.start_io()
 
 
-def _desk(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:
+def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:
     """Open the session of the editor, and say why it is bare, if it is."""
     try:
         found = given.load()

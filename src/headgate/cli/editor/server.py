@@ -14,7 +14,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import PositionCodec
 
 from headgate import __version__
-from headgate.cli.editor.desk import EditorSession, Location, Problem
+from headgate.cli.editor.session import EditorSession, Location, Problem
 
 PAUSE_S = 0.2
 """Nothing is looked at before this long nothing was typed."""
@@ -24,8 +24,8 @@ _SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.Diagnos
 class Editor:
     """Serve one client."""
 
-    def __init__(self, desk: EditorSession, trouble: str) -> None:
-        self._desk, self._trouble = desk, trouble
+    def __init__(self, session: EditorSession, trouble: str) -> None:
+        self._session, self._trouble = session, trouble
         self.server = LanguageServer("headgate", __version__)
         self._typed: dict[str, int] = {}
         self._told: dict[Path, set[Path]] = {}
@@ -74,17 +74,17 @@ class Editor:
         if path is None:
             return
         document = self.server.workspace.text_documents.get(uri)
-        self._desk.write(path, document.source if document is not None else None)
+        self._session.write(path, document.source if document is not None else None)
         self._tell(path)
         frozen = 0
-        for _ in self._desk.refresh(self._desk.file(path), everything=everything):
+        for _ in self._session.refresh(self._session.file(path), everything=everything):
             frozen += 1
             await asyncio.sleep(0)  # whoever asks something meanwhile is answered
         if frozen:
             self._tell(path)
 
     def _tell(self, path: Path) -> None:
-        problems = self._desk.problems(path)
+        problems = self._session.problems(path)
         for gone in self._told.get(path, set()) - set(problems):
             problems[gone] = []
         self._told[path] = {where for where, found in problems.items() if found}
@@ -105,12 +105,12 @@ class Editor:
 
     def _hover(self, params: types.HoverParams) -> types.Hover | None:
         path, line, column = self._place(params)
-        text = self._desk.hover(path, line, column) if path is not None else ""
+        text = self._session.hover(path, line, column) if path is not None else ""
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text)) if text else None
 
     def _definition(self, params: types.DefinitionParams) -> list[types.Location]:
         path, line, column = self._place(params)
-        found = self._desk.definition(path, line, column) if path is not None else []
+        found = self._session.definition(path, line, column) if path is not None else []
         return [_location(one) for one in found]
 
     def _place(self, params: types.HoverParams | types.DefinitionParams) -> tuple[Path | None, int, int]:
@@ -119,7 +119,7 @@ class Editor:
         path = _path(params.text_document.uri)
         lines = self._lines(path) if path is not None else []
         if path is not None and params.text_document.uri in self.server.workspace.text_documents:
-            self._desk.write(path, "".join(lines))
+            self._session.write(path, "".join(lines))
         at = self._codec.position_from_client_units(lines, params.position)
         return path, at.line + 1, at.character + 1
 

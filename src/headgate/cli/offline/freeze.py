@@ -16,7 +16,7 @@ from headgate.cli.offline.graphs import GraphPlace, changed, encoded, frozen, pl
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
-from headgate.config.check.reach import reached
+from headgate.config.check.affected import reached
 from headgate.config.explain import compare
 from headgate.config.tenants import ConfigErrors
 

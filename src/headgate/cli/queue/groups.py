@@ -42,7 +42,7 @@ async def of_server(at: Operator, lanes: list[Lane], only: str = "") -> list[Gro
     found: list[GroupStanding] = []
     for queue in sorted({lane.queue for lane in lanes}):
         try:
-            partitions = await MessageLeasing(at.client).standing(queue, only)
+            partitions = await MessageLeasing(at.client).partition_status(queue, only)
         except (QueueGone, PostRefused):
             continue  # it is gone; or the server is another one, which has no groups
         for one in partitions:
@@ -67,16 +67,18 @@ async def of_store(at: Operator) -> list[GroupStanding]:
     if at.file.leases:
         return []
     return [
-        of_progress(lane, standing or PartitionStatus(), group, workers)
-        for group, standings, workers in await at.groups()
-        for lane, standing in standings.items()
+        of_progress(lane, partition_status or PartitionStatus(), group, workers)
+        for group, change_states, workers in await at.groups()
+        for lane, partition_status in change_states.items()
     ]
 
 
 def of_progress(
-    lane: Lane, standing: PartitionStatus, group: str = "", workers: Mapping[str, WorkerRecord] | None = None
+    lane: Lane, partition_status: PartitionStatus, group: str = "", workers: Mapping[str, WorkerRecord] | None = None
 ) -> GroupStanding:
     """Return how a group with a store stands."""
-    record = (workers or {}).get(standing.owner)
-    worker = f"{standing.owner} {record.name}" if record is not None else standing.owner
-    return GroupStanding(lane, group, STORE, worker, position(standing.progress), len(standing.progress.parked))
+    record = (workers or {}).get(partition_status.owner)
+    worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
+    return GroupStanding(
+        lane, group, STORE, worker, position(partition_status.progress), len(partition_status.progress.parked)
+    )

@@ -23,7 +23,7 @@ from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queueing.lanes import Lane
 from headgate.services.queueing.control import steer
-from headgate.services.queueing.status import PartitionStatus, standings, workers
+from headgate.services.queueing.status import PartitionStatus, change_states, workers
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
 
@@ -39,9 +39,9 @@ class Operator:
     def app(self) -> Application:
         return self.file.app
 
-    async def standings(self) -> dict[Lane, PartitionStatus | None]:
+    async def change_states(self) -> dict[Lane, PartitionStatus | None]:
         """Describe every partition that workers know."""
-        return standings(self.app, await self._entries())
+        return change_states(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
         return workers(self.app, await self._entries())
@@ -55,7 +55,7 @@ class Operator:
         for name in sorted(below):
             of, _, group = name.partition("@")
             if of == self.file.app_name:
-                found.append((group, standings(root.app(name), entries), workers(root.app(name), entries)))
+                found.append((group, change_states(root.app(name), entries), workers(root.app(name), entries)))
         return found
 
     async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
@@ -75,12 +75,12 @@ class Operator:
             await backend.close()
 
     async def _ask(self, url: str, lane: Lane, paused: bool | None, seek: str | None) -> None:
-        wish = {"lane": str(lane), "paused": paused, "seek": seek}
+        wanted = {"lane": str(lane), "paused": paused, "seek": seek}
         headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}
         try:
             async with (
                 aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(10)) as http,
-                http.post(f"{url}/control", json=wish) as answer,
+                http.post(f"{url}/control", json=wanted) as answer,
             ):
                 if answer.status != 200:
                     raise UserError((await answer.json()).get("error_msg", f"{url} answers {answer.status}"))

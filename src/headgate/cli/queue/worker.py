@@ -30,7 +30,7 @@ from headgate.cli.store.silence import open_telling
 from headgate.queue.leaseclient import LeaseWorker
 from headgate.queueing.policy import Failure
 from headgate.services.queueing.calls import JobCaller, JobExit, Stuck
-from headgate.services.queueing.desk import MessageProcessor
+from headgate.services.queueing.processor import MessageProcessor
 from headgate.services.queueing.syncposts import BlockingClient, log_failure
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.sqlite import Locked
@@ -121,10 +121,10 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
         backend = await _opened(file)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))
-        desk = MessageProcessor(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
-        desk.failure, desk.group = _failure(file), file.group
-        desk.client = BlockingClient(source, asyncio.get_running_loop())
-        yield QueueWorker(desk, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)
+        processor = MessageProcessor(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
+        processor.failure, processor.group = _failure(file), file.group
+        processor.client = BlockingClient(source, asyncio.get_running_loop())
+        yield QueueWorker(processor, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)
 
 
 def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:

@@ -20,7 +20,7 @@ from headgate.cli.queue.workeroptions import IGNORED, NOT_LEASED, OPTIONS, RETRY
 from headgate.map.workers import ROOT, Application, QueueMap
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.services.queueing.desk import JobPace
+from headgate.services.queueing.processor import JobPace
 from headgate.services.queueing.shares import WorkerScope
 from headgate.store.registry import STORES, scheme_of
 

@@ -17,7 +17,7 @@ from headgate.map.outbox import Notice, QueueReport
 from headgate.map.workers import QueueMap
 from headgate.queueing import Message, Policy, Routing, RoutingRule
 from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.desk import MessageProcessor
+from headgate.services.queueing.processor import MessageProcessor
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -59,5 +59,5 @@ async def _listen(url: str, say: Callable[[str], None], stop: asyncio.Event) -> 
 
     async with MessageClient.open([url], KEY) as source:
         routes = Routing((RoutingRule("gate-*", job, Policy()),))
-        desk = MessageProcessor(source, routes, JobCaller(10, 1), None, lambda: int(time.time() * 1000))
-        await QueueWorker(desk, Store(MemoryBackend()), QueueMap().app(APP), "demo").run(stop)
+        actions = MessageProcessor(source, routes, JobCaller(10, 1), None, lambda: int(time.time() * 1000))
+        await QueueWorker(actions, Store(MemoryBackend()), QueueMap().app(APP), "demo").run(stop)

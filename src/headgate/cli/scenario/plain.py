@@ -12,7 +12,7 @@ from headgate.base.extras import needing
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.venue import DemoChange
-from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.testing.repositories import Repositories
 
 SEEN_TIMEOUT_S = 10.0
@@ -111,10 +111,10 @@ class PlainGit:
     async def heard(self, change: DemoChange) -> None:
         assert self._whole is not None, "Headgate runs by now"
         mirror, commit = self._whole.context.mirror, self._commits[change]
-        standings = Standings(self._whole.context.map, mirror, tuple(self._whole.settings.connections))
+        change_states = ChangeStates(self._whole.context.map, mirror, tuple(self._whole.settings.connections))
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_TIMEOUT_S):
-                while all(known.approved != commit for known in standings.now().values()):
+                while all(known.approved != commit for known in change_states.now().values()):
                     await mirror.moved(mirror.moves)
 
     async def look(self, change: DemoChange) -> tuple[str, str]:

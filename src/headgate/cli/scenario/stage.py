@@ -15,7 +15,7 @@ from headgate.cli.settings import read
 from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object, Partition
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.pool import MACHINE
-from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.sshd import Lab, program
 
@@ -95,8 +95,8 @@ async def landed(whole: Process, repositories: Repositories) -> bool:
     commit = repositories.propose("app", "greet", {"hello": "hi\n"})
     repositories.approve("app", "greet")
     context = whole.context
-    standings = Standings(context.map, context.mirror, ("local",))
-    await until(whole, lambda: any(known.landed for known in standings.now().values()))
+    change_states = ChangeStates(context.map, context.mirror, ("local",))
+    await until(whole, lambda: any(known.landed for known in change_states.now().values()))
     has = bool(run_git("branch", "--contains", commit, "master", at=repositories.hub / "app"))
     await until(whole, lambda: not context.mirror.under(context.map.nodes.path))
     return has

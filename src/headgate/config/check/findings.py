@@ -52,7 +52,7 @@ def frozen(layout: Layout, graph: CheckedGraph) -> list[GraphFinding]:
     return [GraphFinding(error, (graph,)) for error in found.errors]
 
 
-def standing(layout: Layout, pipelines: Collection[str] | None) -> Iterator[GraphFinding]:
+def layout_findings(layout: Layout, pipelines: Collection[str] | None) -> Iterator[GraphFinding]:
     """Yield what is wrong with what no graph shows: names that stand for nothing, and jobs that nobody attaches.
 
     `pipelines` are those of all tenants; None when they are not known.

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.config.assembly.links import exchanged
+from headgate.config.check.affected import reached
 from headgate.config.check.findings import GraphFinding, frozen, graphs
-from headgate.config.check.reach import reached
 from headgate.config.files.check import entries
 from headgate.config.files.document import Table
 from headgate.config.kinds.project import section_jobs

@@ -20,23 +20,23 @@ def person(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-def authors(standing: KnownFacts) -> set[str]:
+def authors(change_state: KnownFacts) -> set[str]:
     """Return whoever wrote this patchset or pushed it, by every name that is known of them."""
-    name, _, address = standing.change.owner.partition("<")
+    name, _, address = change_state.change.owner.partition("<")
     address = address.rstrip("> ")
-    names = (name.strip(), address, address.partition("@")[0], *standing.proposers)
+    names = (name.strip(), address, address.partition("@")[0], *change_state.proposers)
     return {person(one) for one in names if one}
 
 
-def counted(standing: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> tuple[Word, ...]:
+def counted(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> tuple[Word, ...]:
     """Return the approvals of this patchset that count, one of each person, the earliest first.  `now_ms`: the moment
     at which the change is to come in; None: it is there already, and the age of an approval no longer matters."""
     among = {person(one) for one in as_list(wanted.get("of"))}
-    not_these = authors(standing) if wanted.get("not-author") else set[str]()
+    not_these = authors(change_state) if wanted.get("not-author") else set[str]()
     found: dict[str, Word] = {}
-    for word in sorted(standing.approvals, key=lambda one: (one.since_ms, one.who)):
+    for word in sorted(change_state.approvals, key=lambda one: (one.since_ms, one.who)):
         who = person(word.who)
-        if word.commit != standing.change.commit or (among and who not in among) or who in not_these:
+        if word.commit != change_state.change.commit or (among and who not in among) or who in not_these:
             continue
         if now_ms is None or not _too_old(word, wanted, now_ms):
             found.setdefault(who, word)
@@ -48,12 +48,12 @@ def _too_old(word: Word, wanted: Wanted, now_ms: int) -> bool:
     return bool(age) and now_ms - word.since_ms > age_ms(age)
 
 
-def lacking(standing: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> str:
+def lacking(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> str:
     """Return why what people say is not enough; empty when it is."""
-    key, most = standing.change.key, int(wanted.get("count", 1))
-    if wanted.get("not-author") and not standing.proposers:
+    key, most = change_state.change.key, int(wanted.get("count", 1))
+    if wanted.get("not-author") and not change_state.proposers:
         return f"{key} cannot be approved: the server did not tell who proposed this patchset; propose it again"
-    found = [word.who for word in counted(standing, wanted, now_ms)]
+    found = [word.who for word in counted(change_state, wanted, now_ms)]
     if len(found) >= most:
         return ""
     have = f"{len(found)} ({', '.join(found)})" if found else "none"

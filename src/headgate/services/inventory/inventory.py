@@ -20,8 +20,8 @@ from headgate.services.inventory.admin import Admin
 from headgate.services.inventory.draft import Remove, Step, numbered_parts, owned, parts
 from headgate.services.inventory.errors import Broad, InventoryError, MomentExpired, NotFound, Stale, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts
+from headgate.services.inventory.indexscans import IndexQuery, Position
 from headgate.services.inventory.journal import Journal, JournalCommit
-from headgate.services.inventory.lanes import LaneQuery, Position
 from headgate.services.inventory.questions import (
     PageToken,
     Questions,
@@ -168,7 +168,13 @@ class Inventory:
         return [one async for one in self.every(caller, any, limit=limit)]
 
     async def _sorted_page(
-        self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment, sorts: Sequence[Sort], at: PageToken, limit: int
+        self,
+        query: IndexQuery,
+        plan: SearchPlan,
+        moment: SearchMoment,
+        sorts: Sequence[Sort],
+        at: PageToken,
+        limit: int,
     ) -> ObjectPage:
         """Return a page in an order that no index has.  Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
@@ -213,7 +219,7 @@ class Inventory:
             "from"
         )
 
-    async def _marked(self, query: LaneQuery, plan: SearchPlan, marker: str) -> Position:
+    async def _marked(self, query: IndexQuery, plan: SearchPlan, marker: str) -> Position:
         """Return where the object with this uuid stands.  Raise Invalid when it does not match."""
         if names.is_uuid(marker):
             address = self.places.objects.by_uuid(names.normal(marker)).record
@@ -332,7 +338,7 @@ class Inventory:
             raise Invalid(f"limit is {limit}; a page has at most {LIMIT_MAX} objects")
         return limit or LIMIT_DEFAULT
 
-    def _sorted(self, query: LaneQuery, found: Sequence[FoundObject], sorts: Sequence[Sort]) -> list[FoundObject]:
+    def _sorted(self, query: IndexQuery, found: Sequence[FoundObject], sorts: Sequence[Sort]) -> list[FoundObject]:
         for sort in sorts:
             if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith(filters.KEYED_FIELDS):
                 known = ", ".join(filters.PLAIN_FIELDS)
@@ -343,5 +349,5 @@ class Inventory:
         shown = filters.ordered([query.shown(one.object) for one in found], sorts)
         return [by_uuid[one.uuid] for one in shown]
 
-    def _told(self, query: LaneQuery, found: Iterable[FoundObject]) -> list[FoundObject]:
+    def _told(self, query: IndexQuery, found: Iterable[FoundObject]) -> list[FoundObject]:
         return [FoundObject(query.shown(one.object), one.generation, one.position) for one in found]

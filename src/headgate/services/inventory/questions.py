@@ -18,8 +18,8 @@ from headgate.inventory.names import Invalid, is_uuid, normal
 from headgate.inventory.permissions import hidden, visible
 from headgate.services.inventory.errors import PermissionDenied, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts
+from headgate.services.inventory.indexscans import Condition, IndexQuery, Position
 from headgate.services.inventory.journal import JournalCommit
-from headgate.services.inventory.lanes import Condition, LaneQuery, Position
 from headgate.services.inventory.seal import Seal
 from headgate.services.inventory.search import FoundObject
 
@@ -80,7 +80,7 @@ class Questions:
             raise Unmet(f"there is no partition {named!r}")
         return uuid
 
-    async def query(self, caller: Caller, any: Sequence[Filter]) -> LaneQuery:
+    async def query(self, caller: Caller, any: Sequence[Filter]) -> IndexQuery:
         """Return the conditions, of which one must hold, and what the caller may see.  Raise Invalid."""
         given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
         types = {one.code: one.per_project for one in await self._facts.object_types()}
@@ -106,7 +106,7 @@ class Questions:
             found = rules.get((one.partition, one.type), {}).values()
             return frozenset().union(*(hidden(definition, caller) for definition in found))
 
-        return LaneQuery(conditions, types, self._shown(caller, rules), secret)
+        return IndexQuery(conditions, types, self._shown(caller, rules), secret)
 
     def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
         """Return a function that gives what the caller may see of any object that the conditions cover."""
@@ -147,7 +147,7 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
 
     revision: int
     plan: tuple[int, ...]
-    lane: int
+    scan: int
     within: str
     told: int
     asked: str
@@ -157,7 +157,7 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def after(self) -> Position:
-        return self.lane, self.within
+        return self.scan, self.within
 
     async def text(self, seal: Seal) -> str:
         """Return it sealed: positions in an index may be names that the caller must not see."""
@@ -193,7 +193,7 @@ def wrong_marker(marker: str) -> Invalid:
     return Invalid(f"marker {marker!r} is not the uuid of an object that matches")
 
 
-def seen(query: LaneQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
+def seen(query: IndexQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
     """Yield what a commit did to the matching objects. An object that starts to match is created; one that stops
     matching is deleted."""
     for change in commit.recorded.changes:

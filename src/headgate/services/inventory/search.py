@@ -1,7 +1,7 @@
 """Finding objects by the indexes, a portion at a time.
 
 Every answer shows one moment: what changed while the store was read is undone with the journal, which is also how
-later pages show the moment of the first.  A page goes through one index after the other (`lanes`), each in its own
+later pages show the moment of the first.  A page goes through one index after the other (`scans`), each in its own
 order, from where the page before ended: it costs what is on it, however many matches there are.  What else must be
 looked at is bounded, and where the bound ends a page early it says so.
 """
@@ -18,19 +18,19 @@ from headgate.inventory.model import Object
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.tree import unescape
 from headgate.services.inventory.errors import Broad
-from headgate.services.inventory.journal import Journal
-from headgate.services.inventory.lanes import (
+from headgate.services.inventory.indexscans import (
     Condition,
-    LaneQuery,
+    IndexQuery,
+    IndexScan,
     Position,
-    PostingLane,
     direct,
     in_range,
-    lane,
-    lanes,
     ranged,
+    scan,
+    scans,
     unions,
 )
+from headgate.services.inventory.journal import Journal
 from headgate.store.store import Store
 from headgate.store.types import Entry
 
@@ -144,7 +144,7 @@ class Search:
         self._moments[revision] = moment
         return moment
 
-    async def plan(self, query: LaneQuery, moment: SearchMoment) -> SearchPlan:
+    async def plan(self, query: IndexQuery, moment: SearchMoment) -> SearchPlan:
         """Return by which indexes matches are found: of posting lists by the shortest."""
         read: dict[str, Sequence[Entry]] = {}
         chosen = tuple([await self._chosen(query, one, read) for one in query.conditions])
@@ -158,7 +158,7 @@ class Search:
 
     async def _values(self, condition: Condition, posting: PostingFilter) -> tuple[str, ...]:
         """Return the numbers within a range that objects have, in order; none, if there are too many of them."""
-        directory = lane(self._places, condition, posting).directory
+        directory = scan(self._places, condition, posting).directory
         found: list[str] = []
         after, every = "", 0
         while every < VALUES_MAX:
@@ -173,16 +173,16 @@ class Search:
         return ()
 
     async def page(
-        self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int
+        self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int
     ) -> SearchPart:
         """Return the next matches in order."""
         return await self._part(query, plan, moment, after, limit, self._bounds.examined_max)
 
-    async def gathered(self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment) -> SearchPart:
+    async def gathered(self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment) -> SearchPart:
         """Return all matches, or, `bounded`, as many as were found before it was too much."""
         return await self._part(query, plan, moment, None, self._bounds.gathered_max, self._bounds.gathered_max)
 
-    async def every(self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment) -> list[FoundObject]:
+    async def every(self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment) -> list[FoundObject]:
         """Return all matches.  Raise Broad."""
         part = await self.gathered(query, plan, moment)
         if part.reached is not None:
@@ -193,16 +193,16 @@ class Search:
             )
         return part.found
 
-    def position(self, query: LaneQuery, plan: SearchPlan, object: Object) -> Position | None:
+    def position(self, query: IndexQuery, plan: SearchPlan, object: Object) -> Position | None:
         """Return where the object stands in the order; None, if it is not in it."""
-        return self._first(query, lanes(self._places, query, plan.chosen, plan.values), object)
+        return self._first(query, scans(self._places, query, plan.chosen, plan.values), object)
 
-    # ---- going through lanes
+    # ---- going through scans
 
     async def _part(
-        self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int, most: int
+        self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int, most: int
     ) -> SearchPart:
-        going = lanes(self._places, query, plan.chosen, plan.values)
+        going = scans(self._places, query, plan.chosen, plan.values)
         budget = _Budget(most, asyncio.get_running_loop().time() + self._bounds.page_max_s)
         found: list[FoundObject] = []
         reached: Position | None = None
@@ -226,57 +226,57 @@ class Search:
 
     async def _through(
         self,
-        query: LaneQuery,
-        going: Sequence[PostingLane],
+        query: IndexQuery,
+        going: Sequence[IndexScan],
         after: Position,
         limit: int,
         found: list[FoundObject],
         budget: _Budget,
         plan: SearchPlan,
     ) -> tuple[bool, str]:
-        """Add what one lane has from there on; return whether that is all of it, and how far it was gone through."""
+        """Add what one scan has from there on; return whether that is all of it, and how far it was gone through."""
         number, within = after
-        lane = going[number]
+        scan = going[number]
         weighed = COMPARED_MAX // (query.terms + len(going))
         begun, looked = len(found), 0
         while True:
             await self.turns.turn()
             enough = (limit - len(found)) * (1 + looked) // (1 + len(found) - begun)
             piece_max = max(1, min(PIECE_MAX, max(PIECE_MIN, enough), weighed))
-            piece = await self._piece(lane, within, piece_max, plan)
-            for place, object, generation in await self._objects(lane, piece):
+            piece = await self._piece(scan, within, piece_max, plan)
+            for place, object, generation in await self._objects(scan, piece):
                 if query.matches(object) and self._claimed(query, going, number, object):
                     found.append(FoundObject(object, generation, (number, place)))
             budget.entries -= max(1, len(piece))
             looked += len(piece)
             if piece:
                 within = piece[-1][0]
-            if len(piece) < piece_max or lane.exact:
+            if len(piece) < piece_max or scan.exact:
                 return True, within
             if len(found) >= limit or budget.spent:
                 return False, within
 
     async def _piece(
-        self, lane: PostingLane, after: str, piece_max: int, plan: SearchPlan
+        self, scan: IndexScan, after: str, piece_max: int, plan: SearchPlan
     ) -> Sequence[tuple[str, str, Entry | None]]:
         """Return the next entries: where each is, to which object it leads, and the record if it was read with it."""
-        if lane.uuids:
-            return [(uuid, uuid, None) for uuid in lane.uuids if uuid > after][:piece_max]
-        start = len(lane.directory) + 1
-        if lane.exact:
-            entry = None if after else await self._store.get(f"{lane.directory}/{lane.begins}")
-            return [(lane.begins, lane.uuid(entry), None)] if entry else []
-        begun = None if after else plan.read.get(lane.path)
+        if scan.uuids:
+            return [(uuid, uuid, None) for uuid in scan.uuids if uuid > after][:piece_max]
+        start = len(scan.directory) + 1
+        if scan.exact:
+            entry = None if after else await self._store.get(f"{scan.directory}/{scan.begins}")
+            return [(scan.begins, scan.uuid(entry), None)] if entry else []
+        begun = None if after else plan.read.get(scan.path)
         read = (
             begun[:piece_max]
             if begun is not None
-            else await self._store.scan(lane.directory, begins=lane.begins, after=after, limit=piece_max)
+            else await self._store.scan(scan.directory, begins=scan.begins, after=after, limit=piece_max)
         )
-        records = lane.directory == self._places.objects.by_uuid.path
-        return [(one.path[start:], lane.uuid(one), one if records else None) for one in read]
+        records = scan.directory == self._places.objects.by_uuid.path
+        return [(one.path[start:], scan.uuid(one), one if records else None) for one in read]
 
     async def _objects(
-        self, lane: PostingLane, piece: Sequence[tuple[str, str, Entry | None]]
+        self, scan: IndexScan, piece: Sequence[tuple[str, str, Entry | None]]
     ) -> list[tuple[str, Object, int]]:
         """Return the objects that entries lead to, as far as there are any, with where each is and its generation."""
         addresses = [self._places.objects.by_uuid(uuid or "0").record for _, uuid, _ in piece]
@@ -290,18 +290,18 @@ class Search:
             if entry is not None
         ]
 
-    def _claimed(self, query: LaneQuery, going: Sequence[PostingLane], number: int, object: Object) -> bool:
-        """Return whether a match is told by this lane: it is one of its condition, and in none before it."""
-        lane = going[number]
-        if len(going) == 1 and (lane.condition is None or len(query.conditions) == 1):
+    def _claimed(self, query: IndexQuery, going: Sequence[IndexScan], number: int, object: Object) -> bool:
+        """Return whether a match is told by this scan: it is one of its condition, and in none before it."""
+        scan = going[number]
+        if len(going) == 1 and (scan.condition is None or len(query.conditions) == 1):
             return True
-        if lane.condition is not None and not lane.condition.matches(query.shown(object)):
+        if scan.condition is not None and not scan.condition.matches(query.shown(object)):
             return False
         first = self._first(query, going[:number], object) if number else None
         return first is None
 
-    def _first(self, query: LaneQuery, going: Sequence[PostingLane], object: Object) -> Position | None:
-        """Return where the first lane that tells the object has it."""
+    def _first(self, query: IndexQuery, going: Sequence[IndexScan], object: Object) -> Position | None:
+        """Return where the first scan that tells the object has it."""
         seen = query.shown(object)
         for number, one in enumerate(going):
             if one.condition is None or one.condition.matches(seen):
@@ -312,7 +312,7 @@ class Search:
 
     # ---- which list is the shortest
 
-    async def _chosen(self, query: LaneQuery, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
+    async def _chosen(self, query: IndexQuery, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
         if direct(condition):
             return -1
         choice = unions(query, condition)
@@ -331,7 +331,7 @@ class Search:
         """Return about how many entries the lists have; of one that is long, by how densely uuids lie at its begin."""
         total = 0.0
         for posting in union:
-            one = lane(self._places, condition, posting)
+            one = scan(self._places, condition, posting)
             if one.path not in read:
                 await self.turns.turn()
                 read[one.path] = await self._store.scan(one.directory, begins=one.begins, limit=PROBED_MAX)
@@ -354,7 +354,7 @@ class Search:
                 undone = 0
                 await self.turns.turn()
 
-    async def _earlier(self, query: LaneQuery, going: Sequence[PostingLane], moment: SearchMoment) -> list[FoundObject]:
+    async def _earlier(self, query: IndexQuery, going: Sequence[IndexScan], moment: SearchMoment) -> list[FoundObject]:
         """Return what matched at the moment and was changed since, as it was then."""
         found = []
         for number, object in enumerate(list(moment.before.values()), 1):

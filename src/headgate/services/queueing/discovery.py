@@ -14,7 +14,7 @@ from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
 from headgate.recipes.mirror import Mirror
 from headgate.services.queueing.calls import log
-from headgate.services.queueing.desk import MessageProcessor
+from headgate.services.queueing.processor import MessageProcessor
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Unavailable
 
@@ -39,25 +39,27 @@ class DiscoveryTurn:
 Change = tuple[At, tuple[Op, ...]]
 
 
-async def discover(desk: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn) -> None:
+async def discover(
+    processor: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn
+) -> None:
     """Look for queues until cancelled, when asked and at intervals, while it is this worker's turn."""
     await mirror.ready()
     while True:
         turn.asked.clear()
         if turn.ours:
-            await _look(desk, store, app, mirror)
-        await _until(turn.asked, desk.pace.discover_s)
+            await _look(processor, store, app, mirror)
+        await _until(turn.asked, processor.pace.discover_s)
 
 
-async def _look(desk: MessageProcessor, store: Store, app: Application, mirror: Mirror) -> None:
+async def _look(processor: MessageProcessor, store: Store, app: Application, mirror: Mirror) -> None:
     try:
-        lanes = await desk.source.lanes()
-        priorities = await desk.source.priorities()
-        found = [*shaped(app, mirror, priorities), *changes(app, mirror, lanes, desk.now_ms())]
+        lanes = await processor.source.lanes()
+        priorities = await processor.source.priorities()
+        found = [*shaped(app, mirror, priorities), *changes(app, mirror, lanes, processor.now_ms())]
         for piece in _pieces(found):
             await store.commit([check for check, _ in piece], [op for _, ops in piece for op in ops])
     except SourceDown as down:
-        desk.figures.source_errors.inc()
+        processor.figures.source_errors.inc()
         log.warning("the queues could not be listed: %s", down)
     except (Conflict, Unavailable) as error:
         log.info("%s: the queues are looked at again later", error)

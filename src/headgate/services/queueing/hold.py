@@ -43,15 +43,15 @@ class Hold:
         request any more."""
         place = self.app.controls(self.lane)
         entry = await self._read(place.path)
-        wish = place.decode(entry.value) if entry is not None else Control()
-        if entry is None or wish.seek is None:
+        control = place.decode(entry.value) if entry is not None else Control()
+        if entry is None or control.seek is None:
             return None
         try:
-            there = steps.sought(progress, wish.seek)
+            there = steps.sought(progress, control.seek)
         except ValueError as error:
-            log.error("%s: nobody can go on behind %r: %s", self.lane, wish.seek, error)
+            log.error("%s: nobody can go on behind %r: %s", self.lane, control.seek, error)
             there = progress
-        left = Control(paused=wish.paused)
+        left = Control(paused=control.paused)
         ops: list[Op] = [
             self.app.progress(self.lane).put(there),
             place.put(left) if left != Control() else place.delete(),

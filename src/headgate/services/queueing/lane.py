@@ -21,8 +21,8 @@ from headgate.queueing.policy import RoutingRule
 from headgate.queueing.progress import PARKED_MAX, Parked, Progress
 from headgate.queueing.tally import Ending, Tally
 from headgate.services.queueing.calls import JobExit, Stuck, log
-from headgate.services.queueing.desk import MessageProcessor
 from headgate.services.queueing.hold import Hold
+from headgate.services.queueing.processor import MessageProcessor
 from headgate.services.queueing.turns import Rank
 from headgate.store.store import GuardLost
 from headgate.store.types import StoreError
@@ -47,8 +47,8 @@ class LaneRunner:
     """Run a lane. `run` returns when the lane was given back after `leave`, or lost. Raise StopWorker, JobExit or
     Stuck."""
 
-    def __init__(self, desk: MessageProcessor, hold: Hold, route: RoutingRule, around: Around) -> None:
-        self._desk, self._hold, self._around = desk, hold, around
+    def __init__(self, processor: MessageProcessor, hold: Hold, route: RoutingRule, around: Around) -> None:
+        self._processor, self._hold, self._around = processor, hold, around
         self._job, self._policy = route.job, route.policy
         self.lane, self.rank = hold.lane, around.rank
         self.now = hold.stored
@@ -59,8 +59,8 @@ class LaneRunner:
         self._not_before_ms = 0
         self._verdict: tuple[str, BaseException] | None = None
         self._since_commit, self._committed_s = 0, self._time()
-        self._done = desk.figures.done.labels(self.lane.queue)
-        self._job_s = desk.figures.job_s.labels(self.lane.queue)
+        self._done = processor.figures.done.labels(self.lane.queue)
+        self._job_s = processor.figures.job_s.labels(self.lane.queue)
         self.rank.stirs()
 
     @property
@@ -82,11 +82,11 @@ class LaneRunner:
         try:
             gone = await self._until_left()
             if gone:
-                self.now = replace(self.now, gone_ms=self._desk.now_ms())
+                self.now = replace(self.now, gone_ms=self._processor.now_ms())
             await self._hold.release(self.now)
         except GuardLost:
             log.warning("%s: another worker has taken it; what was not recorded runs again there", self.lane)
-            self._desk.figures.lost.inc()
+            self._processor.figures.lost.inc()
         except StopWorker:
             await self.give_back()
             raise
@@ -117,7 +117,7 @@ class LaneRunner:
             except QueueGone:
                 return True
             except SourceDown as down:
-                self._desk.figures.source_errors.inc()
+                self._processor.figures.source_errors.inc()
                 log.warning("%s: %s; trying again in %.1f s", self.lane, down, trouble_s)
                 self._calms()
                 await self._rest(trouble_s)
@@ -143,8 +143,8 @@ class LaneRunner:
 
     async def _page(self) -> bool:
         """Try messages that were never started; mark them as begun once the first has its slot."""
-        size = max(self._desk.pace.page, self._policy.batch)
-        page = await self._desk.source.read(self.lane, steps.position(self.now), size)
+        size = max(self._processor.pace.page, self._policy.batch)
+        page = await self._processor.source.read(self.lane, steps.position(self.now), size)
         if not page or self.leaving:
             return False
         for first in range(0, len(page), self._policy.batch):
@@ -172,7 +172,7 @@ class LaneRunner:
         last = batch[-1].message_id
         if len(batch) == 1:
             self._open(last, Tally().opened(self._hold.name, handed=True))
-        error = await self._try(batch, 1, self._desk.pace.commit_s)
+        error = await self._try(batch, 1, self._processor.pace.commit_s)
         if error is None:
             self._with_job = ""
             self.now = steps.done(self.now, last)
@@ -190,9 +190,9 @@ class LaneRunner:
 
     async def _alone(self) -> bool:
         """Try the next message that may have been started, or has failed."""
-        if self._desk.now_ms() < self._not_before_ms:
+        if self._processor.now_ms() < self._not_before_ms:
             return False
-        page = await self._desk.source.read(self.lane, steps.position(self.now), 1)
+        page = await self._processor.source.read(self.lane, steps.position(self.now), 1)
         if not page or position_of(page[0].message_id) > steps.suspects(self.now):
             self.now = steps.begun(self.now, "")
             return True
@@ -202,9 +202,9 @@ class LaneRunner:
     async def _retry(self) -> bool:
         """Retry the parked message that is due; return False if there is none."""
         due = min(self.now.parked, key=lambda one: one.due_ms, default=None)
-        if due is None or due.due_ms > self._desk.now_ms():
+        if due is None or due.due_ms > self._processor.now_ms():
             return False
-        message = await self._desk.source.get(self.lane, due.id)
+        message = await self._processor.source.get(self.lane, due.id)
         if message is None:
             log.warning("%s: message %s expired before it could be tried again", self.lane, due.id)
             await self._commit(steps.unparked(self.now, due.id))
@@ -264,7 +264,7 @@ class LaneRunner:
             error = self._verdict[1]
         else:
             error = Failed(why) if tally.failed >= self._policy.attempts or tally.rejected else Vanished(why)
-        await self._desk.bury(message, tally, error)
+        await self._processor.bury(message, tally, error)
         self._verdict = None
         await self._commit(self._dealt_with(id))
 
@@ -279,8 +279,8 @@ class LaneRunner:
         """Wait for a slot for the message's job, and record the state meanwhile."""
         self.rank.waits(unix_ms_of(id))
         async with AsyncExitStack() as stack:
-            async with self._recorded(self._desk.pace.commit_s):
-                place = self._desk.caller.place(self._job, self._leaves, self.rank)
+            async with self._recorded(self._processor.pace.commit_s):
+                place = self._processor.caller.place(self._job, self._leaves, self.rank)
                 granted = await stack.enter_async_context(place)
             yield granted
 
@@ -296,7 +296,7 @@ class LaneRunner:
 
     async def _try(self, batch: Sequence[Message], attempt: int, recorded_after_s: float) -> BaseException | None:
         """Run the job; return why it failed, or None if it succeeded."""
-        figures, queue = self._desk.figures, self.lane.queue
+        figures, queue = self._processor.figures, self.lane.queue
         messages = [replace(message, attempt=attempt) for message in batch] if attempt > 1 else list(batch)
         if attempt > 1:
             figures.retries.labels(queue).inc()
@@ -315,7 +315,9 @@ class LaneRunner:
         """Return what the job raises."""
         subject = messages[0] if self._policy.batch == 1 else messages
         try:
-            await self._desk.caller.run(self._job, subject, self._desk.context, limit_s=self._policy.time_limit_s)
+            await self._processor.caller.run(
+                self._job, subject, self._processor.context, limit_s=self._policy.time_limit_s
+            )
         except (StopWorker, Stuck):
             raise
         except Exception as error:
@@ -340,19 +342,19 @@ class LaneRunner:
 
     def _due_ms(self, tries: int, error: BaseException) -> int:
         if isinstance(error, RetryLater):
-            return self._desk.now_ms() + int(error.after_s * 1000)
-        return self._desk.now_ms() + int(self._policy.delay_s(tries, self._desk.chance.random()) * 1000)
+            return self._processor.now_ms() + int(error.after_s * 1000)
+        return self._processor.now_ms() + int(self._policy.delay_s(tries, self._processor.chance.random()) * 1000)
 
     # --- recording
 
     async def _commit(self, progress: Progress) -> None:
         self.now = progress
         await self._hold.commit(progress)
-        self._desk.figures.commits.inc()
+        self._processor.figures.commits.inc()
         self._since_commit, self._committed_s = 0, self._time()
 
     async def _commit_when_due(self) -> None:
-        pace = self._desk.pace
+        pace = self._processor.pace
         if self._since_commit >= pace.commit_count or self._time() - self._committed_s >= pace.commit_s:
             await self._commit(self.now)
 
@@ -368,7 +370,7 @@ class LaneRunner:
             self.rank.rests()
 
     def _wanted_elsewhere(self) -> bool:
-        now_ms = self._desk.now_ms()
+        now_ms = self._processor.now_ms()
         return self._called_away() or any(one.due_ms <= now_ms for one in self.now.parked)
 
     def _called_away(self) -> bool:
@@ -376,16 +378,16 @@ class LaneRunner:
         return self.leaving or control.paused or control.seek is not None
 
     def _patience_s(self) -> float:
-        pace = self._desk.pace
+        pace = self._processor.pace
         dues = [one.due_ms for one in self.now.parked]
-        if self._not_before_ms > (now_ms := self._desk.now_ms()):
+        if self._not_before_ms > (now_ms := self._processor.now_ms()):
             dues.append(self._not_before_ms)
         return min([pace.idle_s, *(max(due - now_ms, 1) / 1000 for due in dues)])
 
     async def _rest(self, for_s: float) -> None:
         """Wait until rung, and record after a while what is not recorded yet."""
         unrecorded = self.now != self._hold.stored
-        first_s = min(for_s, self._desk.pace.commit_s) if unrecorded else for_s
+        first_s = min(for_s, self._processor.pace.commit_s) if unrecorded else for_s
         try:
             async with asyncio.timeout(first_s):
                 await self._wake.wait()

@@ -22,10 +22,10 @@ from headgate.queueing.message import StopWorker
 from headgate.queueing.priorities import head_of, priority_of, strand_of
 from headgate.recipes.mirror import Mirror
 from headgate.services.queueing.calls import JobExit, Stuck, log
-from headgate.services.queueing.desk import MessageProcessor
 from headgate.services.queueing.discovery import DiscoveryTurn
 from headgate.services.queueing.hold import take
 from headgate.services.queueing.lane import Around, LaneRunner
+from headgate.services.queueing.processor import MessageProcessor
 from headgate.services.queueing.turns import Rank, StrandTurns
 from headgate.store.store import Session, Store
 from headgate.store.types import Append, Entry, Put, StoreError, Unavailable
@@ -113,7 +113,7 @@ class WorkerScope:
 class PartitionSharing:
     """Take part in the sharing for one session."""
 
-    desk: MessageProcessor
+    processor: MessageProcessor
     store: Store
     session: Session
     app: Application
@@ -144,7 +144,7 @@ class PartitionSharing:
         (entry,) = await self.store.commit([], [op])
         assert entry is not None, "an append answers with its entry"
         self._path, self.name = entry.path, entry.path.rpartition("/")[2]
-        self.desk.worker = f"{self.name} {self.host}"
+        self.processor.worker = f"{self.name} {self.host}"
         await self.mirror.ready()
         await self.mirror.reached(entry.path, entry.version)
 
@@ -160,7 +160,7 @@ class PartitionSharing:
             self._steer(now)
             if frozenset(now.workers) != settled:
                 settled, since_s = frozenset(now.workers), loop.time()
-            still_s = since_s + self.desk.pace.settle_s - loop.time()
+            still_s = since_s + self.processor.pace.settle_s - loop.time()
             try:
                 busy = await self._look(now, settled=still_s <= 0)
                 await self._show()
@@ -169,7 +169,7 @@ class PartitionSharing:
                 busy, seen = True, -1
                 await asyncio.sleep(TROUBLE_S)
             await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
-            patience_s = AGAIN_S if self._failed else self.desk.pace.idle_s
+            patience_s = AGAIN_S if self._failed else self.processor.pace.idle_s
             await self._stir(seen, still_s if still_s > 0 else patience_s)
 
     def ring(self, lanes: frozenset[Lane] | None) -> None:
@@ -257,7 +257,7 @@ class PartitionSharing:
             for head in map(now.head, now.lanes)
             if not head.queue.startswith(RESERVED)
             and (not only or head in only)
-            and self.desk.routes.of(head.queue) is not None
+            and self.processor.routes.of(head.queue) is not None
         }
         if not self.choice.manual:
             takers = {n: record.takes for n, record in now.workers.items() if not (record.manual or record.leaving)}
@@ -268,7 +268,7 @@ class PartitionSharing:
     async def _take(self, now: SharingView, strand: list[Lane], wanted: frozenset[Lane]) -> None:
         """Take the lanes of a strand that are wanted, all or none."""
         queue = strand[0].queue
-        route, priorities = self.desk.routes.of(queue), now.priorities.get(queue, 1)
+        route, priorities = self.processor.routes.of(queue), now.priorities.get(queue, 1)
         assert route is not None, "only lanes that a route fits are shared out"
         lanes = [lane for lane in strand if lane in wanted]
         holds = await take(self.store, self.session, self.app, lanes, self.name, self._leave_alone)
@@ -279,15 +279,15 @@ class PartitionSharing:
                 continue
             rank = turns.of(priority_of(hold.lane.partition, priorities) - 1)
             around = Around(lambda lane: self._controls.get(lane, Control()), lambda: self._alive, rank)
-            runner = LaneRunner(self.desk, hold, route, around)
+            runner = LaneRunner(self.processor, hold, route, around)
             task = asyncio.ensure_future(runner.run())
             task.add_done_callback(partial(self._ended, rank))
             self._runners[hold.lane] = runner, task
-            self.desk.figures.owned.set(len(self._runners))
+            self.processor.figures.owned.set(len(self._runners))
 
     def _turns(self, priorities: int) -> StrandTurns:
-        pace, places = self.desk.pace, self.desk.caller.places
-        return StrandTurns(priorities, pace.patience_s, self.desk.now_ms, places.grant)
+        pace, places = self.processor.pace, self.processor.caller.places
+        return StrandTurns(priorities, pace.patience_s, self.processor.now_ms, places.grant)
 
     def _ended(self, rank: Rank, _: asyncio.Task[None]) -> None:
         rank.rests()
@@ -302,12 +302,12 @@ class PartitionSharing:
             if not task.done():
                 continue
             del self._runners[lane]
-            self.desk.figures.owned.set(len(self._runners))
-            self.desk.figures.forget(lane.queue, lane.partition)
+            self.processor.figures.owned.set(len(self._runners))
+            self.processor.figures.forget(lane.queue, lane.partition)
             self._seen.discard(lane)
             if task.cancelled():
                 log.warning("%s: it is not ours any more", lane)
-                self.desk.figures.lost.inc()
+                self.processor.figures.lost.inc()
                 continue
             try:
                 task.result()

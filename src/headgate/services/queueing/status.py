@@ -40,7 +40,7 @@ class PartitionShape(msgspec.Struct, frozen=True):
     """Messages that wait for another try."""
 
 
-def standings(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
+def change_states(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
     """Describe every partition that workers know, or None where the progress cannot be read."""
     by_path = {entry.path: entry.value for entry in entries}
     found: dict[Lane, PartitionStatus | None] = {}
@@ -71,22 +71,26 @@ def workers(app: Application, entries: Iterable[Entry]) -> dict[str, WorkerRecor
 
 
 def shape(
-    lane: Lane, standing: PartitionStatus | None, by: Mapping[str, WorkerRecord], *, known: bool
+    lane: Lane, partition_status: PartitionStatus | None, by: Mapping[str, WorkerRecord], *, known: bool
 ) -> PartitionShape:
-    if standing is None:
+    if partition_status is None:
         return PartitionShape(str(lane), "unreadable" if known else "new", "", "", 0)
-    record = by.get(standing.owner)
-    worker = f"{standing.owner} {record.name}" if record is not None else standing.owner
+    record = by.get(partition_status.owner)
+    worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
     return PartitionShape(
-        str(lane), _state(standing), worker, time_of(position(standing.progress)), len(standing.progress.parked)
+        str(lane),
+        _state(partition_status),
+        worker,
+        time_of(position(partition_status.progress)),
+        len(partition_status.progress.parked),
     )
 
 
-def _state(standing: PartitionStatus) -> str:
-    if standing.progress.gone_ms:
+def _state(partition_status: PartitionStatus) -> str:
+    if partition_status.progress.gone_ms:
         return "gone"
-    state = "paused" if standing.control.paused else "processed" if standing.owner else "waiting"
-    return f"{state}, to seek" if standing.control.seek is not None else state
+    state = "paused" if partition_status.control.paused else "processed" if partition_status.owner else "waiting"
+    return f"{state}, to seek" if partition_status.control.seek is not None else state
 
 
 def time_of(at: Position) -> str:

@@ -12,8 +12,8 @@ from headgate.queueing import progress as steps
 from headgate.queueing.message import StopWorker
 from headgate.recipes.mirror import Mirror
 from headgate.services.queueing.calls import JobExit, Stuck, log
-from headgate.services.queueing.desk import MessageProcessor
 from headgate.services.queueing.discovery import DiscoveryTurn, discover
+from headgate.services.queueing.processor import MessageProcessor
 from headgate.services.queueing.shares import PartitionSharing, WorkerScope
 from headgate.store.store import TTL_S, GuardLost, Session, Store
 from headgate.store.types import SessionLost, Unavailable
@@ -27,7 +27,7 @@ NAMES_MAX = 20
 class QueueWorker:
     """Run a worker with `run`, once. Setting `abort` after `stop` abandons what still runs."""
 
-    desk: MessageProcessor
+    processor: MessageProcessor
     store: Store
     app: Application
     host: str
@@ -63,7 +63,7 @@ class QueueWorker:
     async def _live(self, session: Session, stop: asyncio.Event) -> None:
         mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), DiscoveryTurn()
         sharing = PartitionSharing(
-            self.desk, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url
+            self.processor, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url
         )
         sharing.was = self.was
         self.sharing = sharing
@@ -73,7 +73,7 @@ class QueueWorker:
             self._share(sharing, stop, ended),
             self._listen(sharing, turn),
             self._measure(sharing),
-            discover(self.desk, self.store, self.app, mirror, turn),
+            discover(self.processor, self.store, self.app, mirror, turn),
         )
 
     async def _share(self, sharing: PartitionSharing, stop: asyncio.Event, ended: asyncio.Event) -> None:
@@ -86,7 +86,7 @@ class QueueWorker:
                 log.info("a job asked the worker to stop: %s", asked)
             except (JobExit, Stuck) as error:
                 failure = error
-            await unless(self.abort, sharing.leave(self.desk.pace.drain_s))
+            await unless(self.abort, sharing.leave(self.processor.pace.drain_s))
         finally:
             await sharing.abandon()
         ended.set()
@@ -98,7 +98,7 @@ class QueueWorker:
         wait_s = 0.1
         while True:
             try:
-                async for happening in self.desk.source.happenings():
+                async for happening in self.processor.source.happenings():
                     wait_s = 0.1
                     if happening.lanes is None:
                         turn.asked.set()
@@ -106,7 +106,7 @@ class QueueWorker:
             except NoStream:
                 await self._poll(sharing)
             except SourceDown as down:
-                self.desk.figures.source_errors.inc()
+                self.processor.figures.source_errors.inc()
                 log.warning("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, TROUBLE_MAX_S)
@@ -114,18 +114,18 @@ class QueueWorker:
     async def _poll(self, sharing: PartitionSharing) -> None:
         while True:
             sharing.ring(None)
-            await asyncio.sleep(self.desk.pace.poll_s)
+            await asyncio.sleep(self.processor.pace.poll_s)
 
     async def _measure(self, sharing: PartitionSharing) -> None:
-        figures = self.desk.figures
-        figures.running.set_function(lambda: self.desk.caller.running)
+        figures = self.processor.figures
+        figures.running.set_function(lambda: self.processor.caller.running)
         while True:
-            await asyncio.sleep(self.desk.pace.lag_s)
+            await asyncio.sleep(self.processor.pace.lag_s)
             for runner in sharing.owned():
                 lane = (runner.lane.queue, str(runner.lane.partition))
                 figures.parked.labels(*lane).set(len(runner.now.parked))
                 try:
-                    backlog = await self.desk.source.backlog(runner.lane, steps.position(runner.now))
+                    backlog = await self.processor.source.backlog(runner.lane, steps.position(runner.now))
                     figures.lag.labels(*lane).set(backlog.waiting)
                 except (SourceDown, QueueGone):
                     figures.source_errors.inc()

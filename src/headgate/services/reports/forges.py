@@ -59,8 +59,8 @@ class ForgeReporter:
             return await self._push(posting, work)
         tenant, pipeline = posting.report.tenant, posting.report.pipeline
         if await shut(self.context, session, tenant, pipeline, work.queue):
-            standing = await self.forge.look_up(work.change.key)
-            if standing is None or not standing.landed or standing.change.commit != work.change.commit:
+            change_state = await self.forge.look_up(work.change.key)
+            if change_state is None or not change_state.landed or change_state.change.commit != work.change.commit:
                 return self._answer(posting, _of(work, ok=False, error="its queue is closed", shut=True))
         found = await self.forge.land(work, work.parts[0])
         if isinstance(found, MergeLanded):

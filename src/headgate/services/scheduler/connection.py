@@ -20,11 +20,11 @@ from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import Stream, StreamConsumer, Unread
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.changestates import ChangeStates, forgotten, remember, shown
 from headgate.services.scheduler.dependencies import Needed
 from headgate.services.scheduler.hints import Hints
 from headgate.services.scheduler.protections import Protections
 from headgate.services.scheduler.refs import Refs
-from headgate.services.scheduler.standings import Standings, forgotten, remember, shown
 from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Delete, Op
@@ -59,7 +59,7 @@ class ConnectionRunner:
         """Take `tenants`, name -> canonical names of its projects; `closed_max`, how many closed changes are
         remembered; and `beside`, the names of all connections that have changes."""
         self._context, self._forge, self._tenants, self._closed_max = context, forge, tenants, closed_max
-        self._standings = Standings(context.map, context.mirror, (forge.name,))
+        self._change_states = ChangeStates(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
         self._heads: dict[str, dict[str, str]] = {}
         self._refs = Refs(context, forge.name)
@@ -120,7 +120,7 @@ class ConnectionRunner:
         return self._context.map.cache.connection(self._forge.name).branches.data.path
 
     async def _watch(self, guards: Guards) -> None:
-        known = _Known(self._standings)
+        known = _Known(self._change_states)
         async for sighting in self._forge.sightings(known, self._heads, self._refs.seen):
             await self._store(await self._completed(sighting), guards)
             self._lingering.update(sighting.lingering)
@@ -129,28 +129,28 @@ class ConnectionRunner:
     async def _completed(self, sighting: Sighting) -> Sighting:
         """Return the sighting with what footers mean, and with the changes that they name and that nobody watches; what
         was tested before one of those was there comes in again."""
-        standings = [self._needed.completed(one) for one in sighting.standings]
-        of = {one.change.key: one.change for one in standings}
+        change_states = [self._needed.completed(one) for one in sighting.change_states]
+        of = {one.change.key: one.change for one in change_states}
         events = tuple(replace(one, change=of.get(one.change.key, one.change)) for one in sighting.events)
-        if found := await self._needed.looked_up(standings):
-            now = {one.change.key: one for one in standings}
+        if found := await self._needed.looked_up(change_states):
+            now = {one.change.key: one for one in change_states}
             proposed = {one.change.key for one in events if one.kind is EventKind.PROPOSED}
-            before = {key: one for key, one in self._standings.now().items() if key not in proposed}
+            before = {key: one for key, one in self._change_states.now().items() if key not in proposed}
             events += tuple(self._needed.retold(found, before, now))
-        return replace(sighting, standings=(*found, *standings), events=events)
+        return replace(sighting, change_states=(*found, *change_states), events=events)
 
     async def _look_up(self, guards: Guards) -> None:
         """Look up, every LOOK_UP_EVERY_S, the changes that ours need and that nobody watches.  Run until cancelled."""
         while self._context.forges:
             await asyncio.sleep(LOOK_UP_EVERY_S)
-            own = {key: self._needed.completed(one) for key, one in self._standings.now().items() if one.open}
+            own = {key: self._needed.completed(one) for key, one in self._change_states.now().items() if one.open}
             if found := await self._needed.looked_up(own.values()):
                 await self._store(Sighting(tuple(found), tuple(self._needed.retold(found, own, own))), guards)
         await asyncio.Event().wait()
 
     async def _forget(self, guards: Guards) -> None:
         """Forget the changes that closed long ago, once there are a tenth more than are remembered."""
-        known = self._standings.now()
+        known = self._change_states.now()
         if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
             return
         map, mirror = self._context.map, self._context.mirror
@@ -182,22 +182,22 @@ class ConnectionRunner:
                     await self._context.mirror.moved(seen)  # a landing was recorded: once it is shown, again
 
     async def _try(self, sighting: Sighting, guards: Guards, *, again: bool) -> None:
-        context, known = self._context, self._standings.now()
+        context, known = self._context, self._change_states.now()
         of_refs = [event for event in sighting.events if _is_of_refs(event)]
         events = _by_change(event for event in sighting.events if not _is_of_refs(event))
         pieces = list(self._protections.pieces(sighting.protections))
-        for standing in needed_first(sighting.standings):
-            own = events.pop(standing.change.key, ())
-            was = shown(context.map, context.mirror, standing.change)
+        for change_state in needed_first(sighting.change_states):
+            own = events.pop(change_state.change.key, ())
+            was = shown(context.map, context.mirror, change_state.change)
             if was is not None and was.looked_up:  # what needs it was tested with it
                 own = [replace(event, fresh=False) for event in own]
-            if was is not None and was.landed and standing.open and self._to_be_shown(was, standing):
+            if was is not None and was.landed and change_state.open and self._to_be_shown(was, change_state):
                 continue  # its forge has not seen yet that a push has landed it
-            if was is not None and was.change.commit == standing.change.commit:
-                standing = _with_what_was_known(standing, was)
-            if (again or not own) and known.get(standing.change.key) == standing:
+            if was is not None and was.change.commit == change_state.change.commit:
+                change_state = _with_what_was_known(change_state, was)
+            if (again or not own) and known.get(change_state.change.key) == change_state:
                 continue  # it says nothing new, or is in a commit before the one that was refused
-            check, ops = remember(context.map, context.mirror, standing, fresh())
+            check, ops = remember(context.map, context.mirror, change_state, fresh())
             *flood, last = self._in_parts(own)
             pieces += [TurnPart(part, [check]) for part in flood]
             pieces.append(TurnPart([*ops, *last], [check]))
@@ -298,34 +298,38 @@ class _Known(Mapping[str, ChangeState]):
     """Show the change states for which the connection has made events; changes that were only looked up count as
     new."""
 
-    def __init__(self, standings: Standings) -> None:
-        self._standings = standings
+    def __init__(self, change_states: ChangeStates) -> None:
+        self._change_states = change_states
 
     def __getitem__(self, key: str) -> ChangeState:
-        found = self._standings.now()[key]
+        found = self._change_states.now()[key]
         if found.looked_up:
             raise KeyError(key)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return (key for key, one in self._standings.now().items() if not one.looked_up)
+        return (key for key, one in self._change_states.now().items() if not one.looked_up)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def of_project(self, project: str) -> dict[str, ChangeState]:
-        """Return key -> standing, of the changes of a project."""
-        return {key: one for key, one in self._standings.of_project(project).items() if not one.looked_up}
+        """Return key -> change state, of the changes of a project."""
+        return {key: one for key, one in self._change_states.of_project(project).items() if not one.looked_up}
 
 
-def needed_first(standings: Iterable[ChangeState]) -> Iterator[ChangeState]:
-    """Yield each standing after those its change needs; yield those that need each other in a circle as they come."""
-    left = {standing.change.key: standing for standing in standings}
+def needed_first(change_states: Iterable[ChangeState]) -> Iterator[ChangeState]:
+    """Yield each change state after those its change needs, and those in a circle as they come."""
+    left = {change_state.change.key: change_state for change_state in change_states}
     while left:
-        free = [standing for standing in left.values() if not any(need in left for need in standing.change.needs)]
-        for standing in free or list(left.values()):
-            del left[standing.change.key]
-            yield standing
+        free = [
+            change_state
+            for change_state in left.values()
+            if not any(need in left for need in change_state.change.needs)
+        ]
+        for change_state in free or list(left.values()):
+            del left[change_state.change.key]
+            yield change_state
 
 
 def _is_of_refs(event: TriggerEvent) -> bool:

@@ -1,7 +1,7 @@
 """Find what changes need, on any connection: footers are read here for every forge, and changes that they name are
 looked up where nobody watches them.
 
-So the connections' caches are the index of who needs whom (`Standings.dependants`), and no forge is searched.
+So the connections' caches are the index of who needs whom (`ChangeStates.dependants`), and no forge is searched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.config.forges.footers import footers, ids, named
 from headgate.gate.change import ChangeState, EventKind, TriggerEvent, numbered
 from headgate.ports.forge import Forge, ReporterAway, ReportPutOff
 from headgate.services.context import Context
-from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.changestates import ChangeStates
 
 log = logging.getLogger("headgate.connection")
 
@@ -36,7 +36,7 @@ class Needed:
         connections with changes."""
         self._context, self._connection, self._projects = context, connection, frozenset(projects)
         self._cased = {one.casefold(): one for one in self._projects}
-        self._all = Standings(context.map, context.mirror, connections)
+        self._all = ChangeStates(context.map, context.mirror, connections)
         self._owners: dict[str, Forge] = {}
         """Key of a change of a forge that a footer names -> the forge."""
         self._ids: tuple[int, Mapping[str, list[str]]] = (-1, {})
@@ -77,14 +77,14 @@ class Needed:
             self._ids = (moves, found)
         return sorted(self._ids[1].get(id, ()))
 
-    def completed(self, standing: ChangeState) -> ChangeState:
+    def completed(self, change_state: ChangeState) -> ChangeState:
         """Return it with what its footers name.  Plain git has read its own: what is left there are URLs."""
-        change = standing.change
+        change = change_state.change
         if not change.is_change:
-            return standing
+            return change_state
         if self._connection not in self._forges:
             if not any("://" in text for text in change.unresolved):
-                return standing
+                return change_state
             found = named([text for text in change.unresolved if "://" in text], self._key, ())
             left = tuple(text for text in change.unresolved if "://" not in text or text in found.unknown)
             now = replace(change, needs=_together(change.needs, found.needs), unresolved=left)
@@ -92,12 +92,12 @@ class Needed:
             found = named([*footers(change.message)], self._key, self._projects, self._with_id)
             needs = tuple(key for key in found.needs if key != change.key)
             now = replace(change, needs=_together(change.needs, needs), ignored=found.unknown)
-        return standing if now == change else replace(standing, change=now)
+        return change_state if now == change else replace(change_state, change=now)
 
-    async def looked_up(self, standings: Iterable[ChangeState]) -> list[ChangeState]:
+    async def looked_up(self, change_states: Iterable[ChangeState]) -> list[ChangeState]:
         """Return what is new of the changes that these need, and that nobody watches.  A forge that is away is asked
         again later."""
-        named = (key for one in standings if one.open for key in one.change.needs if key in self._owners)
+        named = (key for one in change_states if one.open for key in one.change.needs if key in self._owners)
         keys, found = dict.fromkeys(named), list[ChangeState]()
         known = self._all.now() if keys else {}
         wanted = [key for key in keys if self._is_due(known.get(key))]
@@ -108,14 +108,14 @@ class Needed:
                 continue
             self._turns[key] = next(_COUNT)
             try:
-                standing = await forge.look_up(key)
+                change_state = await forge.look_up(key)
             except (ReporterAway, ReportPutOff) as error:
                 log.info("%s: %s, which changes of it need, is looked up later: %s", self._connection, key, error)
                 if isinstance(error, ReporterAway):
                     away.add(forge.name)
                 continue
-            if standing is not None and (standing := replace(standing, looked_up=True)) != known.get(key):
-                found.append(standing)
+            if change_state is not None and (change_state := replace(change_state, looked_up=True)) != known.get(key):
+                found.append(change_state)
         return found
 
     def _is_due(self, known: ChangeState | None) -> bool:

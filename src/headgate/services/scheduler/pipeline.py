@@ -40,12 +40,12 @@ from headgate.services.nodes.zones import zone_of
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
 from headgate.services.requests import tell
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.events import Event, whole
 from headgate.services.scheduler.imagereports import image_ops
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
 from headgate.services.scheduler.notices import batched, notices, outboxes, reports, tell_of
 from headgate.services.scheduler.semaphores import Semaphores
-from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
 from headgate.services.scheduler.verdicts import PipelinePast
 from headgate.store.store import GuardLost, Session
@@ -70,11 +70,11 @@ class FaultyEvent(Exception):
 
 
 class PipelineRunner:
-    """Run one pipeline. `configuration` and `standings` are read again at every turn."""
+    """Run one pipeline. `configuration` and `change_states` are read again at every turn."""
 
-    def __init__(self, context: Context, configuration: Configuration, name: str, standings: Standings) -> None:
+    def __init__(self, context: Context, configuration: Configuration, name: str, change_states: ChangeStates) -> None:
         self._context, self.tenant, self.name = context, configuration.tenant.name, name
-        self._configuration, self._standings, map = configuration, standings, context.map
+        self._configuration, self._change_states, map = configuration, change_states, context.map
         self._state, self._proposals = State(), Proposals(None, lambda: None)
         self._past = PipelinePast(context, self.tenant, name, lambda: None)
         self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
@@ -305,7 +305,7 @@ class PipelineRunner:
             tenant=self.tenant,
             pipeline=replace(own, supercedes=known),
             layouts=self._proposals.over(layouts),
-            standings=self._standings.under(layouts.landed),
+            change_states=self._change_states.under(layouts.landed),
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
             held=self._semaphores.held(layouts, self._state),
@@ -314,7 +314,7 @@ class PipelineRunner:
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
             beside=self._past.beside(pipelines, layouts.tenant.trusted),
-            dependants=self._standings.needing,
+            dependants=self._change_states.needing,
             closings=state_of(self._context, self.tenant).closings,
             merging=self._context.merging,
         )
@@ -324,7 +324,7 @@ class PipelineRunner:
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
         shut = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
         rest = layouts, answered, *shut, self._state.disabled
-        return self._standings.counted(), rest, self._semaphores.versions()
+        return self._change_states.counted(), rest, self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """Return, by id, the requests whose workers are to be told something, even if not in the mirror yet."""

@@ -28,6 +28,7 @@ from headgate.services.autohold import Expiring
 from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
 from headgate.services.quarantine.supervision import tended
+from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.services.scheduler.leftovers import Leftovers
@@ -35,7 +36,6 @@ from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.removedtenant import VanishedConfiguration, VanishedTenant
 from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
-from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.sweeper import ResultSweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.services.scheduler.tenantfile import TenantFileRunner
@@ -101,7 +101,7 @@ class Scheduler:
         """Make a scheduler. `forges` and `watched` map names to connections."""
         self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
         self._watched = watched or {}
-        self._standings: dict[tuple[str, ...], Standings] = {}
+        self._change_states: dict[tuple[str, ...], ChangeStates] = {}
         self._running: dict[Work, _Running] = {}
         self._known_rights: _Rights | None = None
         self._left, self._gone = Leftovers(context, tenants), dict[str, VanishedConfiguration]()
@@ -188,13 +188,13 @@ class Scheduler:
             self._gone[tenant] = VanishedConfiguration(self._context, tenant)
         return known or self._gone[tenant]
 
-    def _known(self, tenant: str) -> Standings:
+    def _known(self, tenant: str) -> ChangeStates:
         """Return the change states known to the tenant's connections; tenants with the same connections share one
         view."""
         names = _connections(self._of(tenant).tenant)
-        found = self._standings.get(names)
+        found = self._change_states.get(names)
         if found is None:
-            found = self._standings[names] = Standings(self._context.map, self._context.mirror, names)
+            found = self._change_states[names] = ChangeStates(self._context.map, self._context.mirror, names)
         return found
 
     async def _tended(self, work: Work, session: Session) -> None:

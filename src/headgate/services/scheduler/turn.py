@@ -34,7 +34,7 @@ from headgate.services.context import COMMIT_OPS_MAX, Outboxes
 from headgate.services.nodes.zones import IMAGE
 from headgate.services.postings import said, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
-from headgate.services.scheduler.standings import remember, shown
+from headgate.services.scheduler.changestates import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
@@ -229,10 +229,10 @@ class PipelineTurn:
     def _landed(self, change: Change, piece: TurnPart) -> TurnPart:
         """Add to the piece that the change has landed, and return it."""
         known = shown(self.map, self.mirror, change)
-        standing = ChangeState(change, open=False, approved=change.commit, landed=True)
-        standing = replace(standing, untold=known is None or known.open or known.untold)
-        standing = replace(standing, details=known.details if known is not None else None)
-        check, ops = remember(self.map, self.mirror, standing, fresh())
+        change_state = ChangeState(change, open=False, approved=change.commit, landed=True)
+        change_state = replace(change_state, untold=known is None or known.open or known.untold)
+        change_state = replace(change_state, details=known.details if known is not None else None)
+        check, ops = remember(self.map, self.mirror, change_state, fresh())
         piece.checks.append(check)
         piece.ops += ops
         return piece

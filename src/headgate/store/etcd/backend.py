@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from grpc import aio
 
-from headgate.store.etcd import reach
+from headgate.store.etcd import pagesize
 from headgate.store.etcd.address import EtcdAddress, parse
 from headgate.store.etcd.commits import EtcdCommits
 from headgate.store.etcd.keys import EtcdKeys
@@ -36,7 +36,7 @@ class EtcdBackend:
         self._keys = EtcdKeys(self.address.root)
         self._link = EtcdLink(self.address, self.traffic)
         self._commits = EtcdCommits(self._link, self._keys)
-        self._reach = reach.Reach()
+        self._estimate = pagesize.PageEstimate()
 
     @classmethod
     async def open(cls, url: str) -> EtcdBackend:
@@ -72,12 +72,12 @@ class EtcdBackend:
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
         first = self._keys.key(f"{directory}/{begins}")
         start = max(first, self._keys.key(f"{directory}/{after}") + b"\0") if after else first
-        end = reach.after(first)
+        end = pagesize.after(first)
         found: list[pb.KeyValue] = []
         level, begin = 0, start
         while begin < end and len(found) < limit:
             told = 0
-            blocks = self._reach.blocks(first, begin, end, level)
+            blocks = self._estimate.blocks(first, begin, end, level)
             ranges = [
                 pb.RangeRequest(key=low, range_end=high, limit=limit - len(found))
                 for low, high in pairwise([begin, *blocks])
@@ -88,7 +88,7 @@ class EtcdBackend:
             begin, level = blocks[-1], level if told else level + 1
         found = found[:limit]
         if len(found) == limit > 1:
-            self._reach.learn(first, start, [one.key for one in found])
+            self._estimate.learn(first, start, [one.key for one in found])
         return [self._keys.entry(one) for one in found]
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:

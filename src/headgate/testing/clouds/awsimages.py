@@ -114,9 +114,9 @@ class AwsImports:
             raise Ec2Refusal("InvalidParameter", "The given S3 object is not valid or not accessible.")
         id = f"import-{'ami' if image else 'snap'}-{uuid.uuid4().hex[:17]}"
         tags = _tags(said, "import-image-task" if image else "import-snapshot-task")
-        standing = {"Status": "active", "StatusMessage": "pending", "Progress": "0"}
+        reported = {"Status": "active", "StatusMessage": "pending", "Progress": "0"}
         told: Record = {"ImportTaskId": id, "Description": said["Description"], "Tags": tags}
-        told |= standing if image else {"SnapshotTaskDetail": {**standing, "Format": source["Format"]}}
+        told |= reported if image else {"SnapshotTaskDetail": {**reported, "Format": source["Format"]}}
         self.tasks[id] = ImportRecord(image, told, place, self.looks, said)
         self._tokens[said["ClientToken"]] = id
         self._hidden[id] = self.late

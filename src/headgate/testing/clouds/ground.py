@@ -68,16 +68,16 @@ Entry = AbstractAsyncContextManager[Ground]
 
 async def made(driver: Cloud, wanted: MachineSpec, state: State | None = None) -> Made:
     """Advance until the node exists."""
-    standing: State = state or {}
+    reported: State = state or {}
     end_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < end_s:
-        step = await driver.advance(wanted, standing)
+        step = await driver.advance(wanted, reported)
         if isinstance(step, Made):
             return step
-        if step.state == standing:
+        if step.state == reported:
             await asyncio.sleep(LOOK_S)
-        standing = step.state
-    raise AssertionError(f"it was not made: {standing}")
+        reported = step.state
+    raise AssertionError(f"it was not made: {reported}")
 
 
 async def steps(driver: Cloud, wanted: MachineSpec, count: int) -> State:

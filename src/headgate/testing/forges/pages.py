@@ -130,18 +130,18 @@ class PageActions(Protocol):
 class FakePages:
     """Serve the pages."""
 
-    desk: PageActions
+    actions: PageActions
 
     def add(self, app: web.Application, change: str) -> None:
         """Serve them.  `change`: the route of a change's page."""
-        home = f"{self.desk.root}/"
+        home = f"{self.actions.root}/"
         app.router.add_get(home, self._list)
         app.router.add_post(home, self._propose)
         app.router.add_get(change, self._change)
         app.router.add_post(change, self._act)
 
     async def _list(self, request: web.Request) -> web.Response:
-        return self._page(200, "Changes", self._listed(await self.desk.seen()))
+        return self._page(200, "Changes", self._listed(await self.actions.seen()))
 
     async def _change(self, request: web.Request) -> web.Response:
         one = await self._found(request)
@@ -150,7 +150,7 @@ class FakePages:
         return self._page(200, f"{one.name}: {one.title}", self._shown(one))
 
     async def _found(self, request: web.Request) -> PageChange | None:
-        return next((one for one in await self.desk.seen() if one.path == request.path.rstrip("/")), None)
+        return next((one for one in await self.actions.seen() if one.path == request.path.rstrip("/")), None)
 
     # --- what people do
 
@@ -165,16 +165,16 @@ class FakePages:
 
     async def _does(self, one: PageChange, who: str, does: str, text: str) -> str:
         """Return why it is not done; empty: it is."""
-        if who not in self.desk.people():
+        if who not in self.actions.people():
             return "There is nobody of that name."
         try:
             if does == "approve":
-                await self.desk.approve(one.path, who)
+                await self.actions.approve(one.path, who)
             elif text.strip():
-                await self.desk.comment(one.path, who, text)
+                await self.actions.comment(one.path, who, text)
             else:
                 return "A comment needs a text."
-        except self.desk.refused as refused:
+        except self.actions.refused as refused:
             return str(refused) or "The forge does not do that."
         return ""
 
@@ -183,11 +183,11 @@ class FakePages:
             return self._page(403, "Not done", "<p>This was not sent from a page of this server.</p>")
         said = {name: str(value) for name, value in (await request.post()).items()}
         branch, who, title = said.get("branch", ""), said.get("who", ""), said.get("title", "").strip()
-        if branch not in self.desk.branches() or who not in self.desk.people() or not title:
+        if branch not in self.actions.branches() or who not in self.actions.people() or not title:
             return self._done("", "A change needs a branch that has none yet, somebody, and a title.")
         try:
-            return self._done(await self.desk.propose(branch, who, title, said.get("text", "")), "")
-        except self.desk.refused as refused:
+            return self._done(await self.actions.propose(branch, who, title, said.get("text", "")), "")
+        except self.actions.refused as refused:
             return self._done("", str(refused) or "The forge does not do that.")
 
     def _done(self, path: str, why_not: str) -> web.Response:
@@ -198,7 +198,7 @@ class FakePages:
     # --- what they see
 
     def _page(self, status: int, title: str, body: str) -> web.Response:
-        kind, forge, home = (escape(text) for text in (self.desk.kind, self.desk.forge, f"{self.desk.root}/"))
+        kind, forge, home = (escape(text) for text in (self.actions.kind, self.actions.forge, f"{self.actions.root}/"))
         note = f"A {kind} on this machine: these are not {forge}'s own pages. <a href='{home}'>All changes</a>"
         text = (
             f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title>"
@@ -223,13 +223,13 @@ class FakePages:
         return f"<h1>Changes</h1><table>{rows or '<tr><td>None yet.'}</table>{self._proposing()}"
 
     def _proposing(self) -> str:
-        branches = self.desk.branches()
+        branches = self.actions.branches()
         if not branches:
-            return f"<p class='of'>{escape(self.desk.hint)}</p>"
+            return f"<p class='of'>{escape(self.actions.hint)}</p>"
         return (
             "<h2>Open a change</h2><form method='post'>"
             f"<label>of the branch {_choice('branch', branches)}</label> "
-            f"<label>as {_choice('who', self.desk.people())}</label>"
+            f"<label>as {_choice('who', self.actions.people())}</label>"
             "<p><label>Title <input name='title' required maxlength='255'></label></p>"
             "<p><label>Text <textarea name='text' rows='3'></textarea></label></p>"
             "<button>Open</button></form>"
@@ -246,7 +246,7 @@ class FakePages:
             f"<code>{escape(one.source)}</code> into <code>{escape(one.target)}</code></span> {labels}</p>{text}"
             f"<h2>Checks</h2><table id='checks'>{marks or '<tr><td>None yet.'}</table>"
             f"<h2>What was said</h2><div id='said'>{remarks or 'Nothing yet.'}</div>"
-            f"{_acting(self.desk.people())}"
+            f"{_acting(self.actions.people())}"
         )
 
 

@@ -21,7 +21,7 @@ from headgate.map.workers import Application, QueueMap
 from headgate.queueing.lanes import Lane
 from headgate.store.types import Backend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.harness import APP, KEY, serving
 
 POST_INTERVAL_S = 0.05
 LONG_SESSION_S = 60.0

@@ -141,9 +141,9 @@ class LeaseSimulation:
 
     def _take(self, server: SqliteDatabase, chance: random.Random) -> None:
         partition = chance.choice((None, None, *range(1, STRANDS * PRIORITIES + 1)))
-        wish = LeaseRequest(APP, QUEUE, "worker", partition=partition, ttl_s=TTL_MS / 1000)
+        wanted = LeaseRequest(APP, QUEUE, "worker", partition=partition, ttl_s=TTL_MS / 1000)
         with server.transaction():
-            lease = leases.take(server, wish, self._moment(chance))
+            lease = leases.take(server, wanted, self._moment(chance))
         some = [n for n in range(STRANDS) if partition is None or (partition - 1) // PRIORITIES == n]
         free = [n for n in some if self.held_ms.get(n, 0) <= self.now_ms]
         if lease is None:

@@ -21,7 +21,7 @@ from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.desk import JobPace, MessageProcessor
+from headgate.services.queueing.processor import JobPace, MessageProcessor
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -226,10 +226,10 @@ class QueueSimulation:
         routes = Routing((RoutingRule("*", job, replace(MOST, blocking=world.chance.random() < 0.3)),))
         caller = JobCaller(world.chance.choice((1, 1, 2, 20)), 1)
         source = SimSource(world) if self.rough else SimSource(world, 0.0)
-        desk = MessageProcessor(source, routes, caller, None, now_ms, pace=PACE)
-        desk.pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
-        desk.chance = world.chance
-        worker = QueueWorker(desk, store, world.app, name, ttl_s=TTL_S)
+        processor = MessageProcessor(source, routes, caller, None, now_ms, pace=PACE)
+        processor.pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
+        processor.chance = world.chance
+        worker = QueueWorker(processor, store, world.app, name, ttl_s=TTL_S)
         both = asyncio.ensure_future(_either(stop, leaves))
         try:
             await worker.run(leaves)

@@ -86,7 +86,7 @@ class SimForge:
             while True:
                 event.clear()
                 found = self._look(known, heads, refs)
-                if found.standings or found.heads or found.refs:
+                if found.change_states or found.heads or found.refs:
                     yield found
                 await event.wait()
         finally:
@@ -98,12 +98,12 @@ class SimForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> Sighting:
-        standings, events = list[ChangeState](), list[TriggerEvent]()
+        change_states, events = list[ChangeState](), list[TriggerEvent]()
         for key, now in self.world.open.items():
             was = known.get(key)
             if was == now:
                 continue
-            standings.append(now)
+            change_states.append(now)
             if was is None or was.change.commit != now.change.commit or not was.open:
                 events.append(self._event(EventKind.PROPOSED, now.change, fresh=was is None or not was.open))
             approved_before = was is not None and self.world.is_approved(was) and was.change == now.change
@@ -112,20 +112,20 @@ class SimForge:
         for key, was in dict(known).items():
             if was.open and key not in self.world.open:
                 landed = was.change.commit in commits(self.world.heads[was.change.project])
-                standings.append(ChangeState(was.change, open=False, landed=landed))
+                change_states.append(ChangeState(was.change, open=False, landed=landed))
                 if landed:
                     events.append(self._told(EventKind.MERGED, was.change))
                 else:
                     events.append(self._event(EventKind.ABANDONED, was.change))
             elif was.untold:
-                standings.append(replace(was, untold=False))
+                change_states.append(replace(was, untold=False))
                 events.append(self._told(EventKind.MERGED, was.change))
         moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
         events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
         found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
         events += [self._told(EventKind.REF_UPDATED, c) for one in found.values() if one for c in one.updates]
         seen = {project: one.now for project, one in found.items() if one is not None}
-        return Sighting(tuple(standings), tuple(events), moved, seen)
+        return Sighting(tuple(change_states), tuple(events), moved, seen)
 
     def _tags(self, project: str, seen: Mapping[str, str] | None) -> Moved | None:
         """Return how the tags of a project differ from those `seen`, as at a repository, or None if they do not."""

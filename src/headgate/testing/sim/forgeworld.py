@@ -181,14 +181,14 @@ class HubJudge(StoreJudge):
         """Return nothing: how long somebody waits is for the forge to say."""
         return []
 
-    def _standings(self) -> dict[str, ChangeState]:
+    def _change_states(self) -> dict[str, ChangeState]:
         entries = (e for e in self._tree.under(self._known_at[:-1]) if e.path.startswith(self._known_at))
         found = (readable(entry, ChangeState) for entry in entries)
         return {one.change.key: one for one in found if one is not None}
 
     def _unknown(self) -> Iterator[str]:
         """Yield what is not known as it is."""
-        known = self._standings()
+        known = self._change_states()
         for pull in self._hub.pulls.values():
             was = known.get(pull.key)
             now, _ = self._hub.as_it_is(pull)

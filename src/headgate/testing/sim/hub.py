@@ -184,7 +184,7 @@ class Gestures:
 class SimForgeHub(Gestures):
     """Imitate the forge: what it reports, and what it does on request."""
 
-    def standing(self, pull: SimPull, told: int) -> tuple[ChangeState, list[tuple[int, EventKind, ForgeEvent]]]:
+    def change_state(self, pull: SimPull, told: int) -> tuple[ChangeState, list[tuple[int, EventKind, ForgeEvent]]]:
         """Return how a pull request is, and what happened since so much of it was told."""
         pull.undecided, waits = max(0, pull.undecided - 1), pull.undecided > 0
         change = Change(
@@ -266,7 +266,7 @@ class SimForgeHub(Gestures):
     def as_it_is(self, pull: SimPull) -> tuple[ChangeState, object]:
         """Return it without asking: nothing moves by that."""
         before = pull.undecided
-        found = self.standing(pull, len(pull.happened))
+        found = self.change_state(pull, len(pull.happened))
         pull.undecided = before
         return found
 

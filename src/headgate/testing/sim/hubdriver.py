@@ -94,7 +94,7 @@ class SimHub:
     async def look_up(self, key: str) -> ChangeState | None:
         await self._ask()
         pull = self._hub.pulls.get(key)
-        return self._hub.standing(pull, 0)[0] if pull is not None else None
+        return self._hub.change_state(pull, 0)[0] if pull is not None else None
 
     # --- looking
 
@@ -150,7 +150,7 @@ class SimHub:
     def _seen(self, pull: SimPull, was: ChangeState | None) -> Sighting | None:
         """Return what is new of one pull request."""
         told = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
-        now, happened = self._hub.standing(pull, told)
+        now, happened = self._hub.change_state(pull, told)
         if was is not None:
             now = _carrying(now, was)
         if now == was and not happened:

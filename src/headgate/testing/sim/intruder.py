@@ -46,7 +46,7 @@ class Intruder:
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
 
     def _own(self) -> list[str]:
-        return sorted(key for key, standing in self.world.open.items() if standing.change.project == EVIL)
+        return sorted(key for key, change_state in self.world.open.items() if change_state.change.project == EVIL)
 
     def _propose(self) -> None:
         topic = self.chance.choice(NAMES) + str(self._commits)
@@ -61,7 +61,7 @@ class Intruder:
 
     def _needed(self, topic: str) -> str:
         """Choose an honest change, another hostile one, itself, or one that is not there."""
-        honest = [key for key, standing in self.world.open.items() if standing.change.project != EVIL]
+        honest = [key for key, change_state in self.world.open.items() if change_state.change.project != EVIL]
         among = honest if honest and self.chance.random() < 0.6 else [*self.world.open]
         none = f"{self.chance.choice([EVIL, *PROJECTS])}/{BRANCH}/{topic}"
         return self.chance.choice([*among, none])

@@ -19,7 +19,7 @@ from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Delete, Entry, Op
 from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, InvariantBroken, SimWorld
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
 UNAPPROVED = re.compile("is not approved|needs 2 approvals|is vetoed")
@@ -84,7 +84,7 @@ COMMITS_MAX, CIRCLE_DELAY_S = 8_000, 1.0
 """In one world; the largest floods take a third of it."""
 
 
-class StoreJudge(Through):
+class StoreJudge(WrappedBackend):
     """Hold the one store of all processes, and check it after every commit."""
 
     def __init__(self, store: MemoryBackend, world: SimWorld, notes: Notes) -> None:
@@ -205,23 +205,23 @@ class StoreJudge(Through):
         """Return names the honest changes without an end."""
         return self._endless(s for s in self._world.open.values() if s.change.project != EVIL)
 
-    def _endless(self, standings: Iterable[ChangeState]) -> list[str]:
+    def _endless(self, change_states: Iterable[ChangeState]) -> list[str]:
         ends = {(f.pipeline, c.key, c.commit) for f in self._notes.finished.values() for c in _changes(f)}
-        among = list(standings)
-        wanted = [("check", standing) for standing in among if self._is_checked(standing)]
-        wanted += [("gate", standing) for standing in among if self._is_ready(standing)]
+        among = list(change_states)
+        wanted = [("check", change_state) for change_state in among if self._is_checked(change_state)]
+        wanted += [("gate", change_state) for change_state in among if self._is_ready(change_state)]
         endless = [(p, s.change.key, s.change.commit) for p, s in wanted]
         return [" ".join(end) for end in endless if end not in ends]
 
-    def _is_checked(self, standing: ChangeState) -> bool:
+    def _is_checked(self, change_state: ChangeState) -> bool:
         tenant = self._world.pipelines.get("check")
         if self._world.moving:  # it may be proposed while there is none
             return False
-        return tenant == "t" or (tenant is not None and standing.change.project in (SHARED, EVIL))
+        return tenant == "t" or (tenant is not None and change_state.change.project in (SHARED, EVIL))
 
-    def _is_ready(self, standing: ChangeState) -> bool:
+    def _is_ready(self, change_state: ChangeState) -> bool:
         """Return whether the change, and every open change that it needs, has the approvals it waits for."""
-        needed, left = {standing.change.key}, [standing]
+        needed, left = {change_state.change.key}, [change_state]
         while left:
             one = left.pop()
             if not self._world.is_approved(one):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from headgate.base.tasks import unless
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op, Unavailable
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Dead(BaseException):
     """Report that a process is dead: no handler may run, and nothing is retried."""
 
 
-class SimLink(Through):
+class SimLink(WrappedBackend):
     """Connect a process to the store. `troubles` maps the numbers of requests to what happens then. A death sets
     `died`, and nothing is answered any more. Requests take a random number of loop turns."""
 

@@ -119,8 +119,8 @@ class Story:
         if self._open() and self._maybe(0.1):
             world.withdraw(self._some_open())
         if self._open() and self._maybe(0.1):
-            standing = world.open[self._some_open()]
-            world.propose(self._patchset(replace(standing.change, files=("x",))), approved=self._maybe(0.5))
+            change_state = world.open[self._some_open()]
+            world.propose(self._patchset(replace(change_state.change, files=("x",))), approved=self._maybe(0.5))
         if self._open() and self._maybe(0.3):
             self._approve(self._some_open())
 
@@ -129,7 +129,7 @@ class Story:
 
     def _open(self) -> list[str]:
         """List the open changes of those who mean well."""
-        return sorted(key for key, standing in self.world.open.items() if standing.change.project in PROJECTS)
+        return sorted(key for key, change_state in self.world.open.items() if change_state.change.project in PROJECTS)
 
     def _some_open(self) -> str:
         return self.chance.choice(self._open())
@@ -163,11 +163,11 @@ class Doubter:
         for _ in range(self.chance.randrange(1, DOUBTS_MAX + 1)):
             await asyncio.sleep(self.chance.random() * DOUBT_PAUSE_MAX_S)
             if approved := self._approved():
-                standing = self.world.open[self.chance.choice(approved)]
-                self.world.propose(standing.change, approved=False)
+                change_state = self.world.open[self.chance.choice(approved)]
+                self.world.propose(change_state.change, approved=False)
                 if self.chance.random() < GIVEN_AGAIN:
                     await asyncio.sleep(self.chance.random() * DOUBT_PAUSE_MAX_S)
-                    self._give_again(standing.change)
+                    self._give_again(change_state.change)
 
     def _approved(self) -> list[str]:
         return sorted(
@@ -204,9 +204,9 @@ class Mover:
                 break
             await asyncio.sleep(LOOK_S)
         for number, key in enumerate(sorted(self.world.open)):
-            standing = self.world.open[key]
-            change = replace(standing.change, commit=f"moved{number}", files=("x",))
-            self.world.propose(change, approved=standing.is_approved)
+            change_state = self.world.open[key]
+            change = replace(change_state.change, commit=f"moved{number}", files=("x",))
+            self.world.propose(change, approved=change_state.is_approved)
 
     def _configures(self, gone: list[str]) -> None:
         queue, apart = self.chance.choice(("shared", "shared", "other")), self.chance.choice(("", "", *PROJECTS))

@@ -157,14 +157,14 @@ class SimWorld:
 
     def propose(self, change: Change, *, approved: bool) -> None:
         self.proposed[change.commit] = change.key
-        standing = ChangeState(change, approved=change.commit if approved else "")
-        self.open[change.key] = self._by_people(standing, approved=approved) if self.several else standing
+        change_state = ChangeState(change, approved=change.commit if approved else "")
+        self.open[change.key] = self._by_people(change_state, approved=approved) if self.several else change_state
         self.stir()
 
-    def _by_people(self, standing: ChangeState, *, approved: bool) -> ChangeState:
-        """Return the standing with the words of people.  Those who do not count always approve.  Of the two who do,
+    def _by_people(self, change_state: ChangeState, *, approved: bool) -> ChangeState:
+        """Return the change state with the words of people.  Those who do not count always approve.  Of the two who do,
         both approve if the change is `approved` or somebody objects, and at most one otherwise."""
-        change, objected = standing.change, not approved and self.chance.random() < 0.3
+        change, objected = change_state.change, not approved and self.chance.random() < 0.3
         whose = [*OTHERS, *(PEOPLE if approved or objected else PEOPLE[: self.chance.randrange(2)])]
 
         def word(kind: str, who: str) -> Word:
@@ -172,14 +172,14 @@ class SimWorld:
 
         vetoes = (word("vetoes", "tony"),) if objected else ()
         approvals = tuple(word("approvals", who) for who in whose)
-        return replace(standing, approved="", approvals=approvals, vetoes=vetoes, proposers=(PROPOSER,))
+        return replace(change_state, approved="", approvals=approvals, vetoes=vetoes, proposers=(PROPOSER,))
 
-    def is_approved(self, standing: ChangeState) -> bool:
+    def is_approved(self, change_state: ChangeState) -> bool:
         """Return whether everybody who must has approved this patchset; where several must, nobody may object."""
         if not self.several:
-            return standing.is_approved
-        words = {word.who for word in standing.approvals if word.commit == standing.change.commit}
-        return words >= set(PEOPLE) and not standing.vetoes
+            return change_state.is_approved
+        words = {word.who for word in change_state.approvals if word.commit == change_state.change.commit}
+        return words >= set(PEOPLE) and not change_state.vetoes
 
     def withdraw(self, key: str) -> None:
         del self.open[key]
@@ -273,12 +273,12 @@ class SimWorld:
         return {self.proposed[commit]: commit for commit in commits}
 
     def _may_land(self, change: Change, head: str, state: RepoState, together: set[str]) -> None:
-        standing = self.open[change.key]
-        if not self.is_approved(standing) or standing.change.commit != change.commit:
+        change_state = self.open[change.key]
+        if not self.is_approved(change_state) or change_state.change.commit != change.commit:
             raise InvariantBroken(f"{change.key} lands though nobody has approved it")
         if self.shut is not None and change.id not in self.shut:
             raise InvariantBroken(f"{change.key} lands though the gate is closed")
-        if lacking := [key for key in standing.change.needs if key in self.open and key not in together]:
+        if lacking := [key for key in change_state.change.needs if key in self.open and key not in together]:
             raise InvariantBroken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)
         beside = {self.open[key].change.commit for key in together if key in self.open}

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 TTL_MAX_S = 3_600.0
 LOOK_INTERVAL_S = 1.0
-"""While somebody waits: leases run out and retries come due without a bell."""
+"""While somebody waits: leases run out and retries come due without a signal."""
 NAMED_MAX = 2 * READ_MAX
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 
@@ -50,8 +50,8 @@ async def take_lease(state: State, request: Asked, app: FromPath[str], queue: Fr
         raise InvalidPost({"worker": "it has at most 200 printable characters"})
     if not QUEUE_NAME.fullmatch(said.group):
         raise InvalidPost({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
-    wish = LeaseRequest(app, queue, said.worker, said.group, said.partition, said.ttl)
-    look = lambda: site.board.change(app, lambda database, now: leases.take(database, wish, now))  # noqa: E731
+    wanted = LeaseRequest(app, queue, said.worker, said.group, said.partition, said.ttl)
+    look = lambda: site.board.change(app, lambda database, now: leases.take(database, wanted, now))  # noqa: E731
     found = await _patiently(site, app, queue, forms.wait(request.query_params), look)
     return answer({**OK, "lease": found})
 
@@ -98,7 +98,7 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
     """Return what `look` finds; look again when something is posted, and now and then, until `wait_s` are over."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
-    with site.waiting.track_inprogress(), site.board.bell.listen(app, queue) as listener:
+    with site.waiting.track_inprogress(), site.board.signal.listen(app, queue) as listener:
         while not (found := await look()) and (left_s := end_s - loop.time()) > 0 and not site.stop.is_set():
             try:
                 async with asyncio.timeout(min(left_s, LOOK_INTERVAL_S)):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from litestar.response import ServerSentEvent
 
-from headgate.adapters.messages.bell import Listener
+from headgate.adapters.messages.postsignal import Listener
 from headgate.adapters.messages.records import NoQueue, QueueRecord, StoredMessage
 from headgate.base.tasks import unless
 from headgate.queueing.ids import Position, position_of
@@ -28,7 +28,7 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
     if not page.wait_s or _news(found, page):
         return found
     end = asyncio.get_running_loop().time() + page.wait_s
-    with site.waiting.track_inprogress(), site.board.bell.listen(app, queue.name) as listener:
+    with site.waiting.track_inprogress(), site.board.signal.listen(app, queue.name) as listener:
         while not _news(found := await _read(site, app, queue, page), page) and not site.stop.is_set():
             try:
                 async with asyncio.timeout_at(end):
@@ -65,7 +65,7 @@ def stream(
 
     async def events() -> AsyncIterator[Event]:
         places: dict[int, Position] = {}
-        with site.board.bell.listen(app, queue.name) as listener:
+        with site.board.signal.listen(app, queue.name) as listener:
             while True:
                 for partition in page.partitions:
                     async for one in _after(site, queue, partition, places, page, still):
@@ -112,7 +112,7 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
     """
 
     async def events() -> AsyncIterator[Event]:
-        with site.board.bell.listen(app) as listener:
+        with site.board.signal.listen(app) as listener:
             yield {"event": "ready", "data": ""}
             while True:
                 while not (rung := await _rung(site, listener)):

@@ -102,11 +102,11 @@ class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
     change = asked.change
-    known = asked.site.status.standings(asked.tenant).now()
+    known = asked.site.status.change_states(asked.tenant).now()
     below = tuple(known[key].change.commit for key in change.bases if key in known)
     where = {"project": change.project, "connection": change.connection, "branch": change.branch}
     work = ReviewRequest(**where, ref=change.ref, commit=change.commit, below=below, one=one, page=page)
-    answer = await asked.site.desk.answer(asked.who, work, ReviewAnswer)
+    answer = await asked.site.review.answer(asked.who, work, ReviewAnswer)
     if not answer.ok:
         raise HTTPException(f"{change.key} cannot be shown: {answer.error}", status_code=409)
     return answer
@@ -177,7 +177,7 @@ async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> Pa
     if "160000" in (file.old_mode, file.new_mode) or file.old == file.new:
         return PatchShape(binary=False, lines=(), more=False, ends="")
     work = PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
-    answer = await asked.site.desk.answer(asked.who, work, PatchAnswer)
+    answer = await asked.site.review.answer(asked.who, work, PatchAnswer)
     if not answer.ok:
         raise HTTPException(answer.error, status_code=409)
     return PatchShape(binary=answer.binary, lines=answer.lines, more=answer.more, ends=answer.ends)
@@ -192,9 +192,9 @@ async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> 
     query = request.query_params
     site = site_of(state)
     asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
-    change, secret = asked.change, await site.desk.secret()
+    change, secret = asked.change, await site.review.secret()
     work = RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(asked)))
-    answer = await site.desk.answer(asked.who, work, RemarksAnswer)
+    answer = await site.review.answer(asked.who, work, RemarksAnswer)
     if not answer.ok:
         raise HTTPException(f"what was said of {change.key} cannot be read: {answer.error}", status_code=409)
     read_ones = [read(secret, change.key, commit, lines) for commit, lines in answer.lines.items()]

@@ -51,7 +51,7 @@ async def remark(state: State, request: HttpRequest, tenant: FromPath[str], data
     about = {name: said[name] for name in ("text", "file", "side", "line", "reply", "resolved")}
     written, line = await _line(asked, about)
     await _push(asked, line, {})
-    (told,), _ = read(await site.desk.secret(), asked.change.key, written.commit, [line])
+    (told,), _ = read(await site.review.secret(), asked.change.key, written.commit, [line])
     return told
 
 
@@ -140,9 +140,13 @@ def _speaking(
 def _proposed(asked: ReviewCall, patchset: str) -> None:
     """Raise 409 for another commit than the one that is proposed now."""
     change = asked.change
-    standing = asked.site.status.standings(asked.tenant).now().get(change.key)
-    if standing is None or not standing.open or change.commit != patchset:
-        why = f"{change.key} is proposed as {change.commit[:12]} now" if standing and standing.open else "it is closed"
+    change_state = asked.site.status.change_states(asked.tenant).now().get(change.key)
+    if change_state is None or not change_state.open or change.commit != patchset:
+        why = (
+            f"{change.key} is proposed as {change.commit[:12]} now"
+            if change_state and change_state.open
+            else "it is closed"
+        )
         raise HTTPException(f"{why}; look at it again", status_code=409)
 
 
@@ -168,7 +172,7 @@ async def _line(asked: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRema
         at_ms=site.context.now_ms(),
         **about,
     )
-    found = signed(await site.desk.secret(), made)
+    found = signed(await site.review.secret(), made)
     return found, msgspec.json.encode(found).decode()
 
 
@@ -176,7 +180,7 @@ async def _push(asked: ReviewCall, line: str, words: Mapping[str, str]) -> None:
     """Raise 409 with what the git server says."""
     change = asked.change
     work = SayRequest(change.project, change.connection, change.ref, change.commit, line, dict(words))
-    answer = await asked.site.desk.say(asked.who, work, SayAnswer)
+    answer = await asked.site.review.say(asked.who, work, SayAnswer)
     if not answer.ok:
         raise HTTPException(f"the git server does not take it: {answer.error}", status_code=409)
 

@@ -14,7 +14,7 @@ from headgate.testing.deadline import DEADLINE_S
 
 
 class Seen:
-    """The standings, branches, tags and events of one connection."""
+    """The change states, branches, tags and events of one connection."""
 
     def __init__(self) -> None:
         self.known: dict[str, ChangeState] = {}
@@ -26,7 +26,7 @@ class Seen:
         self._stirred = asyncio.Event()
 
     def take(self, sighting: Sighting) -> None:
-        self.known |= {standing.change.key: standing for standing in sighting.standings}
+        self.known |= {change_state.change.key: change_state for change_state in sighting.change_states}
         self.heads |= sighting.heads
         for project, refs in sighting.refs.items():
             there = {**self.refs.get(project, {}), **refs}

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.check.since import trees
-from headgate.cli.editor.desk import EditorSession
+from headgate.cli.editor.session import EditorSession
 from headgate.cli.offline.reader import ReadingOptions
 from headgate.testing.deadline import DEADLINE_S
 
@@ -26,7 +26,7 @@ TEMPLATE = """
 
 
 @pytest.fixture
-def desk(offline):
+def session(offline):
     def make(**texts):
         made = offline(**texts)
         found = ReadingOptions(None, made.root / "tenants.yaml", made.repos, None).load()
@@ -36,15 +36,15 @@ def desk(offline):
     return make
 
 
-def told(desk, path):
+def told(session, path):
     """[(line, column, text)] of the file, once everything was frozen."""
-    for _ in desk.refresh(desk.file(path), everything=True):
+    for _ in session.refresh(session.file(path), everything=True):
         pass
-    return [(one.extent.line, one.extent.column, one.error.text) for one in desk.problems(path)[path]]
+    return [(one.extent.line, one.extent.column, one.error.text) for one in session.problems(path)[path]]
 
 
-def test_what_is_typed_is_told_and_gone_when_it_is_mended(desk):
-    made, path = desk()
+def test_what_is_typed_is_told_and_gone_when_it_is_mended(session):
+    made, path = session()
     assert told(made, path) == []
     made.write(path, APP.replace("nodeset: small", "nodeset: smal"))
     assert told(made, path) == [(2, 46, "the nodeset 'smal' is not defined; did you mean 'small'?")]
@@ -56,8 +56,8 @@ def test_what_is_typed_is_told_and_gone_when_it_is_mended(desk):
     assert told(made, path) == []
 
 
-def test_what_another_file_breaks_is_told_in_the_one_that_is_looked_at(desk):
-    made, path = desk()
+def test_what_another_file_breaks_is_told_in_the_one_that_is_looked_at(session):
+    made, path = session()
     ops = path.parents[1] / "ops/zuul.yaml"
     made.write(ops, ops.read_text().replace("name: small", "name: tiny"))
     assert any("'small' is not defined" in text for _, _, text in told(made, path))
@@ -65,8 +65,8 @@ def test_what_another_file_breaks_is_told_in_the_one_that_is_looked_at(desk):
     assert told(made, path) == [], "it was closed without being saved"
 
 
-def test_a_consequence_names_its_cause(desk):
-    made, path = desk()
+def test_a_consequence_names_its_cause(session):
+    made, path = session()
     made.write(path, APP.replace("run: unit.yaml", "runs: unit.yaml"))
     (first, second) = made.problems(path)[path]
     assert not first.because and "a job has no key 'runs'" in second.because
@@ -83,8 +83,8 @@ def test_a_consequence_names_its_cause(desk):
         ("secrets: [key]", "secret: {name: key", 6),
     ],
 )
-def test_a_name_is_explained_and_followed(desk, word, text, line):
-    made, path = desk(app=APP + TEMPLATE)
+def test_a_name_is_explained_and_followed(session, word, text, line):
+    made, path = session(app=APP + TEMPLATE)
     lines = path.read_text().splitlines()
     row = next(n for n, one in enumerate(lines) if word in one)
     column = lines[row].index(word) + len(word.partition(" ")[0]) + 2 + ("[" in word)
@@ -93,8 +93,8 @@ def test_a_name_is_explained_and_followed(desk, word, text, line):
     assert found[1] == line
 
 
-def test_words_that_mean_nothing_are_left_alone(desk):
-    made, path = desk()
+def test_words_that_mean_nothing_are_left_alone(session):
+    made, path = session()
     assert made.hover(path, 2, 1) == "" and made.definition(path, 99, 1) == []
     assert made.hover(path.parent / "README.md", 1, 1) == ""
 

@@ -11,12 +11,12 @@ from headgate.adapters.forges.gerrit.entities import ChangeInfo, Revision
 from headgate.adapters.forges.gerrit.happenings import events, unheard
 from headgate.adapters.forges.gerrit.rest import GerritNotThere, GerritRest
 from headgate.adapters.forges.gerrit.server import Server, change_number, change_project
-from headgate.adapters.forges.gerrit.translation import Stack, change, stack, standing
+from headgate.adapters.forges.gerrit.translation import Stack, change, change_state, stack
 from headgate.gate.change import ChangeState, TriggerEvent, numbered
 
 
 class GerritLookResult(NamedTuple):
-    standing: ChangeState
+    change_state: ChangeState
     events: tuple[TriggerEvent, ...] = ()
 
 
@@ -63,7 +63,7 @@ class Looker:
             info = replace(info, revisions={**info.revisions, info.current_revision: current})
         found = change(self._server, info, below)
         self._projects[info.number] = found.project
-        now = standing(self._server, info, found)
+        now = change_state(self._server, info, found)
         return replace(now, details=replace(now.details, together=self.whole_topics)) if now.details else now
 
     def _gone(self, was: ChangeState | None, why: GerritNotThere) -> GerritLookResult | None:

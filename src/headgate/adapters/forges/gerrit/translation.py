@@ -88,7 +88,7 @@ def paths(info: ChangeInfo) -> tuple[str, ...] | None:
     return tuple(sorted(found)) if sum(map(len, found)) <= PATHS_MAX_CHARS else None
 
 
-def standing(server: Server, info: ChangeInfo, change: Change) -> ChangeState:
+def change_state(server: Server, info: ChangeInfo, change: Change) -> ChangeState:
     """Return what is known of a change."""
     merged = info.status == "MERGED"
     uploader = info.current.uploader if info.current is not None else info.owner

@@ -148,9 +148,9 @@ class Watcher:
 
     def _differing(self, there: Iterable[ChangeInfo], now: Mapping[str, ChangeState]) -> set[int]:
         marks = {}
-        for standing in now.values():
-            if standing.details is not None and standing.change.number and not standing.untold:
-                marks[int(standing.change.number)] = GerritMark.of(standing.details.mark).state
+        for change_state in now.values():
+            if change_state.details is not None and change_state.change.number and not change_state.untold:
+                marks[int(change_state.change.number)] = GerritMark.of(change_state.details.mark).state
         ours = (one for one in there if self._server.project(one.project) in self._projects)
         return {one.number for one in ours if not one.mark or marks.get(one.number) != one.mark}
 
@@ -161,7 +161,7 @@ class Watcher:
         known: Mapping[str, ChangeState],
         quiet: Collection[str],
     ) -> Sighting | None:
-        by_number = {standing.change.number: standing for standing in dict(known).values()}
+        by_number = {change_state.change.number: change_state for change_state in dict(known).values()}
         looks = [
             self._looker.look(n, by_number.get(str(n)), self._projects, afresh=afresh.get(n, False)) for n in numbers
         ]
@@ -170,8 +170,8 @@ class Watcher:
             self._stir_above(one, by_number)
         if not found:
             return None
-        told = (event for one in found if one.standing.change.project not in quiet for event in one.events)
-        return Sighting(tuple(one.standing for one in found), tuple(told))
+        told = (event for one in found if one.change_state.change.project not in quiet for event in one.events)
+        return Sighting(tuple(one.change_state for one in found), tuple(told))
 
     async def _all(self, looks: Sequence[Coroutine[Any, Any, GerritLookResult | None]]) -> list[GerritLookResult]:
         """Return what they find.  Of a change that alone cannot be looked at nothing is found; it is tried again as
@@ -195,12 +195,12 @@ class Watcher:
 
     def _stir_above(self, found: GerritLookResult, by_number: Mapping[str, ChangeState]) -> None:
         """Look again at what is built on a change that has a new patch set, or is gone."""
-        change = found.standing.change
+        change = found.change_state.change
         was = by_number.get(change.number)
-        if was is not None and (was.change.commit, was.open) != (change.commit, found.standing.open):
-            for standing in by_number.values():
-                if standing.open and change.key in standing.change.bases:
-                    self._wanted.add(int(standing.change.number), afresh=True)
+        if was is not None and (was.change.commit, was.open) != (change.commit, found.change_state.open):
+            for change_state in by_number.values():
+                if change_state.open and change.key in change_state.change.bases:
+                    self._wanted.add(int(change_state.change.number), afresh=True)
 
     def _due_refs(self, taken: GerritWatchList, everywhere: bool) -> set[str]:
         at_s = time.monotonic()

@@ -71,5 +71,5 @@ class GiteaForge(RestDriver):
         """See `RestDriver`."""
         pull = await look(self._client, self._client.account.short(project), number, "")
         us, none = await self._client.us(), dict[str, str]()
-        standing, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
-        return standing
+        change_state, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
+        return change_state

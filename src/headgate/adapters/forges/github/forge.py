@@ -168,8 +168,8 @@ class GitHubForge:
             pull = await look(self._client, who, short, int(number))
             pull = replace(pull, rules_shown=self._tokens.reads_rules(short))
             us, none = await self._tokens.us(), dict[str, str]()
-            standing, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
-            return standing
+            change_state, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
+            return change_state
         except (NotThere, GitHubAppNotInstalled, ForgeDenied):
             return None
         except Rejected as error:

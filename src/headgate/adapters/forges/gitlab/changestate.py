@@ -52,7 +52,7 @@ class GitLabChangeStateReader:
         *,
         first: bool,
     ) -> tuple[ChangeState, list[TriggerEvent]]:
-        """Return the standing of a merge request, and what happened since `was`.  `heads`: ref -> commit of the
+        """Return the change state of a merge request, and what happened since `was`.  `heads`: ref -> commit of the
         branches.  Raise ReporterAway."""
         project, open = request.project, request.state in OPEN
         same = was is not None and was.change.commit == request.head and was.change.branch == request.target

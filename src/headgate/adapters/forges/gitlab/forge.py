@@ -71,5 +71,5 @@ class GitLabForge(RestDriver):
     async def now(self, project: str, number: int) -> ChangeState:
         """See `RestDriver`."""
         request = await look(self._client, project, number)
-        standing, _ = await self._stands.of(request, None, await self._people.us(), {}, first=True)
-        return standing
+        change_state, _ = await self._stands.of(request, None, await self._people.us(), {}, first=True)
+        return change_state

@@ -30,14 +30,16 @@ def as_before(
         misfits.add(ref, f"it cannot be read: {why}; remove it")
         if ref in old:
             refs[ref] = old[ref]
-    for standing in known.values() if unreadable else ():
-        change = standing.change
-        if standing.open and change.ref in unreadable:
+    for change_state in known.values() if unreadable else ():
+        change = change_state.change
+        if change_state.open and change.ref in unreadable:
             refs[change.ref] = change.commit
         approved = APPROVED + change.ref.removeprefix(FOR)
-        if standing.approved and approved in unreadable:
-            refs[approved] = standing.approved
-        refs |= {word.ref: word.commit for word in (*standing.approvals, *standing.vetoes) if word.ref in unreadable}
+        if change_state.approved and approved in unreadable:
+            refs[approved] = change_state.approved
+        refs |= {
+            word.ref: word.commit for word in (*change_state.approvals, *change_state.vetoes) if word.ref in unreadable
+        }
     return refs, misfits
 
 
@@ -58,7 +60,7 @@ class Doubt:
         self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
     ) -> bool:
         """Return whether to look again before a listing is believed. Raise RemoteError."""
-        here = set(old) | {standing.change.ref for standing in known.values() if standing.open}
+        here = set(old) | {change_state.change.ref for change_state in known.values() if change_state.open}
         lost = here - refs.keys()
         no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))
         if not no_branches and len(lost) < max(LOST_MIN, len(here) / 2):

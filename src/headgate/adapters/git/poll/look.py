@@ -56,7 +56,7 @@ class Look:
         self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
         self._proposed: dict[str, tuple[str, str]] = {}
         """ref below refs/for -> branch and topic, of those that propose a change."""
-        self._standings: list[ChangeState] = []
+        self._change_states: list[ChangeState] = []
         self._events: list[TriggerEvent] = []
         self.doubts: set[tuple[str, str]] = set()
         """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
@@ -94,17 +94,19 @@ class Look:
         await asyncio.to_thread(self._changes, described)
         self._again(answered)
         self._said.lost(self._proposed, self.misfits)
-        now = (*self._known.values(), *self._standings)
+        now = (*self._known.values(), *self._change_states)
         self.orphans = orphans(self._refs, self._project, self._names, now, self.misfits)
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
         others = await asyncio.to_thread(self._others, seen)
-        if not (self._standings or self._events or moved or others is not None):
+        if not (self._change_states or self._events or moved or others is not None):
             return None
         heads = {self._project: self._heads} if moved else {}
         refs = {self._project: others} if others is not None else {}
-        return Sighting(tuple(self._standings), tuple(self._events), heads, refs, {self._project: self._lingering()})
+        return Sighting(
+            tuple(self._change_states), tuple(self._events), heads, refs, {self._project: self._lingering()}
+        )
 
     def _others(self, seen: Mapping[str, str] | None) -> dict[str, str] | None:
         """Return the tags and other refs that moved, or None if none did."""
@@ -127,7 +129,7 @@ class Look:
 
     def _lingering(self) -> frozenset[str]:
         known = ((key, self._known.get(key)) for key in map(self._key, self._proposed))
-        return frozenset(key for key, standing in known if standing is not None and not standing.open)
+        return frozenset(key for key, change_state in known if change_state is not None and not change_state.open)
 
     # --- what is proposed
 
@@ -190,7 +192,7 @@ class Look:
         open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
         stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
-        known = {**self._known, **{s.change.key: s for s in self._standings}}
+        known = {**self._known, **{s.change.key: s for s in self._change_states}}
         for branch in stirred:
             names = [name for name in open_ if self._proposed[name][0] == branch]
             absent = await self._mirror.missing(self._refs[FOR + name] for name in names)
@@ -259,7 +261,7 @@ class Look:
             before, fresh = was.change.commit if was else "", was is None or not was.open
             self._tell(EventKind.PROPOSED, described, before, fresh=fresh)
         now = ChangeState(described, not there, approved, there, "", *said)
-        self._standings.append(now)
+        self._change_states.append(now)
         if there and was is not None and was.open:
             self._tell(EventKind.MERGED, described, described.commit)
         approved_before = same is not None and same.is_approved
@@ -269,24 +271,24 @@ class Look:
     def _again(self, answered: Mapping[str, str]) -> None:
         """Report changes for which a recheck was requested as if they were new: pipelines handle them as they did
         then."""
-        now = {s.change.key: s for s in (*self._known.values(), *self._standings)}
+        now = {s.change.key: s for s in (*self._known.values(), *self._change_states)}
         told = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
         for ref, commit in self._refs.items():
             name = ref.removeprefix(RECHECK)
             if name == ref or answered.get(ref) == commit:
                 continue
-            standing = now.get(self._key(name)) if name in self._proposed else None
-            if standing is None or not standing.open:
+            change_state = now.get(self._key(name)) if name in self._proposed else None
+            if change_state is None or not change_state.open:
                 self.misfits.add(ref, f"there is no such change to be tested again; propose it: push to {FOR}{name}")
                 continue
             if len(self.answered) >= RECHECKS_MAX:
                 self.more = True
                 return
             self.answered[ref] = commit
-            if standing.change.key not in told:
-                self._tell(EventKind.PROPOSED, standing.change, ref)
-                if standing.is_approved:
-                    self._tell(EventKind.APPROVED, standing.change, ref)
+            if change_state.change.key not in told:
+                self._tell(EventKind.PROPOSED, change_state.change, ref)
+                if change_state.is_approved:
+                    self._tell(EventKind.APPROVED, change_state.change, ref)
 
     def _with_needs(self, name: str, change: Change) -> Change:
         """Add what the change is built on, and what its footers mean with the current branches."""
@@ -311,15 +313,15 @@ class Look:
         for change in gone:
             if change.ref in self._refs and change.key not in landed:
                 reason = f"the branch {change.branch} of {change.project} was deleted"
-                self._standings.append(ChangeState(change, open=False, reason=reason))
+                self._change_states.append(ChangeState(change, open=False, reason=reason))
                 continue
-            self._standings.append(ChangeState(change, open=False, landed=change.key in landed))
+            self._change_states.append(ChangeState(change, open=False, landed=change.key in landed))
             kind = EventKind.MERGED if change.key in landed else EventKind.ABANDONED
             self._tell(kind, change, change.commit)
-        for standing in self._known.values():
-            if standing.untold:
-                self._standings.append(replace(standing, untold=False))
-                self._tell(EventKind.MERGED, standing.change, standing.change.commit)
+        for change_state in self._known.values():
+            if change_state.untold:
+                self._change_states.append(replace(change_state, untold=False))
+                self._tell(EventKind.MERGED, change_state.change, change_state.change.commit)
 
     async def _landed_in(self, candidates: Iterable[Change], head: str) -> set[str]:
         """Return the keys of the changes that `head` contains, possibly as another commit."""

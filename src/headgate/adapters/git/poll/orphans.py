@@ -17,7 +17,7 @@ def orphans(
     """Return the refs that approve nothing, with their commits, but for those of changes that landed; `misfits` is told
     of them.  `now`: what is known of changes, the latest last."""
     found: dict[str, str] = {}
-    known = {standing.change.key: standing for standing in now}
+    known = {change_state.change.key: change_state for change_state in now}
     for ref, commit in refs.items():
         name = ref.removeprefix(APPROVED)
         if name == ref or FOR + name in refs or names.misfit(project, name):

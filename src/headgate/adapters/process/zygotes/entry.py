@@ -95,7 +95,7 @@ class ProcessState:
 class _Entry:
     """Hold what a copy needs in order to be where the holder is, opened while it can be reached."""
 
-    standing: ProcessState
+    state: ProcessState
     groups: str
     spaces: Sequence[int]
     directory: int
@@ -105,16 +105,16 @@ class _Entry:
     @staticmethod
     def to(holder: int, filter: bytes) -> _Entry:
         """Raise OSError, Cold."""
-        place, standing = f"/proc/{holder}", ProcessState.of(holder)
+        place, state = f"/proc/{holder}", ProcessState.of(holder)
         mine = ProcessState.of(0).spaces
-        if mine["user"] != standing.spaces["user"]:
+        if mine["user"] != state.spaces["user"]:
             raise Cold("the sandbox has a user namespace of its own, which only builds with users of their own lack")
-        wanted = [kind for kind in _KINDS if standing.spaces[kind] != mine[kind]]
+        wanted = [kind for kind in _KINDS if state.spaces[kind] != mine[kind]]
         with open(f"{place}/environ", "rb") as file:
             words = (word.partition(b"=") for word in file.read().split(b"\0") if word)
             environment = {os.fsdecode(name): os.fsdecode(said) for name, _, said in words}
         return _Entry(
-            standing,
+            state,
             _text(f"{place}/cgroup"),
             [os.open(f"{place}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in wanted],
             os.open(f"{place}/cwd", os.O_PATH | os.O_CLOEXEC),
@@ -225,10 +225,10 @@ def _enter(entry: _Entry, doors: Collection[int]) -> None:
 
 def _become(entry: _Entry) -> None:
     """Become who the holder is.  Raise OSError, Cold."""
-    status, first = entry.standing.status, "the rights of the sandbox cannot be had"
+    status, first = entry.state.status, "the rights of the sandbox cannot be had"
     os.setsid()
     os.fchdir(entry.directory)
-    for which, limits in enumerate(entry.standing.limits):
+    for which, limits in enumerate(entry.state.limits):
         if resource.getrlimit(which) != limits:
             resource.setrlimit(which, limits)
     bound = int(status["CapBnd"], 16)
@@ -244,7 +244,7 @@ def _become(entry: _Entry) -> None:
     if entry.filter:
         _sieve(entry.filter)
     checked(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), first)  # as every program that is started: /proc/self is its own
-    if differs := entry.standing.unlike(ProcessState.of(0)):
+    if differs := entry.state.unlike(ProcessState.of(0)):
         raise Cold(f"a copy of the zygote is not what bubblewrap makes of a process: {differs}")
 
 

@@ -58,13 +58,13 @@ class Hosted:
         return TENANTS.format(tenant=TENANT, connection=self.host.connection, owner=OWNER, branch=self.host.branch)
 
     async def build(self) -> None:
-        config = files.config(pipelines(self.host.desk.forge.lower()), OWNER)
+        config = files.config(pipelines(self.host.actions.forge.lower()), OWNER)
         for name, content in (("config", config), *files.CODE.items()):
             await self.host.create(f"{OWNER}{name}", content)
         self.settings = self.host.settle()
 
     async def attend(self, whole: Process) -> None:
-        self.say(f"The {self.host.desk.kind} is at {self.host.url}/")
+        self.say(f"The {self.host.actions.kind} is at {self.host.url}/")
         self.host.hook(f"{whole.context.root_url}/api/connection/{self.host.connection}/payload")
 
     async def propose(
@@ -82,7 +82,7 @@ class Hosted:
             await self._until(change, lambda seen: self.host.said(seen, "check")[0] in _ENDED, CHECKED_TIMEOUT_S)
 
     async def approve(self, change: DemoChange) -> None:
-        await self.host.desk.approve(self._paths[change], self.host.reviewer)
+        await self.host.actions.approve(self._paths[change], self.host.reviewer)
         self.say(f"  {self.host.reviewer} approves {self._url(change)}")
 
     async def heard(self, change: DemoChange) -> None:
@@ -108,13 +108,13 @@ class Hosted:
 
     def doors(self) -> Sequence[str]:
         return (
-            f"\nThe {self.host.desk.kind} stays at {self.host.url}/",
+            f"\nThe {self.host.actions.kind} stays at {self.host.url}/",
             *self.host.doors(),
         )
 
     async def _seen(self) -> dict[str, PageChange]:
         """Return every change by its path, and say what is new of it."""
-        found = {one.path: one for one in await self.host.desk.seen()}
+        found = {one.path: one for one in await self.host.actions.seen()}
         for path, one in found.items():
             told = (
                 *(f"{mark.name} {mark.state}" for mark in one.marks),
@@ -127,4 +127,4 @@ class Hosted:
         return found
 
     def _url(self, change: DemoChange) -> str:
-        return f"{self.host.url}{self._paths[change].removeprefix(self.host.desk.root)}"
+        return f"{self.host.url}{self._paths[change].removeprefix(self.host.actions.root)}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headgate.base.errors import UserError
 from headgate.cli.scenario.forges.host import OWNER, Host
-from headgate.testing.forges.gerrit.desk import GerritDesk, path
+from headgate.testing.forges.gerrit.actions import GerritPageActions, path
 from headgate.testing.forges.gerrit.front import front
 from headgate.testing.forges.pages import PageChange
 from headgate.testing.servers.gerrit import LocalGerrit, gerrit, missing
@@ -51,8 +51,8 @@ class OnGerrit:
         return ReviewingPeople(self.server.url)
 
     @property
-    def desk(self) -> GerritDesk:
-        return GerritDesk(self.people, OWNER)
+    def actions(self) -> GerritPageActions:
+        return GerritPageActions(self.people, OWNER)
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:
         def made() -> None:
@@ -106,6 +106,6 @@ async def host(root: Path) -> AsyncIterator[Host]:
     with ExitStack() as stack:
         opened = gerrit(root / "gerrit", web_url=f"http://127.0.0.1:{port}/")
         server = await asyncio.to_thread(stack.enter_context, opened)
-        desk = GerritDesk(ReviewingPeople(server.url), OWNER)
-        async with front(desk, server.url, port) as url:
+        actions = GerritPageActions(ReviewingPeople(server.url), OWNER)
+        async with front(actions, server.url, port) as url:
             yield OnGerrit(server, root, url)

@@ -14,7 +14,7 @@ from headgate.cli.scenario.forges.host import (
     TENANT,
     StandIn,
 )
-from headgate.testing.forges.gitea.desk import GiteaDesk
+from headgate.testing.forges.gitea.actions import GiteaPageActions
 from headgate.testing.forges.gitea.people import Gitea, gitea
 
 SETTINGS = """\
@@ -32,7 +32,7 @@ class OnGitea(StandIn):
     """See `StandIn`."""
 
     def __init__(self, hub: Gitea) -> None:
-        super().__init__(hub.url, GiteaDesk(hub.acts))
+        super().__init__(hub.url, GiteaPageActions(hub.acts))
         self.hub = hub
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges.host import AUTHORS, REVIEWER, SECRET, TENANT, StandIn
-from headgate.testing.forges.github.desk import GitHubDesk
+from headgate.testing.forges.github.actions import GitHubPageActions
 from headgate.testing.forges.github.people import GitHub, github
 from headgate.testing.forges.github.state import App
 
@@ -27,7 +27,7 @@ class OnGitHub(StandIn):
 
     def __init__(self, hub: GitHub, app: App, key: Path) -> None:
         """Take `key`, the file for the key of the app."""
-        super().__init__(hub.url, GitHubDesk(hub.forge))
+        super().__init__(hub.url, GitHubPageActions(hub.forge))
         self.hub, self.app, self.key = hub, app, key
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:

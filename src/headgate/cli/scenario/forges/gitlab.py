@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, StandIn
-from headgate.testing.forges.gitlab.desk import GitLabDesk
+from headgate.testing.forges.gitlab.actions import GitLabPageActions
 from headgate.testing.forges.gitlab.people import GitLab, gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER
 
@@ -27,7 +27,7 @@ class OnGitLab(StandIn):
     connection = "lab"
 
     def __init__(self, hub: GitLab) -> None:
-        super().__init__(hub.url, GitLabDesk(hub.acts))
+        super().__init__(hub.url, GitLabPageActions(hub.acts))
         self.hub = hub
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:

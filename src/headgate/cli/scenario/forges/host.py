@@ -21,7 +21,7 @@ class Host(Protocol):
     """Declare what the demonstration needs of a forge, in which Headgate has an account."""
 
     @property
-    def desk(self) -> PageActions: ...
+    def actions(self) -> PageActions: ...
     @property
     def url(self) -> str:
         """Return where people look, without a slash at the end."""
@@ -72,8 +72,8 @@ class StandIn(ABC):
     authors: Sequence[str] = AUTHORS
     reviewer = REVIEWER
 
-    def __init__(self, url: str, desk: PageActions) -> None:
-        self.url, self.desk = url, desk
+    def __init__(self, url: str, actions: PageActions) -> None:
+        self.url, self.actions = url, actions
 
     @abstractmethod
     async def create(self, project: str, files: Mapping[str, str]) -> None:
@@ -102,7 +102,7 @@ class StandIn(ABC):
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         """See `Host`."""
         self.push(who, project, topic, files, title)
-        return await self.desk.propose(f"{project}:{topic}", who, title, text)
+        return await self.actions.propose(f"{project}:{topic}", who, title, text)
 
     def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return what `Host` says, of the check or status of each pipeline, and of a comment where it failed."""

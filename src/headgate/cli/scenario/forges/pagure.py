@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, StandIn
-from headgate.testing.forges.pagure.desk import PagureDesk
+from headgate.testing.forges.pagure.actions import PagurePageActions
 from headgate.testing.forges.pagure.people import Pagure, pagure
 
 SETTINGS = """\
@@ -24,7 +24,7 @@ class OnPagure(StandIn):
     """See `StandIn`."""
 
     def __init__(self, hub: Pagure) -> None:
-        super().__init__(hub.url, PagureDesk(hub.acts))
+        super().__init__(hub.url, PagurePageActions(hub.acts))
         self.hub = hub
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:
@@ -44,7 +44,7 @@ class OnPagure(StandIn):
         """Propose it from a fork: no branch is protected at Pagure, so each of the project itself configures."""
         person, at = self.hub.person(who), self.hub.world.projects[project]
         fork = self.hub.world.projects.get(f"forks/{who}/{project}") or person.fork(at)
-        return PagureDesk(self.hub.acts).path(person.propose(at, topic, files, title, text, home=fork))
+        return PagurePageActions(self.hub.acts).path(person.propose(at, topic, files, title, text, home=fork))
 
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         self.hub.person(who).push(self.hub.world.projects[project], branch, files, message)

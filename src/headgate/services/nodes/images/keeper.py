@@ -31,12 +31,12 @@ from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Ove
 from headgate.ports.images import UPLOAD_TAG, ImageCloud, ImageFiles, images_of
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, region_of
-from headgate.services.nodes.desk import MachineLedger
 from headgate.services.nodes.errands import Errands
 from headgate.services.nodes.images.choice import read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.lifecycle import UploadDesk, UploadLife
 from headgate.services.nodes.images.retention import ImageUse, is_due, lacking, spots, surplus
+from headgate.services.nodes.ledger import MachineLedger
 from headgate.store.types import At, Op
 
 log = logging.getLogger("headgate.images")
@@ -52,8 +52,8 @@ class ImageKeeper:
 
     def __init__(self, context: Context, accounts: Mapping[str, CloudAccount], files: ImageFiles, guard: At) -> None:
         self._context, self._accounts, self._files = context, accounts, files
-        self._desk = MachineLedger(context, guard)
-        self._uploads = UploadDesk(self._desk)
+        self._ledger = MachineLedger(context, guard)
+        self._uploads = UploadDesk(self._ledger)
         self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
         self._system = ""
         self._suspects: dict[tuple[str, str], frozenset[str]] = {}
@@ -119,9 +119,11 @@ class ImageKeeper:
             found = self._uploads.find(report.upload)
             if found is not None and found[0].tenant == report.tenant:
                 upload = replace(found[0], validated=report.validated, why="" if report.validated else "a job failed")
-                await self._desk.commit([at, found[1]], [map.image_uploads.uploads(upload.id).record.put(upload), gone])
+                await self._ledger.commit(
+                    [at, found[1]], [map.image_uploads.uploads(upload.id).record.put(upload), gone]
+                )
                 return
-            await self._desk.commit([at], [gone])
+            await self._ledger.commit([at], [gone])
             return
         checks, ops = [at], list[Op]()
         for file in report.files:
@@ -134,7 +136,7 @@ class ImageKeeper:
                 )
                 checks.append(At(place.path, None))
                 ops.append(place.put(made))
-        await self._desk.commit(checks, [*ops, gone])
+        await self._ledger.commit(checks, [*ops, gone])
 
     async def _obey(self, id: str, at: At, order: ImageOrder) -> None:
         """Do what somebody wants done with an artifact or an upload."""
@@ -144,7 +146,7 @@ class ImageKeeper:
             return
         found = self._uploads.find(id)
         if found is None:
-            await self._desk.commit([at], [gone])
+            await self._ledger.commit([at], [gone])
             return
         upload, own = found
         whole = self._artifacts().get(upload.artifact)
@@ -154,7 +156,7 @@ class ImageKeeper:
         wished = _ordered(upload, order.do)
         place = self._context.map.image_uploads.uploads(id).record
         wished = replace(wished, since_ms=self._context.now_ms()) if wished.state != upload.state else wished
-        await self._desk.commit([at, own], [place.put(wished), gone])
+        await self._ledger.commit([at, own], [place.put(wished), gone])
 
     async def _change_artifact(
         self, known: ImageArtifact, wished: ImageArtifact, at: At | None = None, *more: Op
@@ -163,7 +165,7 @@ class ImageKeeper:
         entry = self._context.mirror.get(place.path)
         if entry is not None and (wished != known or more):
             checks = [At(entry.path, entry.version), *([at] if at is not None else [])]
-            await self._desk.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
+            await self._ledger.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
 
     async def _begin(self, spot: ImageUse, artifact: ImageArtifact) -> None:
         """Write down an upload before anything is sent."""
@@ -192,7 +194,7 @@ class ImageKeeper:
         of = self._context.map.images.artifacts(artifact.id).record
         entry = self._context.mirror.get(of.path)
         if entry is not None:
-            await self._desk.commit([At(entry.path, entry.version)], [place.put(upload)])
+            await self._ledger.commit([At(entry.path, entry.version)], [place.put(upload)])
 
     async def _end(self, artifact: ImageArtifact) -> None:
         """Take away what is to go of an artifact; once nothing is left of it anywhere, its record."""
@@ -209,7 +211,7 @@ class ImageKeeper:
             place = self._context.map.images.artifacts(artifact.id).record
             entry = self._context.mirror.get(place.path)
             if entry is not None:
-                await self._desk.commit([At(entry.path, entry.version)], [place.delete()])
+                await self._ledger.commit([At(entry.path, entry.version)], [place.delete()])
 
     # --- what jobs are asked to do
 
@@ -222,7 +224,7 @@ class ImageKeeper:
         if not ops or found is None or found[0] != one:
             return
         place = self._context.map.image_uploads.uploads(one.id).record
-        await self._desk.commit([found[1]], [place.put(replace(one, asked=id)), *ops])
+        await self._ledger.commit([found[1]], [place.put(replace(one, asked=id)), *ops])
 
     async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
         """Ask for builds of images that are too old, or that nobody has built, where their configuration says so."""
@@ -244,7 +246,7 @@ class ImageKeeper:
             for tenant in sorted(t for t, several in self._providers().items() if _has(several, name)):
                 ops = await image_event_ops(self._context, EventKind.IMAGE_BUILD, fresh(), tenant, file, body)
                 check = At(place.path, entry.version if entry is not None else None)
-                if ops and await self._desk.commit([check], [place.put(ImageAsked(now_ms)), *ops]):
+                if ops and await self._ledger.commit([check], [place.put(ImageAsked(now_ms)), *ops]):
                     break
 
     # --- what takes a while

@@ -14,8 +14,8 @@ from headgate.map.inventory.machines import FREE, MadeNode
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 from headgate.ports.images import ImageCloud, ImageFiles, NoFile, Sending, WantedImage, images_of
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount
-from headgate.services.nodes.desk import MachineLedger
 from headgate.services.nodes.images.choice import UPLOAD, read_all
+from headgate.services.nodes.ledger import MachineLedger
 from headgate.store.types import At, Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.images")
@@ -35,25 +35,25 @@ Change = Callable[[ImageUpload], ImageUpload | None]
 class UploadDesk:
     """Record uploads under the launcher's lock, and never overwrite what another process wrote."""
 
-    desk: MachineLedger
+    ledger: MachineLedger
 
     def find(self, id: str) -> tuple[ImageUpload, At] | None:
         """Return an upload as it is known now."""
-        place = self.desk.context.map.image_uploads.uploads(id).record
-        entry = self.desk.context.mirror.get(place.path)
+        place = self.ledger.context.map.image_uploads.uploads(id).record
+        entry = self.ledger.context.mirror.get(place.path)
         return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
 
     async def change(self, id: str, change: Change, more: Sequence[Op] = ()) -> None:
         """Write what an upload is now, as it stands when it is written; None: it is gone.  Raise StoreError."""
-        place = self.desk.context.map.image_uploads.uploads(id).record
+        place = self.ledger.context.map.image_uploads.uploads(id).record
         while (found := self.find(id)) is not None:
             one, at = found
             now = change(one)
             if now == one and not more:
                 return
             if now is not None and now.state != one.state:
-                now = replace(now, since_ms=self.desk.context.now_ms())
-            if await self.desk.commit([at], [place.put(now) if now is not None else place.delete(), *more]):
+                now = replace(now, since_ms=self.ledger.context.now_ms())
+            if await self.ledger.commit([at], [place.put(now) if now is not None else place.delete(), *more]):
                 return
 
 
@@ -136,14 +136,14 @@ class UploadLife:
 
     async def _users(self, one: ImageUpload) -> int:
         """Return how many machines are made of it; those that nobody has are to go."""
-        desk, busy = self.uploads.desk, 0
-        map, mirror = desk.context.map, desk.context.mirror
+        ledger, busy = self.uploads.ledger, 0
+        map, mirror = ledger.context.map, ledger.context.mirror
         for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):
             if node.said.get("image", {}).get(UPLOAD) != one.id:
                 continue
             busy += not node.main
             if not node.request and not node.slots and node.state in FREE:
-                await desk.change(node.id, _outdated)
+                await ledger.change(node.id, _outdated)
         return busy
 
     async def _failed(self, one: ImageUpload, why: str) -> float:

@@ -19,8 +19,8 @@ from headgate.base.ids import derived, fresh
 from headgate.map.inventory.machines import Installation, MadeNode, NodeAccount
 from headgate.ports.cloud import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Hunting, Ours, region_of
-from headgate.services.nodes.desk import MachineLedger
 from headgate.services.nodes.errands import Errands
+from headgate.services.nodes.ledger import MachineLedger
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.store.types import At, Op
 
@@ -39,20 +39,20 @@ Where = tuple[str, str]
 class Hunt:
     """Find our resources in accounts. Call `begin`, then `look` at each look of the launcher."""
 
-    def __init__(self, desk: MachineLedger, accounts: Mapping[str, CloudAccount], hunting: Hunting) -> None:
-        self._desk, self._accounts, self._hunting = desk, accounts, hunting
+    def __init__(self, ledger: MachineLedger, accounts: Mapping[str, CloudAccount], hunting: Hunting) -> None:
+        self._ledger, self._accounts, self._hunting = ledger, accounts, hunting
         self.system = self.term = ""
         self._terms: tuple[str, ...] = ()
         self._clean: dict[Where, int] = {}
 
     async def begin(self) -> None:
         """Write down that a term begins, and whose it is."""
-        place, self.term = self._desk.context.map.nodes.installation, fresh()
+        place, self.term = self._ledger.context.map.nodes.installation, fresh()
         while True:
-            entry = await self._desk.context.store.get(place.path)
+            entry = await self._ledger.context.store.get(place.path)
             known = place.decode(entry.value) if entry is not None else Installation(fresh())
             mine = Installation(known.id, (*known.terms, self.term)[-TERMS_MAX:])
-            if await self._desk.commit([At(place.path, entry.version if entry else None)], [place.put(mine)]):
+            if await self._ledger.commit([At(place.path, entry.version if entry else None)], [place.put(mine)]):
                 self.system, self._terms = mine.id, mine.terms
                 return
 
@@ -77,7 +77,7 @@ class Hunt:
     async def _keep(self, where: Where, known: NodeAccount | None, said: Mapping[str, Any], seen: SeenMachines) -> None:
         """Have the record of an account say what is so."""
         connection, region = where
-        record = self._desk.context.map.nodes.accounts(derived(connection, region)).record
+        record = self._ledger.context.map.nodes.accounts(derived(connection, region)).record
         lacking = connection not in self._accounts
         now = known or NodeAccount(connection=connection, region=region, said=dict(said))
         if lacking and known is not None and known.given_up:
@@ -85,14 +85,14 @@ class Hunt:
             had = {node.main for node in mine if node.request}
             for node in (node for node in mine if not node.request and node.id not in had):
                 log.warning("machine %s of %s: %s gave it up", node.id, node.provider, known.given_up)
-                await self._desk.change(node.id, lambda _: None)
+                await self._ledger.change(node.id, lambda _: None)
             if not any(node.request for node in mine):
-                await self._desk.commit([], [record.delete()])
+                await self._ledger.commit([], [record.delete()])
             return
-        lacking_ms = (now.lacking_ms or self._desk.context.now_ms()) if lacking else 0
+        lacking_ms = (now.lacking_ms or self._ledger.context.now_ms()) if lacking else 0
         now = replace(now, lacking_ms=lacking_ms, given_up="" if not lacking else now.given_up)
         if now != known:
-            await self._desk.commit([_as_read(self._desk, record.path)], [record.put(now)])
+            await self._ledger.commit([_as_read(self._ledger, record.path)], [record.put(now)])
 
     async def _hunted(self, where: Where, said: Mapping[str, Any], needed: bool) -> float:
         """Look at one account; forget it once nobody configures it, and nothing of ours was there for long."""
@@ -104,8 +104,8 @@ class Hunt:
         except (CloudUnavailable, LaunchFailed, OverQuota) as error:
             log.warning("connection %s: it cannot be looked at as a whole: %s", connection, error)
             return HUNT_S
-        record = self._desk.context.map.nodes.accounts(derived(connection, region)).record
-        entry = self._desk.context.mirror.get(record.path)
+        record = self._ledger.context.map.nodes.accounts(derived(connection, region)).record
+        entry = self._ledger.context.mirror.get(record.path)
         if entry is None and not found.strange:
             return HUNT_S
         one = (
@@ -117,21 +117,21 @@ class Hunt:
             ops.append(record.delete())
         else:
             strange = tuple(sorted(found.strange))[:STRANGE_MAX]
-            since_ms = (one.strange_ms or self._desk.context.now_ms()) if strange else 0
+            since_ms = (one.strange_ms or self._ledger.context.now_ms()) if strange else 0
             now = replace(one, strange=strange, strange_ms=since_ms)
             ops += [record.put(now)] if entry is None or now != one else []
         if ops:
-            await self._desk.commit([_as_read(self._desk, record.path)], ops)
+            await self._ledger.commit([_as_read(self._ledger, record.path)], ops)
         return HUNT_S
 
     def _known(self) -> set[str]:
         """Return the machines that are written down, now."""
-        under = self._desk.context.mirror.under(self._desk.context.map.nodes.made.path)
+        under = self._ledger.context.mirror.under(self._ledger.context.map.nodes.made.path)
         return {entry.path.rpartition("/")[2] for entry in under}
 
 
-def _as_read(desk: MachineLedger, path: str) -> At:
-    entry = desk.context.mirror.get(path)
+def _as_read(ledger: MachineLedger, path: str) -> At:
+    entry = ledger.context.mirror.get(path)
     return At(path, entry.version if entry is not None else None)
 
 

@@ -19,7 +19,7 @@ from headgate.ports.cloud import CloudUnavailable, LaunchFailed, MachinePending,
 from headgate.ports.provider import HOST_KEY_VARIABLE, MachineUnusable
 from headgate.ports.secrets import SecretError
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount, wanted_of
-from headgate.services.nodes.desk import MachineLedger
+from headgate.services.nodes.ledger import MachineLedger
 from headgate.services.nodes.machines.shared import SLOT_HOST, slot_ids
 from headgate.services.nodes.waits import with_tries
 from headgate.store.types import Op, StoreError, TooLarge
@@ -96,7 +96,7 @@ class Backoff:
 class Life:
     """Advance machines, one step at a time."""
 
-    desk: MachineLedger
+    ledger: MachineLedger
     accounts: Mapping[str, CloudAccount]
     backoff: Backoff
     scan: Scan
@@ -106,7 +106,7 @@ class Life:
 
     async def step(self, id: str) -> float:
         """Take the next step of a machine; return after how long another one is due."""
-        found = self.desk.node(id)
+        found = self.ledger.node(id)
         if found is None:
             return 0.0
         node, _ = found
@@ -145,12 +145,12 @@ class Life:
 
     async def _make(self, account: CloudAccount, node: MadeNode) -> float:
         """Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
-        now_ms, image = self.desk.context.now_ms(), node.said["image"]
+        now_ms, image = self.ledger.context.now_ms(), node.said["image"]
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
             raise LaunchFailed(f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}")
         if not node.begun_ms:
             begun = node.state if node.fixed else "building"
-            await self.desk.change(node.id, lambda one: replace(one, state=begun, begun_ms=now_ms))
+            await self.ledger.change(node.id, lambda one: replace(one, state=begun, begun_ms=now_ms))
         provider = self.provider(node.provider)
         limit_s = provider.launch_timeout_s if provider is not None else 0
         if limit_s and node.begun_ms and now_ms - node.begun_ms > 1000 * limit_s:
@@ -158,10 +158,10 @@ class Life:
         made = await account.ask(lambda: account.cloud.advance(wanted_of(node), node.driver))
         if isinstance(made, MachinePending):
             state, why = dict(made.state), made.why[:WHY_MAX]
-            await self.desk.change(node.id, lambda one: replace(one, driver=state, why=why))
+            await self.ledger.change(node.id, lambda one: replace(one, driver=state, why=why))
             return POLL_S
         secrets = await self.seal(msgspec.json.encode(dict(made.secrets))) if made.secrets else None
-        await self.desk.change(node.id, lambda one: _there(one, made, secrets, self.desk.context.now_ms()))
+        await self.ledger.change(node.id, lambda one: _there(one, made, secrets, self.ledger.context.now_ms()))
         return 0.0
 
     async def _reach(self, node: MadeNode) -> float:
@@ -173,10 +173,10 @@ class Life:
             except MachineUnusable as error:
                 limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
                 if node.fixed:
-                    late = self.desk.context.now_ms() - node.since_ms > 1000 * limit_s
+                    late = self.ledger.context.now_ms() - node.since_ms > 1000 * limit_s
                     await self._waits(node.id, why)
                     return WATCH_S if late else POLL_S
-                if self.desk.context.now_ms() - node.since_ms > 1000 * limit_s:
+                if self.ledger.context.now_ms() - node.since_ms > 1000 * limit_s:
                     raise LaunchFailed(f"it was not reached within {limit_s} s: {why}") from error
                 await self._waits(node.id, why)
                 return POLL_S
@@ -188,16 +188,16 @@ class Life:
             return replace(one, state=SLOT_HOST if one.slots else "ready", host=known, why="")
 
         self.backoff.well(node.provider, node.label)
-        await self.desk.change(node.id, ready)
+        await self.ledger.change(node.id, ready)
         return 0.0
 
     async def watch(self, id: str) -> float:
         """Look whether a machine still answers that is there anyway and is nobody's; return after how long again."""
-        found = self.desk.node(id)
+        found = self.ledger.node(id)
         if found is None or found[0].host is None or found[0].request or found[0].state != "ready":
             return WATCH_S
         node, _ = found
-        left_s = WATCH_S - (self.desk.context.now_ms() - node.since_ms) / 1000
+        left_s = WATCH_S - (self.ledger.context.now_ms() - node.since_ms) / 1000
         if left_s > 0 or not _is_scanned(node):
             return max(left_s, POLL_S)
         try:
@@ -209,12 +209,12 @@ class Life:
                 same = one.state == "ready" and not one.request
                 return replace(one, state="registering", why=why) if same else one
 
-            await self.desk.change(id, lost)
+            await self.ledger.change(id, lost)
         return WATCH_S
 
     async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
         """Raise CloudUnavailable; whatever else happens, it is tried again until nothing is left."""
-        if any(self.desk.node(id) is not None for id in slot_ids(node)):
+        if any(self.ledger.node(id) is not None for id in slot_ids(node)):
             return POLL_S  # a build may still have one of its slots
         try:
             gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
@@ -222,15 +222,15 @@ class Life:
             await self._waits(node.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
             return self._patience_s(node)
         if gone:
-            order = self.desk.context.map.nodes.orders(node.id).record
-            present = self.desk.context.mirror.get(order.path) is not None
-            await self.desk.change(node.id, lambda _: None, lambda _: [order.delete()] if present else [])
+            order = self.ledger.context.map.nodes.orders(node.id).record
+            present = self.ledger.context.mirror.get(order.path) is not None
+            await self.ledger.change(node.id, lambda _: None, lambda _: [order.delete()] if present else [])
             return 0.0
         return self._patience_s(node)
 
     def _patience_s(self, node: MadeNode) -> float:
         """Return after how long to ask again for one that does not go: some never do, and others are waited for."""
-        past_s = (self.desk.context.now_ms() - node.since_ms) / 1000
+        past_s = (self.ledger.context.now_ms() - node.since_ms) / 1000
         return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 
     async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
@@ -238,12 +238,12 @@ class Life:
         machine go the slots that no build has."""
         log.warning("machine %s of %s: %s", node.id, node.provider, why)
         for id in slot_ids(node):
-            found = self.desk.node(id)
+            found = self.ledger.node(id)
             if found is not None and found[0].state in FREE:
                 await self._one_failed(found[0], why, counts=counts)
         await self._one_failed(node, why, counts=counts)
         if node.main:
-            await self.desk.change(node.main, lambda one: replace(one, state="failed", why=why[:WHY_MAX]))
+            await self.ledger.change(node.main, lambda one: replace(one, state="failed", why=why[:WHY_MAX]))
 
     async def _one_failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
         short = node.provider.rpartition("/")[2]
@@ -252,20 +252,20 @@ class Life:
         def more(one: MadeNode) -> list[Op]:
             if not one.request or not counts:
                 return []
-            place = self.desk.context.map.nodes.waits(one.request).record
-            entry = self.desk.context.mirror.get(place.path)
+            place = self.ledger.context.map.nodes.waits(one.request).record
+            entry = self.ledger.context.mirror.get(place.path)
             wait = place.decode(entry.value) if entry is not None else NodeWait(one.request)
             failed = {name: dict(of) for name, of in wait.failed.items()}
             of = failed.setdefault(one.node, {})
             of[one.provider] = of.get(one.provider, 0) + 1
             return [place.put(replace(with_tries(wait, [told]), failed=failed))]
 
-        await self.desk.change(
+        await self.ledger.change(
             node.id, lambda one: replace(one, state="failed", request="", node="", build="", why=why[:WHY_MAX]), more
         )
 
     async def _waits(self, id: str, why: str) -> None:
-        await self.desk.change(id, lambda one: replace(one, why=why))
+        await self.ledger.change(id, lambda one: replace(one, why=why))
 
 
 def _there(node: MadeNode, made: Made, secrets: Sealed | None, now_ms: int) -> MadeNode:

@@ -22,10 +22,10 @@ from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount, Hunting, region_of
-from headgate.services.nodes.desk import MachineLedger
 from headgate.services.nodes.errands import Errands
 from headgate.services.nodes.images.choice import fitted, standing_uploads, unmade
 from headgate.services.nodes.images.keeper import ImageKeeper
+from headgate.services.nodes.ledger import MachineLedger
 from headgate.services.nodes.machines.choice import Choosing, Later, Make, Never, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.fate import Fate, given_back
@@ -36,7 +36,7 @@ from headgate.services.nodes.machines.records import host_nodes, new_node
 from headgate.services.nodes.machines.shared import open_slots
 from headgate.services.nodes.machines.survey import SeenMachines, is_made, seen
 from headgate.services.nodes.permitted import Permitted
-from headgate.services.nodes.status import NodeState, WaitingRequest, standing
+from headgate.services.nodes.status import NodeState, WaitingRequest, change_state
 from headgate.services.nodes.waits import explained, partly
 from headgate.services.tenancy import Tenants
 from headgate.store.types import At, Op, TooLarge
@@ -66,9 +66,9 @@ class MachineMaker:
     ) -> None:
         """Set up the maker of machines; `images`: what uploads images that jobs build, or None if nothing does."""
         self._context, self._tenants, self._accounts = context, tenants, accounts
-        self._desk, self._backoff, self._hunting = MachineLedger(context, guard), Backoff(), Hunting(accounts)
-        self._hunt = Hunt(self._desk, accounts, self._hunting)
-        self._life = Life(self._desk, accounts, self._backoff, scan, seal, self._provider)
+        self._ledger, self._backoff, self._hunting = MachineLedger(context, guard), Backoff(), Hunting(accounts)
+        self._hunt = Hunt(self._ledger, accounts, self._hunting)
+        self._life = Life(self._ledger, accounts, self._backoff, scan, seal, self._provider)
         self._errands, self._images, self._permitted = Errands(), images, Permitted(accounts)
         self._seen, self._configured = SeenMachines({}, {}, {}, {}, {}), dict[str, FlatProvider]()
         self._fate = Fate(self._seen, NodeState(frozenset(), (), {}, ()), 0)
@@ -108,7 +108,7 @@ class MachineMaker:
 
     async def _look(self) -> None:
         self._errands.ended()
-        now = standing(self._context.map, self._context.mirror, self._context.now_ms())
+        now = change_state(self._context.map, self._context.mirror, self._context.now_ms())
         self._seen = self._now()
         fate = Fate(self._seen, now, self._context.now_ms())
         for node in list(self._seen.nodes.values()):
@@ -117,7 +117,7 @@ class MachineMaker:
         stale: list[Op] = [places.waits(id).record.delete() for id in self._seen.waits.keys() - now.requests]
         stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
         for op in stale:
-            await self._desk.commit([], [op])
+            await self._ledger.commit([], [op])
         await self._register()
         await self._open()
         self._seen = self._now()
@@ -129,21 +129,23 @@ class MachineMaker:
     async def _follow(self, node: MadeNode, fate: Fate) -> None:
         """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
         if node.main and node.state in ENDING:
-            await self._desk.change(node.id, lambda _: None)  # nothing of it is in any cloud
+            await self._ledger.change(node.id, lambda _: None)  # nothing of it is in any cloud
             return
         wanted = fate.of(node)
         if wanted != node:
-            await self._desk.change(node.id, lambda one: wanted if one == node else one)
+            await self._ledger.change(node.id, lambda one: wanted if one == node else one)
         order = self._seen.orders.get(node.id)
         if order is not None and fate.done(wanted, order):
-            await self._desk.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
+            await self._ledger.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
 
     async def _open(self) -> None:
         """Write down the slots of machines that several builds have."""
         for id in [node.id for node in self._seen.nodes.values() if node.opened < node.slots]:
-            while (found := self._desk.node(id)) is not None and found[0].state not in ENDING:
+            while (found := self._ledger.node(id)) is not None and found[0].state not in ENDING:
                 machine, slots = open_slots(found[0])
-                if not slots or not await self._desk.commit([found[1]], [self._put(one) for one in (machine, *slots)]):
+                if not slots or not await self._ledger.commit(
+                    [found[1]], [self._put(one) for one in (machine, *slots)]
+                ):
                     break
 
     async def _register(self) -> None:
@@ -159,7 +161,7 @@ class MachineMaker:
         for start in range(0, len(fresh_ones), REGISTERED_MAX):
             few = fresh_ones[start : start + REGISTERED_MAX]
             checks = [At(self._context.map.nodes.made(node.id).record.path, None) for node in few]
-            await self._desk.commit(checks, [self._put(node) for node in few])
+            await self._ledger.commit(checks, [self._put(node) for node in few])
 
     # --- requests
 
@@ -184,7 +186,7 @@ class MachineMaker:
             if again:
                 return
         for node, after in list(choosing.returned()):
-            await self._desk.change(node.id, lambda one, node=node, after=after: after if one == node else one)  # type: ignore[misc]
+            await self._ledger.change(node.id, lambda one, node=node, after=after: after if one == node else one)  # type: ignore[misc]
         await self._keep_ready(choosing)
 
     async def _serve_one(self, waiting: WaitingRequest, choosing: Choosing) -> bool:
@@ -279,7 +281,7 @@ class MachineMaker:
         checks += uploads
         for make in plan.make:
             ops += self._made_of(make, request.tenant, request)
-        return await self._desk.commit(checks, ops)
+        return await self._ledger.commit(checks, ops)
 
     def _put(self, node: MadeNode) -> Op:
         return self._context.map.nodes.made(node.id).record.put(node)
@@ -308,11 +310,11 @@ class MachineMaker:
         ops += [self._put(replace(node, state="in-use", since_ms=now_ms, why="")) for node in own.values()]
         if request.id in self._seen.waits:
             ops.append(nodes.waits(request.id).record.delete())
-        await self._desk.commit([waiting.at, *(self._seen.at[node.id] for node in own.values())], ops)
+        await self._ledger.commit([waiting.at, *(self._seen.at[node.id] for node in own.values())], ops)
 
     async def _never(self, waiting: WaitingRequest, why: str) -> None:
         answer = self._context.map.nodes.answers(waiting.request.id).record
-        await self._desk.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
+        await self._ledger.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
 
     async def _explain(self, waiting: WaitingRequest, later: Later) -> None:
         """Write why it waits, and where for room, where that has changed."""
@@ -325,14 +327,14 @@ class MachineMaker:
         if wait != known:
             entry = self._context.mirror.get(place.path)
             as_read = At(place.path, entry.version if entry is not None else None)
-            await self._desk.commit([waiting.at, as_read], [place.put(wait)])
+            await self._ledger.commit([waiting.at, as_read], [place.put(wait)])
 
     async def _outdate(self, node: MadeNode, why: str) -> None:
         def change(one: MadeNode) -> MadeNode:
             same = one.request == node.request and one.state in FREE
             return replace(given_back(one), state="outdated", why=why) if same else one
 
-        await self._desk.change(node.id, change)
+        await self._ledger.change(node.id, change)
 
     async def _keep_ready(self, choosing: Choosing) -> None:
         """Make what is lacking of the machines that are kept ready; take away what nobody has wanted for long."""
@@ -341,7 +343,7 @@ class MachineMaker:
         for tenant, made in pools.lacking():
             checks = standing_uploads([made.label], self._context.map, self._context.mirror)
             if checks is not None:
-                await self._desk.commit(checks, self._made_of(made, tenant))
+                await self._ledger.commit(checks, self._made_of(made, tenant))
         for node in list(pools.idle(self._context.now_ms())):
             await self._outdate(node, "it was not needed for a long time")
 

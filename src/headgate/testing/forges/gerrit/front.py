@@ -17,7 +17,7 @@ _HOPS = frozenset({"connection", "content-length", "host", "keep-alive", "transf
 
 
 @asynccontextmanager
-async def front(desk: PageActions, gerrit: str, port: int) -> AsyncIterator[str]:
+async def front(actions: PageActions, gerrit: str, port: int) -> AsyncIterator[str]:
     """Provide its address."""
     async with aiohttp.ClientSession(auto_decompress=False) as session:
 
@@ -33,7 +33,7 @@ async def front(desk: PageActions, gerrit: str, port: int) -> AsyncIterator[str]
                 return made
 
         app = web.Application(client_max_size=_BODY_MAX)
-        FakePages(desk).add(app, "/c/{project:.+}/+/{number}")
+        FakePages(actions).add(app, "/c/{project:.+}/+/{number}")
         app.router.add_route("*", "/{rest:.*}", passed_on)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()

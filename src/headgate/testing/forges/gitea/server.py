@@ -12,9 +12,9 @@ import msgspec
 from aiohttp import web
 
 from headgate.testing.forges.gitea import rules
+from headgate.testing.forges.gitea.actions import GiteaPageActions
 from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused
 from headgate.testing.forges.gitea.calls import ROUTES, FakeGiteaCall, FakeGiteaRoute
-from headgate.testing.forges.gitea.desk import GiteaDesk
 from headgate.testing.forges.gitea.state import FakeGiteaRepository, FakeGiteaWorld
 from headgate.testing.forges.gitea.views import FakeGiteaShows
 from headgate.testing.forges.github import hosts
@@ -57,7 +57,7 @@ class FakeGiteaServer:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
-        FakePages(GiteaDesk(self.acts)).add(app, self.path + "/{owner}/{name}/pulls/{number}")
+        FakePages(GiteaPageActions(self.acts)).add(app, self.path + "/{owner}/{name}/pulls/{number}")
         git = "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}"
         app.router.add_route("*", self.path + git, self._git)
         return app

@@ -14,8 +14,8 @@ import msgspec
 from aiohttp import web
 
 from headgate.testing.forges.github import calls, hosts, pulls, reports, rules
+from headgate.testing.forges.github.actions import GitHubPageActions
 from headgate.testing.forges.github.acts import FakeGitHubRefused
-from headgate.testing.forges.github.desk import GitHubDesk
 from headgate.testing.forges.github.doors import DOCS, PRIMARY, SECONDARY, FakeGitHubCaller, caller
 from headgate.testing.forges.github.graph import FakeGitHubGraph
 from headgate.testing.forges.github.query import BadQuery, read, run
@@ -85,7 +85,7 @@ class FakeGitHubServer:
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post(GRAPHQL, self._graphql)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
-        FakePages(GitHubDesk(self.forge)).add(app, "/{owner}/{name}/pull/{number}")
+        FakePages(GitHubPageActions(self.forge)).add(app, "/{owner}/{name}/pull/{number}")
         app.router.add_route("*", "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}", self._git)
         return app
 

@@ -14,9 +14,9 @@ from aiohttp import web
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab import calls
+from headgate.testing.forges.gitlab.actions import GitLabPageActions
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused
 from headgate.testing.forges.gitlab.calls import SEES, FakeGitLabCall, FakeGitLabRoute
-from headgate.testing.forges.gitlab.desk import GitLabDesk
 from headgate.testing.forges.gitlab.state import DEVELOPER, FakeGitLabProject, FakeGitLabUser, FakeGitLabWorld
 from headgate.testing.forges.gitlab.views import FakeGitLabShows
 from headgate.testing.forges.pages import FakePages
@@ -110,7 +110,7 @@ class FakeGitLabServer:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
-        FakePages(GitLabDesk(self.acts)).add(app, "/{project:.+}/-/merge_requests/{number}")
+        FakePages(GitLabPageActions(self.acts)).add(app, "/{project:.+}/-/merge_requests/{number}")
         app.router.add_route("*", "/{rest:.*}", self._git)
         return app
 

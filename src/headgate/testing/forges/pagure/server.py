@@ -15,9 +15,9 @@ from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHub
 from headgate.testing.forges.github.state import FakeGitHubAccount
 from headgate.testing.forges.http import as_json, failed, trouble_at
 from headgate.testing.forges.pages import FakePages
+from headgate.testing.forges.pagure.actions import PagurePageActions
 from headgate.testing.forges.pagure.acts import FakePagureActs, FakePagureRefused
 from headgate.testing.forges.pagure.calls import ROUTES, FakePagureCall, FakePagureRoute
-from headgate.testing.forges.pagure.desk import PagureDesk
 from headgate.testing.forges.pagure.state import FakePagureToken, FakePagureWorld
 from headgate.testing.forges.pagure.views import FakePagureShows
 
@@ -57,7 +57,7 @@ class FakePagureServer:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
-        FakePages(PagureDesk(self.acts)).add(app, self.path + "/{project:.+}/pull-request/{number}")
+        FakePages(PagurePageActions(self.acts)).add(app, self.path + "/{project:.+}/pull-request/{number}")
         app.router.add_route("*", self.path + "/{rest:.+}", self._git)
         return app
 

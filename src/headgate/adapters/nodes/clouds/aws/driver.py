@@ -191,13 +191,13 @@ class Aws:
         raise _dead("; ".join(f"{code}: {text}" for code, text in told) or "the fleet is empty", [c for c, _ in told])
 
     def _look(self, wanted: MachineSpec, state: State, found: Mapping[str, Any]) -> MachinePending | Made:
-        standing, reason = str(found["instanceState"]["name"]), found.get("stateReason") or {}
+        reported, reason = str(found["instanceState"]["name"]), found.get("stateReason") or {}
         kept = {**state, "instance": str(found["instanceId"])}
         kept.setdefault("asked", str(int(self._now_s())))
-        if standing == "pending":
+        if reported == "pending":
             return MachinePending(kept, "the instance is pending")
-        if standing != "running":
-            text = f"the instance {found['instanceId']} is {standing}"
+        if reported != "running":
+            text = f"the instance {found['instanceId']} is {reported}"
             told = str(reason.get("message") or found.get("reason") or "")
             raise _dead(f"{text}: {told}" if told else text, [str(reason.get("code", ""))])
         public = bool(wanted.flavor.get("public-ipv4"))

@@ -219,14 +219,14 @@ class AwsImages:
         return Sending({**state, IMAGE: str(told["imageId"])}, "the image is registered")
 
     async def _made(self, place: ImportPlace, wanted: WantedImage, state: State, image: Told) -> Sending | Sent:
-        id, standing = str(image["imageId"]), str(image.get("imageState"))
+        id, reported = str(image["imageId"]), str(image.get("imageState"))
         state = {**state, IMAGE: id}
-        if standing == "pending":
+        if reported == "pending":
             return Sending(state, "AWS makes the image")
-        if standing != "available":
+        if reported != "available":
             reason = (image.get("stateReason") or {}).get("message") or "it does not say why"
             await place.ec2.do("DeregisterImage", {"ImageId": id})
-            raise LaunchFailed(f"AWS says: the image is {standing}: {said(str(reason))}")
+            raise LaunchFailed(f"AWS says: the image is {reported}: {said(str(reason))}")
         imds = wanted.image.get("imds-support")
         if imds and image.get("imdsSupport") != imds and state.get(IMDS) != id:  # an import takes no such argument
             await place.ec2.call("ModifyImageAttribute", {"ImageId": id, "ImdsSupport": {"Value": imds}})

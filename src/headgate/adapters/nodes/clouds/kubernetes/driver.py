@@ -13,7 +13,7 @@ from headgate.adapters.nodes.clouds.kubernetes import kubeconfig, objects
 from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, KubernetesRefused, path
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
 from headgate.adapters.nodes.clouds.kubernetes.objects import ACCOUNT, POD, kind_of, name_of, ours
-from headgate.adapters.nodes.clouds.kubernetes.podstatus import Coming, KubernetesPodEnded, NoRoom, Up, standing
+from headgate.adapters.nodes.clouds.kubernetes.podstatus import Coming, KubernetesPodEnded, NoRoom, Up, reported
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.ports.cloud import (
     NODE_TAG,
@@ -179,7 +179,7 @@ class Kubernetes:
             pod = await self._api.get(path(CORE, "pods", name, name))
             if pod is None:
                 raise LaunchFailed(f"the pod {name} is gone")
-            match standing(pod):
+            match reported(pod):
                 case KubernetesPodEnded(why):
                     raise LaunchFailed(why)
                 case NoRoom() as none:

@@ -43,7 +43,7 @@ class KubernetesPodEnded:
     why: str
 
 
-def standing(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnded:
+def reported(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnded:
     """Return how far a pod is, in the cluster's own words."""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")

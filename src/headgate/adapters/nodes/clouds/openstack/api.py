@@ -207,9 +207,9 @@ def _message(body: bytes) -> str:
     return said(str(inner).replace("<br />", " "))
 
 
-def dead(name: str, standing: str, fault: Mapping[str, Any] | None) -> Exception:
+def dead(name: str, reported: str, fault: Mapping[str, Any] | None) -> Exception:
     """Return why a server will never run: no room is another thing than one that cannot be made."""
     told = said(str((fault or {}).get("message", "")))
-    text = f"the server is in {standing}" + (f": {told}" if told else "")
+    text = f"the server is in {reported}" + (f": {told}" if told else "")
     kind = OverQuota if _FULL.search(told) or _NO_HOST.search(told) else LaunchFailed
     return kind(f"{name} says: {text}")

@@ -162,11 +162,11 @@ class Machines:
         return found or "auto"
 
     async def _look(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> MachinePending | Made:
-        state, standing = {"server": str(server["id"])}, str(server["status"])
-        if standing in ("BUILD", "REBUILD", "UNKNOWN"):
-            return MachinePending(state, f"the server is {standing}")
-        if standing != "ACTIVE":
-            raise dead(cloud.place.name, standing, server.get("fault"))
+        state, reported = {"server": str(server["id"])}, str(server["status"])
+        if reported in ("BUILD", "REBUILD", "UNKNOWN"):
+            return MachinePending(state, f"the server is {reported}")
+        if reported != "ACTIVE":
+            raise dead(cloud.place.name, reported, server.get("fault"))
         public, private, six = floatingips.addresses_of(server)
         if not public and key(wanted, "auto-floating-ip") is not False:
             public = await floatingips.lend(cloud, wanted, state["server"])

@@ -83,15 +83,15 @@ class GlanceImages:
         if not mine:
             told = await cloud.call("POST", "image", "/images", _described(wanted))
             return Sending({**state, IMAGE: str(told["id"])}, "its file is needed", lacks_file=True)
-        image, standing = mine[0], str(mine[0]["status"])
+        image, reported = mine[0], str(mine[0]["status"])
         state = {**state, IMAGE: str(image["id"])}
-        if standing == "active":
+        if reported == "active":
             return await self._compared(cloud, wanted, state, image, file)
-        if standing in _BUSY:
+        if reported in _BUSY:
             return await self._saving(cloud, state)
-        if standing != "queued":
+        if reported != "queued":
             await _delete(cloud, state[IMAGE])
-            raise LaunchFailed(f"{cloud.place.name} says: the image is {standing}")
+            raise LaunchFailed(f"{cloud.place.name} says: the image is {reported}")
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
         times = int(state.get("sends", 0))

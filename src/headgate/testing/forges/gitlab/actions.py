@@ -12,7 +12,7 @@ from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, Pag
 
 
 @dataclass(frozen=True, slots=True)
-class GitLabDesk:
+class GitLabPageActions:
     """See `pages.Desk`."""
 
     acts: FakeGitLabActs

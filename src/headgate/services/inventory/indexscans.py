@@ -12,7 +12,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.store.types import Entry
 
 Position = tuple[int, str]
-"""Of a match in the order of a search: the number of its lane, and where in that it is."""
+"""Of a match in the order of a search: the number of its scan, and where in that it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneQuery:
+class IndexQuery:
     """Hold conditions of which one must match. `shown` gives what the caller may see of an object."""
 
     conditions: Sequence[Condition]
@@ -51,13 +51,13 @@ class LaneQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class PostingLane:
+class IndexScan:
     """Describe entries of one directory of the store, in order; each leads to an object."""
 
     directory: str
     begins: str = ""
     condition: Condition | None = None
-    """Which the objects of this lane are looked at for; None: any of the query."""
+    """Which the objects of this scan are looked at for; None: any of the query."""
     posting: PostingFilter | None = None
     """Of which list it is; None: of names, or of the objects themselves."""
     uuids: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class PostingLane:
         return entry.path.rpartition("/")[2]
 
     def place(self, places: InventoryMap, object: Object, per_project: bool) -> str | None:
-        """Return where in the lane the object is; None, if it is not there."""
+        """Return where in the scan the object is; None, if it is not there."""
         if self.uuids:
             return object.uuid if object.uuid in self.uuids else None
         if self.posting is not None:
@@ -102,7 +102,7 @@ def direct(condition: Condition) -> bool:
     )
 
 
-def unions(query: LaneQuery, condition: Condition) -> list[tuple[PostingFilter, ...]]:
+def unions(query: IndexQuery, condition: Condition) -> list[tuple[PostingFilter, ...]]:
     """Return the lists that may lead to its matches: each entry is a union that all of them are in."""
     secret = query.secret(condition)
     found = postings(condition.filter.wanted)
@@ -113,7 +113,7 @@ Values = Sequence[Sequence[str]]
 """For each condition the values of a property among which its matches are, in order; none: it is not known."""
 
 
-def lanes(places: InventoryMap, query: LaneQuery, plan: Sequence[int], values: Values) -> list[PostingLane]:
+def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: Values) -> list[IndexScan]:
     """Return those that hold all matches.  `plan` says for each condition which of its unions leads there; -1: none.
 
     A condition that no index leads to has all objects of its type looked at, once for all that need it.
@@ -121,7 +121,7 @@ def lanes(places: InventoryMap, query: LaneQuery, plan: Sequence[int], values: V
     planned = list(zip(query.conditions, plan, values, strict=True))
     whole = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
     apart = {root for root in whole if not any(root.startswith(f"{other}/") for other in whole)}
-    narrow: list[PostingLane] = []
+    narrow: list[IndexScan] = []
     for condition, chosen, among in planned:
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
             continue
@@ -131,11 +131,11 @@ def lanes(places: InventoryMap, query: LaneQuery, plan: Sequence[int], values: V
         union = unions(query, condition)[chosen]
         if among:
             union = tuple(PostingFilter("item", union[0].key, value) for value in among)
-        narrow += [lane(places, condition, one) for one in union]
-    return [*map(PostingLane, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
+        narrow += [scan(places, condition, one) for one in union]
+    return [*map(IndexScan, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
 
 
-def ranged(query: LaneQuery, condition: Condition, chosen: int) -> PostingFilter | None:
+def ranged(query: IndexQuery, condition: Condition, chosen: int) -> PostingFilter | None:
     """Return the list that a range of numbers leads to, where that is the one chosen."""
     if chosen < 0:
         return None
@@ -156,25 +156,25 @@ def _root(places: InventoryMap, condition: Condition) -> str:
     return entries.names_of(places, condition.partition, condition.type, project)
 
 
-def lane(places: InventoryMap, condition: Condition, posting: PostingFilter) -> PostingLane:
+def scan(places: InventoryMap, condition: Condition, posting: PostingFilter) -> IndexScan:
     """Return that of one posting list."""
     directory = entries.listed(places, condition.partition, condition.type, posting)
     begins = entries.component(posting.value, prefix=True) if posting.prefix else ""
-    return PostingLane(directory, begins, condition, posting)
+    return IndexScan(directory, begins, condition, posting)
 
 
-def _direct_lane(places: InventoryMap, condition: Condition) -> PostingLane:
+def _direct_lane(places: InventoryMap, condition: Condition) -> IndexScan:
     wanted = condition.filter
     if wanted.uuids is not None:
-        return PostingLane("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
+        return IndexScan("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
     if wanted.name is not None and _one_directory(condition):
         project = (wanted.project or "") if condition.per_project else None
         directory = entries.names_of(places, condition.partition, condition.type, project)
         if project is None:
             directory = places.partitions.tree(condition.partition).objects.by_type(condition.type).by_name.path
         begins = entries.component(wanted.name, prefix=wanted.name_prefix)
-        return PostingLane(directory, begins, condition, exact=not wanted.name_prefix)
-    return PostingLane(places.objects.by_uuid.path, wanted.uuid_prefix or "", condition)
+        return IndexScan(directory, begins, condition, exact=not wanted.name_prefix)
+    return IndexScan(places.objects.by_uuid.path, wanted.uuid_prefix or "", condition)
 
 
 def _one_directory(condition: Condition) -> bool:

@@ -35,7 +35,7 @@ class Listener:
         return lanes, changed
 
 
-class Bell:
+class PostSignal:
     def __init__(self) -> None:
         self._listeners: dict[str, set[Listener]] = {}
 

@@ -15,7 +15,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.store.types import At, Delete, Op, Put
 
 
-class Standings:
+class ChangeStates:
     """View the change caches in the mirror."""
 
     def __init__(self, map: Map, mirror: Mirror, connections: tuple[str, ...]) -> None:
@@ -27,28 +27,28 @@ class Standings:
         self._bodiless: set[str] = set()
         """Entries whose body has not been seen yet."""
         self.moves = 0
-        """Grows whenever a standing changed."""
+        """Grows whenever a change state changed."""
         self.dependants: dict[str, set[str]] = {}
         """Change key -> keys of the changes whose footers name it, as of the last `now`."""
         self._projects: dict[str, dict[str, ChangeState]] = {}
-        """Project -> key -> standing."""
+        """Project -> key -> change state."""
         self.topics: dict[tuple[str, str], set[str]] = {}
         """Connection and topic -> keys of the open changes that have it, as of the last `now`."""
 
     def now(self) -> Mapping[str, ChangeState]:
-        """Change key -> standing."""
+        """Change key -> change state."""
         if self._caches.moves != self._seen:
             self._seen = self._caches.moves
             self._look(self._caches.changed())
         return self._known
 
     def of_project(self, project: str) -> Mapping[str, ChangeState]:
-        """Return key -> standing, of the changes of a project."""
+        """Return key -> change state, of the changes of a project."""
         self.now()
         return self._projects.get(project, {})
 
     def under(self, layout: LayoutView) -> Mapping[str, ChangeState]:
-        """Return the standings as a configuration has them, in which topics may bind changes together."""
+        """Return the change states as a configuration has them, in which topics may bind changes together."""
         known = self.now()
         return ByTopic(known, self.topics, layout) if self.topics else known
 
@@ -90,13 +90,13 @@ class Standings:
         if data is None:
             self._bodiless.add(path)
             return
-        if (standing := readable(data, ChangeState)) is None:
+        if (change_state := readable(data, ChangeState)) is None:
             return
-        self._keep(cached.key, standing)
+        self._keep(cached.key, change_state)
         self._versions[path] = (entry.version, cached.key)
         self.moves += 1
 
-    def _keep(self, key: str, standing: ChangeState | None) -> None:
+    def _keep(self, key: str, change_state: ChangeState | None) -> None:
         before = self._known.get(key)
         if before is not None and (own := self._projects[before.change.project]).pop(key) and not own:
             del self._projects[before.change.project]
@@ -108,14 +108,14 @@ class Standings:
             self.topics[where].discard(key)
             if not self.topics[where]:
                 del self.topics[where]
-        if standing is None:
+        if change_state is None:
             self._known.pop(key, None)
             return
-        self._known[key] = standing
-        self._projects.setdefault(standing.change.project, {})[key] = standing
-        if standing.open and (where := topic_of(standing)) is not None:
+        self._known[key] = change_state
+        self._projects.setdefault(change_state.change.project, {})[key] = change_state
+        if change_state.open and (where := topic_of(change_state)) is not None:
             self.topics.setdefault(where, set()).add(key)
-        for need in standing.change.needs:
+        for need in change_state.change.needs:
             self.dependants.setdefault(need, set()).add(key)
 
 
@@ -132,15 +132,15 @@ def _path(place: ConnectionCache, key: str) -> str:
     return place.cache.inside(hashlib.sha256(key.encode()).hexdigest())
 
 
-def remember(map: Map, mirror: Mirror, standing: ChangeState, id: str) -> tuple[At, list[Op]]:
+def remember(map: Map, mirror: Mirror, change_state: ChangeState, id: str) -> tuple[At, list[Op]]:
     """Replace the state of the change: write a new body under `id`, switch the entry to it, delete the old body. The
     returned check is required, because other processes record landings, too."""
-    place = map.cache.connection(standing.change.connection)
-    path = _path(place, standing.change.key)
+    place = map.cache.connection(change_state.change.connection)
+    path = _path(place, change_state.change.key)
     old = mirror.get(path)
     ops: list[Op] = [
-        Put(place.data.inside(id), encode(standing)),
-        Put(path, encode(CacheEntry(standing.change.key, id))),
+        Put(place.data.inside(id), encode(change_state)),
+        Put(path, encode(CacheEntry(change_state.change.key, id))),
     ]
     if old is not None and (named := readable(old, CacheEntry)) is not None:
         ops.append(Delete(place.data.inside(named.data_uuid)))
@@ -159,15 +159,15 @@ def forgotten(
     closed last; besides them stay those that an open one names in its footers, and those whose refs may still be there
     (`ports.forge.Sighting`)."""
     place = map.cache.connection(connection)
-    needed = {key for standing in known.values() if standing.open for key in standing.change.needs}
+    needed = {key for change_state in known.values() if change_state.open for key in change_state.change.needs}
     closed = list[tuple[int, At, list[Op]]]()
     for entry in mirror.under(place.cache.path):
         if (cached := readable(entry, CacheEntry)) is None:
             continue
-        standing, body = known.get(cached.key), mirror.get(place.data.inside(cached.data_uuid))
-        if standing is None or body is None or standing.open or cached.key in needed:
+        change_state, body = known.get(cached.key), mirror.get(place.data.inside(cached.data_uuid))
+        if change_state is None or body is None or change_state.open or cached.key in needed:
             continue
-        if cached.key not in lingering.get(standing.change.project, (cached.key,)):
+        if cached.key not in lingering.get(change_state.change.project, (cached.key,)):
             closed.append((body.born, At(entry.path, entry.version), [Delete(entry.path), Delete(body.path)]))
     closed.sort(key=lambda one: one[0])
     return [(check, ops) for _, check, ops in closed[: max(0, len(closed) - closed_max)]]

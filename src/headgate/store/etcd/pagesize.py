@@ -18,7 +18,7 @@ class EtcdDirectorySize:
     alike: int
 
 
-class Reach:
+class PageEstimate:
     def __init__(self) -> None:
         self._known: dict[bytes, EtcdDirectorySize] = {}
 

@@ -21,7 +21,7 @@ _DID = {
 
 
 @dataclass(frozen=True, slots=True)
-class GitHubDesk:
+class GitHubPageActions:
     """See `pages.Desk`."""
 
     of: FakeGitHubForge

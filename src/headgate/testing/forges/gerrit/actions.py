@@ -20,7 +20,7 @@ _STATES = {"NEW": "open", "MERGED": "merged", "ABANDONED": "closed"}
 
 
 @dataclass(frozen=True, slots=True)
-class GerritDesk:
+class GerritPageActions:
     """See `pages.Desk`."""
 
     at: ReviewingPeople

@@ -22,7 +22,7 @@ _DID = {
 
 
 @dataclass(frozen=True, slots=True)
-class GiteaDesk:
+class GiteaPageActions:
     """See `pages.Desk`."""
 
     acts: FakeGiteaActs

@@ -16,7 +16,7 @@ _THUMBS = {":thumbsup:": "approved", ":thumbsdown:": "asked for changes"}
 
 
 @dataclass(frozen=True, slots=True)
-class PagureDesk:
+class PagurePageActions:
     """See `pages.Desk`."""
 
     acts: FakePagureActs

@@ -15,9 +15,9 @@ from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import place
 from headgate.cli.offline.repositories import checked_out
+from headgate.config.check.affected import reached
 from headgate.config.check.causes import left_out, missed
-from headgate.config.check.findings import GraphFinding, frozen, graphs, standing
-from headgate.config.check.reach import reached
+from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings
 from headgate.config.explain.names import at, meant
 from headgate.config.explain.origins import explained
 from headgate.config.files.marks import Extent, extent
@@ -59,7 +59,7 @@ class _Tenant:
     """Project -> what ends its graphs; of those not frozen yet nothing is known."""
     stale: set[str] = field(default_factory=set)
     """Projects to be frozen again."""
-    standing: list[GraphFinding] | None = None
+    layout_findings: list[GraphFinding] | None = None
     """Of the layout as it is now; None: not looked for yet."""
 
 
@@ -108,7 +108,7 @@ class EditorSession:
             if file.project in tenant.loaded.tenant.by_canonical and had.get(file.path, "") != text:
                 new = tenant.loaded.with_files({file.project: {file.branch: {**had, file.path: text}}})
                 tenant.stale |= reached(tenant.loaded.layout, new.layout)
-                tenant.loaded, tenant.standing = new, None
+                tenant.loaded, tenant.layout_findings = new, None
 
     def refresh(self, file: ProjectFile | None, *, everything: bool) -> Iterator[None]:
         """Freeze again what may have changed, bit by bit: at least the project of the file."""
@@ -146,9 +146,9 @@ class EditorSession:
 
     def _errors(self, tenant: _Tenant) -> Iterable[ConfigError]:
         yield from tenant.loaded.errors
-        if tenant.standing is None:
-            tenant.standing = list(standing(tenant.loaded.layout, self._pipelines))
-        yield from (finding.error for finding in tenant.standing)
+        if tenant.layout_findings is None:
+            tenant.layout_findings = list(layout_findings(tenant.loaded.layout, self._pipelines))
+        yield from (finding.error for finding in tenant.layout_findings)
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 
     def _form(self, path: Path) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from headgate.map.workers import Application, QueueMap
 from headgate.queueing.lanes import Lane
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.desk import JobPace, MessageProcessor
+from headgate.services.queueing.processor import JobPace, MessageProcessor
 from headgate.services.queueing.shares import WorkerScope
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.store import Store
@@ -46,7 +46,7 @@ async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) ->
 
 
 @dataclass(slots=True)
-class Crew:
+class QueueHarness:
     """Manage workers of one application, on one store."""
 
     source: MessageClient
@@ -62,11 +62,13 @@ class Crew:
         """Return a worker that is at it."""
         routes = more.pop("routes", None) or Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
-        desk = MessageProcessor(
+        processor = MessageProcessor(
             self.source, routes, caller, more.pop("context", None), lambda: time.time_ns() // 1_000_000
         )
-        desk.pace, desk.failure = self.pace, more.pop("failure", None)
-        worker = QueueWorker(desk, Store(self.backend), self.app, "here", more.pop("choice", WorkerScope()), **more)
+        processor.pace, processor.failure = self.pace, more.pop("failure", None)
+        worker = QueueWorker(
+            processor, Store(self.backend), self.app, "here", more.pop("choice", WorkerScope()), **more
+        )
         stop = asyncio.Event()
         self.stops[stop] = worker, asyncio.ensure_future(worker.run(stop))
         return worker
@@ -129,10 +131,10 @@ class _Dead:
 
 
 @asynccontextmanager
-async def crew(url: str, backend: Backend) -> AsyncIterator[Crew]:
-    """Open a crew, and stop the workers that still run at the end."""
+async def harness(url: str, backend: Backend) -> AsyncIterator[QueueHarness]:
+    """Open a harness, and stop the workers that still run at the end."""
     async with MessageClient.open([f"{url}/v1/{APP}/"], KEY) as source:
-        found = Crew(source, backend)
+        found = QueueHarness(source, backend)
         try:
             yield found
         finally:

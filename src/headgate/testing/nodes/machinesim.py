@@ -63,7 +63,7 @@ TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
 
 
 @dataclass(slots=True)
-class Yard:
+class SimulatedMachines:
     """Represent the machines themselves."""
 
     chance: random.Random
@@ -149,12 +149,12 @@ class Yard:
 class Building:
     """Imitate a runner: what a build does with its machines."""
 
-    yard: Yard
+    simulated: SimulatedMachines
     executor: str
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
-        async with self.yard.build(spec, self.executor):
-            await asyncio.sleep(self.yard.chance.random() * 20)
+        async with self.simulated.build(spec, self.executor):
+            await asyncio.sleep(self.simulated.chance.random() * 20)
         return BuildOutcome(build=spec.build, result="SUCCESS")
 
 
@@ -182,19 +182,19 @@ class MachineSimulation:
 
     async def _run(self) -> dict[str, str]:
         chance = random.Random(self.seed)
-        yard = Yard(chance, chance.choice((0.0, 0.2)))
+        simulated = SimulatedMachines(chance, chance.choice((0.0, 0.2)))
         backend, stop = MemoryBackend(), asyncio.Event()
         await _furnish(backend, chance)
         builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(3, 9)))}
         await ask(backend, builds.values(), chance)
         processes = [
-            self._process(kind, yard, backend, chance, stop)
+            self._process(kind, simulated, backend, chance, stop)
             for kind in ("launcher", "launcher", "executor1", "executor2")
         ]
         running = asyncio.ensure_future(run_until(stop, *processes))
-        people = asyncio.gather(*(self._person(f"p{number}", yard, backend, chance) for number in range(PEOPLE)))
+        people = asyncio.gather(*(self._person(f"p{number}", simulated, backend, chance) for number in range(PEOPLE)))
         try:
-            await self._until_quiet(yard, backend, running, people)
+            await self._until_quiet(simulated, backend, running, people)
         finally:
             stop.set()
             people.cancel()
@@ -202,7 +202,7 @@ class MachineSimulation:
         return results(backend, builds)
 
     async def _process(
-        self, kind: str, yard: Yard, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event
+        self, kind: str, simulated: SimulatedMachines, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event
     ) -> None:
         """Run a process that meets troubles, dies and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
@@ -213,26 +213,28 @@ class MachineSimulation:
                 troubles[chance.randrange(3, 80)] = SimFault.DEATH
             lives -= 1
             backend = SimLink(inner, chance, troubles)
-            if not await dies(backend, self._life(kind, yard, backend, stop)):
+            if not await dies(backend, self._life(kind, simulated, backend, stop)):
                 return
             self.deaths += 1
 
-    async def _life(self, kind: str, yard: Yard, backend: Backend, stop: asyncio.Event) -> None:
+    async def _life(self, kind: str, simulated: SimulatedMachines, backend: Backend, stop: asyncio.Event) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)
         context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
         works = [context.mirror.run()]
         if kind == "launcher":
             inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
-            launcher = self.launcher(context, inventory, {"static": yard})
+            launcher = self.launcher(context, inventory, {"static": simulated})
             works += [inventory.journal.run(), serve(context, "launcher", launcher.run, stop)]
             works.append(ObjectLeasing(inventory).run())
         else:
-            runner = Building(yard, kind)
+            runner = Building(simulated, kind)
             executor = Executor(context, runner, builds_max=PLACES, nodes=NodeRequester(context, lambda: TENANTS))
             works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)
 
-    async def _person(self, user: str, yard: Yard, inner: MemoryBackend, chance: random.Random) -> None:
+    async def _person(
+        self, user: str, simulated: SimulatedMachines, inner: MemoryBackend, chance: random.Random
+    ) -> None:
         """Lease a machine now and then, be on it, and give it back."""
         loop, store = asyncio.get_running_loop(), Store(inner)
         inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
@@ -246,7 +248,7 @@ class MachineSimulation:
                 while lease.state != HELD:
                     await asyncio.sleep(LOOK_INTERVAL_S)
                     lease, _ = await leasing.get(caller, lease.id)
-                async with yard.visit(lease):
+                async with simulated.visit(lease):
                     await asyncio.sleep(chance.random() * 60)
                 await leasing.end(caller, lease.id)
                 self.leases += 1
@@ -256,7 +258,10 @@ class MachineSimulation:
 
     @staticmethod
     async def _until_quiet(
-        yard: Yard, backend: MemoryBackend, running: asyncio.Future[None], people: asyncio.Future[list[None]]
+        simulated: SimulatedMachines,
+        backend: MemoryBackend,
+        running: asyncio.Future[None],
+        people: asyncio.Future[list[None]],
     ) -> None:
         loop, map = asyncio.get_running_loop(), Map()
         leases = InventoryMap().leases.active.path
@@ -267,8 +272,8 @@ class MachineSimulation:
 
         while left() or not people.done():
             await asyncio.sleep(LOOK_INTERVAL_S)
-            if yard.wrong:
-                raise yard.wrong[0]
+            if simulated.wrong:
+                raise simulated.wrong[0]
             if running.done():
                 await running
             if loop.time() > TIME_MAX_S:
@@ -276,10 +281,10 @@ class MachineSimulation:
                     f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left())[:6]}"
                 )
         await people
-        if yard.wrong:
-            raise yard.wrong[0]
-        if yard.dirty:
-            raise MachineInvariantBroken(f"traces are left on machines: {yard.dirty}")
+        if simulated.wrong:
+            raise simulated.wrong[0]
+        if simulated.dirty:
+            raise MachineInvariantBroken(f"traces are left on machines: {simulated.dirty}")
 
 
 async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.store.types import At, Backend, Entry, Op
-from headgate.testing.through import Through
+from headgate.testing.wrappedbackend import WrappedBackend
 
 
-class Witness(Through):
+class RecordingBackend(WrappedBackend):
     """Remember what was written: `seen` maps each path to the last entry written there, even if it is gone."""
 
     def __init__(self, inner: Backend) -> None:

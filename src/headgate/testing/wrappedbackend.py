@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op
 
 
-class Through:
+class WrappedBackend:
     """Wrap a `Backend`, `inner`."""
 
     def __init__(self, inner: Backend) -> None:
