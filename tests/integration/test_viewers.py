@@ -332,6 +332,27 @@ async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_
         )
 
 
+async def test_who_does_something_sees_what_came_of_it_though_viewers_have_used_up_what_statuses_may_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        crowded(tmp_path, Access(token="ours")) as (site, address),
+        httpx.AsyncClient(base_url=address, headers={"Authorization": "Bearer ours"}) as client,
+    ):
+        assert not (await client.get(STATUS)).json()["state"]["trigger_queue_paused"]
+        commit = site.context.store.commit
+
+        async def commit_among_viewers(*args: Any, **more: Any) -> Any:
+            written = await commit(*args, **more)
+            site.shots._spent["example"].left_s = -1_000
+            return written
+
+        monkeypatch.setattr(site.context.store, "commit", commit_among_viewers)
+        answer = await client.post("/api/tenant/example/state", json={"trigger_queue_paused": True})
+        assert answer.status_code == 200, answer.text
+        assert (await client.get(STATUS)).json()["state"]["trigger_queue_paused"]
+
+
 async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path) -> None:
     closed = TENANTS + "    access-rules: [members]\n"
     rule = "- authorization-rule: {name: members, conditions: [{groups: members}]}\n"

@@ -57,6 +57,12 @@ class Hand:
         action = self._action()
         self.request.scope[KEPT] = True  # type: ignore[literal-required]  # a key of ours
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
+        try:
+            await self._tried(action, work)
+        finally:  # once the mirror has it: whoever looks on before that would use up what this allows
+            self.site.shots.stale()  # who did something sees what came of it
+
+    async def _tried(self, action: HandAction, work: Work) -> None:
         stream = self.site.context.map.history.by_hand
         try:
             await work(stream.append(action))
@@ -66,8 +72,6 @@ class Hand:
         except Exception as error:
             await self._ended(replace(action, outcome=f"failed: {type(error).__name__}"))
             raise
-        finally:
-            self.site.shots.stale()  # who did something sees what came of it
         await self._ended(replace(action, outcome=DONE))
 
     @property
