@@ -42,7 +42,8 @@ class YieldingMachines:
             plain = (one for one in self._free.values() if not (one.fixed or one.main))
             mains = (one for one in self._mains if self._unused(one, ()))
             self._idle = now, self._limits.counted([*plain, *mains])
-        mine = {one.main or one.id: self._nodes[one.main] if one.main else one for one in taken if not one.fixed}
+        several = (self._nodes.get(one.main) if one.main else one for one in taken if not one.fixed)
+        mine = {one.id: one for one in several if one is not None}  # a machine may have gone before its slots
         less = self._limits.counted(one for one in mine.values() if not one.slots or self._unused(one, ()))
         found = {key: dict(uses) for key, uses in self._idle[1].items()} if less else self._idle[1]
         for key, uses in less.items():
