@@ -246,7 +246,9 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
         for topic, (files, why) in asked.items():
             assert why in arena.told(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
         child = "- job: {name: mine, parent: publish, pre-run: last, post-run: last%s}\n"
-        child += "- project: {release: {jobs: [%s]}}\n"
+        child += (
+            "- project: {release: &jobs {jobs: [%s]}, gate: *jobs}\n"  # in the gate, too: none lands before the others
+        )
         wider = ", allowed-projects: [code/api, code/lib]"
         approved = {
             "child": (child % ("", "mine"), "job mine .*allowed"),
