@@ -49,7 +49,7 @@ def a_delivery_tells_of_one_thing_alone(patch: pytest.MonkeyPatch) -> None:
         now, happened = real(self, pull, told)
         return now, happened[-1:]
 
-    patch.setattr(SimForgeHub, "standing", last)
+    patch.setattr(SimForgeHub, "change_state", last)
 
 
 def what_happened_while_nobody_looked_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever
 
 
 @pytest.mark.parametrize(
-    ("standing", "code", "kind"),
+    ("reported", "code", "kind"),
     [
         ("terminated", "Server.InsufficientInstanceCapacity", OverQuota),
         ("terminated", "Client.VolumeLimitExceeded", OverQuota),

@@ -187,7 +187,7 @@ async def test_any_digest_that_glance_has_is_compared(
     assert len(ours(glance)) == 1
 
 
-@pytest.mark.parametrize("standing", ["killed", "deactivated"])
+@pytest.mark.parametrize("reported", ["killed", "deactivated"])
 async def test_a_dead_image_is_taken_away_and_told(
     images: GlanceImages, glance: Glance, file: Path, reported: str
 ) -> None:
