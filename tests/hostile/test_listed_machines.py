@@ -73,7 +73,7 @@ provider]}}, {theirs: *all}]}}}"
 - image: {name: debian, type: cloud}
 - flavor: {name: any}
 - label: {name: iron, image: debian, flavor: any}
-- provider: {name: p, section: cellar, labels: [iron], nodes: [{name: actions, label: iron}]}
+- provider: {name: p, section: cellar, labels: [iron], nodes: [{name: desk, label: iron}]}
 """
     theirs = """
 - section:
