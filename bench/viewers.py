@@ -1,7 +1,8 @@
 """What it costs a gate that a thousand people look on: the same gate with them and without, in turn.
 
-Seconds of a machine that others use as well differ more from run to run than viewers cost.  So the gate's own account
-of what it did for pages is told beside them: it is of this work alone.
+A processor does less in a second while its neighbour works, whatever the neighbour does: viewers on the same machine
+cost the gate something even where it never hears of them.  So runs beside programs that only keep the machine busy are
+measured, too, and the gate's own account of what it did for pages, which is of this work alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ POLLING = 10
 POLL_INTERVAL_S = 5.0
 COMING = 20
 """So many come at once."""
+NOBODY, BUSY, WATCHED = "nobody", "nobody, busy machine", f"{VIEWERS:,} viewers"
+NOISE = """
+import socket
+one, other = socket.socketpair()
+while True:
+    one.send(b"x" * 8000), other.recv(8000)
+    sum(i * i for i in range(500))
+"""
+"""A program that does what viewers do, and sends to itself alone."""
+NOISES = 2
 CHANGES, JOBS, ROUNDS = 40, 5, 3
 STREAM = b"GET /api/tenant/bench/events HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
 STATUS = (
@@ -47,11 +58,20 @@ class Cost:
 
 
 @contextlib.contextmanager
+def kept_busy() -> Iterator[None]:
+    """Keep the machine busy meanwhile, with programs that give way to everybody."""
+    programs = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", NOISE]) for _ in range(NOISES)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.terminate()
+            program.wait(30)
+
+
+@contextlib.contextmanager
 def watched(port: int, viewers: int) -> Iterator[None]:
     """Have so many look on meanwhile, from a program that gives way to everybody."""
-    if not viewers:
-        yield
-        return
     words = ["nice", "-n", "19", sys.executable, "-m", "bench.viewers", str(port), str(viewers)]
     program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
@@ -72,8 +92,8 @@ def spent_on_pages(port: int) -> float:
     return sum(map(float, found))
 
 
-def once(viewers: int) -> Cost:
-    """A gate of changes approved at once, with so many who look on from before the first."""
+def once(condition: str) -> Cost:
+    """A gate of changes approved at once, under one of the conditions from before the first."""
     with tempfile.TemporaryDirectory() as name:
         running = Running(Path(name), JOBS, EIGHT)
         try:
@@ -82,7 +102,8 @@ def once(viewers: int) -> Cost:
             port, before = int(found[1]), running.repositories.head("code")
             for n in range(CHANGES):
                 running.repositories.propose("code", f"t{n}", page(n))
-            with watched(port, viewers):
+            conditions = {BUSY: kept_busy(), WATCHED: watched(port, VIEWERS)}
+            with conditions.get(condition, contextlib.nullcontext()):
                 pages_s, cpu_s, began_s = spent_on_pages(port), running.cpu_s, time.monotonic()
                 for n in range(CHANGES):
                     running.repositories.approve("code", f"t{n}")
@@ -93,15 +114,15 @@ def once(viewers: int) -> Cost:
             running.stop()
 
 
-def measure() -> dict[int, Cost]:
-    """Return the medians, by the number of viewers; runs with and without take turns."""
-    found: dict[int, list[Cost]] = {0: [], VIEWERS: []}
+def measure() -> dict[str, Cost]:
+    """Return the medians, by the condition; runs take turns."""
+    found: dict[str, list[Cost]] = {NOBODY: [], BUSY: [], WATCHED: []}
     for _ in range(ROUNDS):
-        for viewers, costs in found.items():
-            costs.append(once(viewers))
+        for condition, costs in found.items():
+            costs.append(once(condition))
     return {
-        viewers: Cost(*(statistics.median(parts) for parts in zip(*map(astuple, costs), strict=True)))
-        for viewers, costs in found.items()
+        condition: Cost(*(statistics.median(parts) for parts in zip(*map(astuple, costs), strict=True)))
+        for condition, costs in found.items()
     }
 
 
