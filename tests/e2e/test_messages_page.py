@@ -39,8 +39,12 @@ async def test_queues_are_looked_at_and_dead_letters_posted_again(tmp_path: Path
         await asyncio.to_thread(_looked_at, f"{url}/", tmp_path)
         found = await ask("GET", "/orders?limit=100")
         assert [one["body"] for one in found["messages"]].count(f"{EVIL} 0") == 2, "posted again, once"
-        change_state = (await ask("GET", "/orders/standing"))["partitions"][0]
-        assert (change_state["messages"], change_state["delayed"], change_state["groups"][0]["waiting"]) == (7, 1, 4)
+        partition_status = (await ask("GET", "/orders/standing"))["partitions"][0]
+        assert (
+            partition_status["messages"],
+            partition_status["delayed"],
+            partition_status["groups"][0]["waiting"],
+        ) == (7, 1, 4)
     await board.close()
 
 

@@ -1,4 +1,4 @@
-"""What commands that ask the API have in common: their options, and answers as JSON or as columns."""
+"""Share what commands that ask the API have in common: their options, and answers as JSON or as columns."""
 
 from __future__ import annotations
 

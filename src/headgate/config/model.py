@@ -1,4 +1,4 @@
-"""What the configuration comes to: the records the rest of the program reads.  Pure data."""
+"""Define what the configuration comes to: the records the rest of the program reads.  Pure data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is not run again, where the pipeline says so: the jobs of a patchset that failed here and is tested once more,
-as far as they passed then and everything that they work on is the same.
+"""Tell what is not run again, where the pipeline says so: the jobs of a patchset that failed here and is tested once
+more, as far as they passed then and everything that they work on is the same.
 
 A proposer has no part in what is looked at: the history was written by the gate, and what a job works on is told by its
 frozen definition and by the commits that were found at the servers.

@@ -1,4 +1,4 @@
-"""What people are told to look after, until they say that it is dealt with."""
+"""Keep what people are to look after, until they say that it is dealt with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline has to do at a time that it knows, whatever happens."""
+"""Do what a pipeline has to do at a time that it knows, whatever happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has to do with a change, for people."""
+"""Tell people who has to do with a change."""
 
 from __future__ import annotations
 

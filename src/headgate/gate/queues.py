@@ -1,4 +1,4 @@
-"""Which queue a change belongs to."""
+"""Tell which queue a change belongs to."""
 
 from __future__ import annotations
 

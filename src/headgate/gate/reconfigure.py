@@ -1,4 +1,4 @@
-"""What another configuration makes of a pipeline: who has no part in it leaves, and what has another queue moves."""
+"""Apply another configuration to a pipeline: who has no part in it leaves, and what has another queue moves."""
 
 from __future__ import annotations
 

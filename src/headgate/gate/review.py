@@ -1,4 +1,4 @@
-"""What the pages ask of mergers for people who review a change, and the answers.  Pure data; answers are bounded."""
+"""Define what pages ask of mergers for people who review a change, and the answers.  Pure data; answers are bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What repositories hold, whatever commit holds it.  Pure data."""
+"""Describe what repositories hold, whatever commit holds it.  Pure data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sets a pipeline going, and what pipelines tell each other."""
+"""Tell what sets a pipeline going, and what pipelines tell each other."""
 
 from __future__ import annotations
 

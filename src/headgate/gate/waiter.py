@@ -1,4 +1,4 @@
-"""What a pipeline may know beside its own state: who waits for the same semaphores, who hears of it, what ended."""
+"""Hold what a pipeline may know beside its state: who waits for the same semaphores, who hears of it, what ended."""
 
 from __future__ import annotations
 

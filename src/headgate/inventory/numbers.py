@@ -1,4 +1,4 @@
-"""Which texts are numbers, as values of properties are texts."""
+"""Tell which texts are numbers, as values of properties are texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a test waits for what must come."""
+"""Limit how long a test waits for what must come."""
 
 from __future__ import annotations
 

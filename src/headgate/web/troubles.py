@@ -1,4 +1,4 @@
-"""What is wrong, for those who look at the queues of a tenant: it stands there until it is mended."""
+"""Tell those who look at the queues of a tenant what is wrong: it stands there until it is mended."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Hub:
 
 
 @dataclass(slots=True)
-class Desk:
+class LandingGround:
     context: Context
     hub: Hub
 
@@ -91,7 +91,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def actions(hub: Hub, *, telling: bool = True) -> AsyncIterator[Desk]:
+async def ground(hub: Hub, *, telling: bool = True) -> AsyncIterator[LandingGround]:
     backend, stop = MemoryBackend(), asyncio.Event()
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
@@ -100,7 +100,7 @@ async def actions(hub: Hub, *, telling: bool = True) -> AsyncIterator[Desk]:
     task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     await context.mirror.ready()
     try:
-        yield Desk(context, hub)
+        yield LandingGround(context, hub)
         found = check(list(backend.tree.under("/zuul")), [StoreTree("/zuul", Map)])
         assert not found.unknown and not found.undecodable, found.text()
     finally:
@@ -120,7 +120,7 @@ def landing(key: str = "land1") -> OutboxMessage:
 
 async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
     hub = Hub(slow=0.05)
-    async with actions(hub) as found:
+    async with ground(hub) as found:
         vote = replace(landing("vote"), land=None)
         await found.ask(vote, landing())
         answer = await found.answered()
@@ -131,14 +131,14 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
 async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
     hub = Hub(lambda tries: error if tries < 3 else MergeLanded(differs=True))
-    async with actions(hub) as found:
+    async with ground(hub) as found:
         await found.ask(landing())
         answer = await found.answered()
     assert hub.asked == 3 and answer.ok and answer.differs and not answer.commit
 
 
 async def test_what_it_refuses_is_told_in_its_words() -> None:
-    async with actions(Hub(lambda _: NotLanded("a review is missing"))) as found:
+    async with ground(Hub(lambda _: NotLanded("a review is missing"))) as found:
         await found.ask(landing())
         answer = await found.answered()
     assert not answer.ok and answer.error == "a review is missing" and not answer.moved
@@ -146,7 +146,7 @@ async def test_what_it_refuses_is_told_in_its_words() -> None:
 
 @pytest.mark.parametrize("error", [ReportRefused("no such account"), RuntimeError("nobody foresaw it")])
 async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Exception) -> None:
-    async with actions(Hub(lambda _: error)) as found:
+    async with ground(Hub(lambda _: error)) as found:
         await found.ask(landing())
         answer = await found.answered()
         assert found.context.map.reports(TO).stream.length(found.context.mirror) == 0
@@ -154,7 +154,7 @@ async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Excep
 
 
 async def test_it_is_not_asked_for_ever() -> None:
-    async with actions(Hub(lambda _: ReportPutOff("still looking"))) as found:
+    async with ground(Hub(lambda _: ReportPutOff("still looking"))) as found:
         late = landing()
         await found.ask(replace(late, report=replace(late.report, at_ms=late.report.at_ms - 3_700_000)))
         answer = await found.answered()
@@ -162,7 +162,7 @@ async def test_it_is_not_asked_for_ever() -> None:
 
 
 async def test_what_is_dropped_by_hand_is_answered() -> None:
-    async with actions(Hub(lambda _: ReporterAway("it is down"))) as found:
+    async with ground(Hub(lambda _: ReporterAway("it is down"))) as found:
         await found.ask(landing())
         await found.context.store.commit([], wanted(found.context, TO, "drop"))
         answer = await found.answered()
@@ -172,7 +172,7 @@ async def test_what_is_dropped_by_hand_is_answered() -> None:
 @pytest.mark.parametrize("merged", [False, True])
 async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_before_has_landed(merged: bool) -> None:
     hub = Hub(change_state=ChangeState(PULL, open=not merged, landed=merged))
-    async with actions(hub) as found:
+    async with ground(hub) as found:
         place = found.context.map.events.tenant("example").state
         state = TenantState(closings=(Closing("gate", reason="the freeze"),))
         await found.context.store.commit([], [place.put(state)])
@@ -186,7 +186,7 @@ async def test_a_busy_project_does_not_hold_up_another() -> None:
     hub = Hub(slow=0.01)
     busy = [posting(f"busy{n}", change=f"{n},1", project="hub/busy", id=f"busy{n}") for n in range(40)]
     quiet = posting("quiet", change="1,1", project="hub/quiet", id="quiet")
-    async with actions(hub) as found:
+    async with ground(hub) as found:
         await found.ask(*busy, quiet)
         async with asyncio.timeout(DEADLINE_S):
             while "quiet" not in hub.done:  # noqa: ASYNC110  # of what another process does

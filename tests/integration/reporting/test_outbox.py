@@ -52,7 +52,7 @@ class Taker:
 
 
 @dataclass(slots=True)
-class Desk:
+class CourierGround:
     """A connection with its courier."""
 
     context: Context
@@ -81,7 +81,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def actions(telling: bool = True) -> AsyncIterator[Desk]:
+async def ground(telling: bool = True) -> AsyncIterator[CourierGround]:
     backend, stop, taker = MemoryBackend(), asyncio.Event(), Taker()
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
@@ -89,7 +89,7 @@ async def actions(telling: bool = True) -> AsyncIterator[Desk]:
     task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     await context.mirror.ready()
     try:
-        yield Desk(context, backend, taker, stop)
+        yield CourierGround(context, backend, taker, stop)
         found = check(list(backend.tree.under("/zuul")), [StoreTree("/zuul", Map)])
         assert not found.unknown and not found.undecodable, found.text()
     finally:
@@ -107,7 +107,7 @@ def of(change: str, key: str, **more: object) -> OutboxMessage:
 
 
 async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
-    async with actions() as found:
+    async with ground() as found:
         limited = [ReporterAway("its limit is reached", 3_000, alone=True)]
         found.taker.says = lambda one: limited[0] if limited and one.report.project == "busy" else None
         await found.report(*(of(f"{n}", f"busy{n}", project="busy") for n in range(3)))
@@ -122,7 +122,7 @@ async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
 
 
 async def test_reports_of_one_change_are_told_in_order_and_those_of_others_beside_them() -> None:
-    async with actions() as found:
+    async with ground() as found:
         await found.report(*(of(change, f"{change}{n}") for n in range(5) for change in "abc"))
         await found.until(lambda: not found.waiting)
     for change in "abc":
@@ -131,7 +131,7 @@ async def test_reports_of_one_change_are_told_in_order_and_those_of_others_besid
 
 
 async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lost() -> None:
-    async with actions() as found:
+    async with ground() as found:
         found.taker.says = lambda _: ReporterAway("nobody answers at mail.example:25")
         await found.report(of("a", "a1"), of("b", "b1"))
         await found.until(lambda: outbox(found.context, TO).trouble)
@@ -145,7 +145,7 @@ async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lo
 
 async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
     later = True
-    async with actions() as found:
+    async with ground() as found:
         found.taker.says = lambda one: ReportPutOff("greylisted") if later and one.key == "a1" else None
         await found.report(of("a", "a1"), of("a", "a2"), of("b", "b1"))
         await found.until(lambda: found.waiting == 2 and found.taker.tried.count("a1") > 1)
@@ -156,7 +156,7 @@ async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
 
 
 async def test_one_at_whose_reports_nobody_answers_holds_up_its_own_change_alone() -> None:
-    async with actions() as found:
+    async with ground() as found:
         found.taker.says = lambda one: ReporterAway("it answers 502") if one.key == "a1" else None
         await found.report(of("a", "a1"), *(of(f"{n}", f"other{n}") for n in range(9)), of("b", "b1"))
         await found.until(lambda: found.waiting == 1)
@@ -169,7 +169,7 @@ async def test_one_at_whose_reports_nobody_answers_holds_up_its_own_change_alone
 
 
 async def test_one_that_is_put_off_for_a_day_and_one_that_raises_are_set_aside() -> None:
-    async with actions() as found:
+    async with ground() as found:
         found.taker.says = lambda one: ReportPutOff("full") if one.key == "a1" else RuntimeError("a defect")
         await found.report(of("a", "a1", at_ms=REPORT.at_ms - courier.PUT_OFF_MAX_MS - 2_000), of("b", "b1"))
         await found.until(lambda: not found.waiting)
@@ -178,7 +178,7 @@ async def test_one_that_is_put_off_for_a_day_and_one_that_raises_are_set_aside()
 
 
 async def test_what_nobody_takes_is_kept_and_shown_and_told_once_more_when_people_say_so() -> None:
-    async with actions() as found:
+    async with ground() as found:
         found.taker.says = lambda _: ReportRefused("550 no such user")
         await found.report(of("a", "a1"), of("b", "b1"))
         await found.until(lambda: len(found.aside) == 2 and not found.waiting)
@@ -195,7 +195,7 @@ async def test_what_nobody_takes_is_kept_and_shown_and_told_once_more_when_peopl
 
 async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courier, "PAUSE_FIRST_S", 1_000.0)
-    async with actions() as found:
+    async with ground() as found:
         found.taker.says = lambda _: ReporterAway("away")
         await found.report(*(of("a", f"a{n}") for n in range(3)))
         await found.until(lambda: found.taker.tried)
@@ -214,7 +214,7 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
 
 async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
     said = {"message": "x" * 50_000, "builds": tuple(BuildTold(job=f"j{n}", build="b", attempt=1) for n in range(300))}
-    async with actions(telling=False) as found:
+    async with ground(telling=False) as found:
         found.context.waiting_max = 1_200
         for number in range(1_300):
             ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **said))

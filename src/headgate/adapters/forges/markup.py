@@ -1,4 +1,4 @@
-"""What jobs, changes and messages say, such that a forge shows it and does nothing else.
+"""Write what jobs, changes and messages say such that a forge shows it and does nothing else.
 
 Reports are written in Headgate's name, and forges render them as Markdown.  A character that nobody sees keeps what
 would act from being read as markup.  Entities would not do: in the lines of a log, which are code, people would read

@@ -1,4 +1,4 @@
-"""Whether this machine should begin another build: its load, memory and disk."""
+"""Tell whether this machine should begin another build, by its load, memory and disk."""
 
 from __future__ import annotations
 

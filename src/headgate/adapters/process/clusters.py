@@ -1,4 +1,4 @@
-"""What a build is told of the clusters that its nodes are in: a kubeconfig in its home, and where they answer."""
+"""Tell a build of the clusters that its nodes are in: a kubeconfig in its home, and where they answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How quickly changes come to an end, and what that takes: sums over the latest buildsets alone."""
+"""Measure how quickly changes come to an end, and what that takes: sum over the latest buildsets alone."""
 
 from __future__ import annotations
 

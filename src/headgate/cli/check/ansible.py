@@ -1,4 +1,4 @@
-"""Which versions of Ansible a configuration asks for, and whether this machine has them."""
+"""Tell which versions of Ansible a configuration asks for, and whether this machine has them."""
 
 from __future__ import annotations
 

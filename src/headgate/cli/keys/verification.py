@@ -1,4 +1,4 @@
-"""Whether the keys that are kept open the secrets of a configuration."""
+"""Verify that the keys that are kept open the secrets of a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proposed change to the configuration changes in the job graphs: as JSON, and to read."""
+"""Show what a proposed change to the configuration changes in the job graphs: as JSON, and to read."""
 
 from __future__ import annotations
 

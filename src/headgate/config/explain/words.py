@@ -1,4 +1,4 @@
-"""What the reference page says around its tables."""
+"""Say what stands around the tables of the reference page."""
 
 HEAD = """# The configuration language
 

@@ -1,4 +1,4 @@
-"""What a forge says of a change and of what happens to it, the same for all of them.  Pure data.
+"""Define what a forge says of a change and of what happens to it, the same for all of them.  Pure data.
 
 What is not known is None, or an empty text: never false.  A predicate that asks for what is not known does not hold,
 whether it stands in `require` or in `reject` is for the pipeline to say.

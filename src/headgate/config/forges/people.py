@@ -1,4 +1,4 @@
-"""What several people say of a change of plain git: who of them counts, and whether that is enough."""
+"""Weigh what several people say of a change of plain git: who of them counts, and whether that is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GitHub and Gitea have in common: pull requests with reviews, labels, statuses and checks."""
+"""Define what GitHub and Gitea have in common: pull requests with reviews, labels, statuses and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: rules about the claims of a token, and roles that bundle permissions."""
+"""Define who may do what: rules about the claims of a token, and roles that bundle permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which objects fail, or do not answer: after some times in a row one is set aside, and nobody is given it."""
+"""Watch which objects fail, or do not answer: after some times in a row one is set aside, and nobody is given it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much leases may have together: for operators to say."""
+"""Limit how much leases may have together, as operators say."""
 
 from __future__ import annotations
 

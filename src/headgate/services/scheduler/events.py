@@ -1,4 +1,4 @@
-"""What a pipeline takes up, with what of it lies apart."""
+"""Read what a pipeline takes up, with what of it lies apart."""
 
 from __future__ import annotations
 

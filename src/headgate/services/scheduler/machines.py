@@ -1,4 +1,4 @@
-"""What the configuration says of machines is written where launchers read it: they need no layout."""
+"""Write what the configuration says of machines where launchers read it: they need no layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stand-ins for forges have in common at their doors: answers, what is to go wrong, commits that people push."""
+"""Share what stand-ins for forges have in common: answers, what is to go wrong, commits that people push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and jobs who mean harm send: every entry once broke something, or is next to one that did."""
+"""Keep what people and jobs who mean harm send: every entry once broke something, or is next to one that did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How people approve on the pages; read by commands as well, so that it needs nothing of the pages."""
+"""Approve in the name of people on the pages; read by commands as well, so that it needs nothing of the pages."""
 
 from __future__ import annotations
 

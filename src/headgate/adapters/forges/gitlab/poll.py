@@ -1,4 +1,4 @@
-"""How GitLab is looked at: what is open, and one merge request after the other."""
+"""Look at GitLab: at what is open, and one merge request after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a merge request still lacks, of the one word that GitLab says of it.  Pure.
+"""Tell what a merge request still lacks, of the one word that GitLab says of it.  Pure.
 
 GitLab names one thing at a time, and the pipeline after all others: where nothing is lacking but statuses that the gate
 sets itself, the change is ready.

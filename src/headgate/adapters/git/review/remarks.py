@@ -1,4 +1,4 @@
-"""What people say of proposed commits: one line of JSON each, in a note on the commit.
+"""Keep what people say of proposed commits: one line of JSON each, in a note on the commit.
 
 Notes of two writers are merged by keeping the lines of both, as `cat_sort_uniq` of git does.  Who wrote a line is for
 whoever reads it to find out: whoever may push the ref may write anything.

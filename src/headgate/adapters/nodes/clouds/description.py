@@ -1,4 +1,4 @@
-"""What drivers of clouds read of a node that is wanted, and say of one that is made."""
+"""Read what drivers of clouds need of a node that is wanted, and describe one that is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of which upload machines are made: the newest that is there, and was found good."""
+"""Choose the upload that machines are made of: the newest that is there, and was found good."""
 
 from __future__ import annotations
 

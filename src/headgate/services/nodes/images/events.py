@@ -1,4 +1,4 @@
-"""What starts the jobs that build or try images."""
+"""Start the jobs that build or try images."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from headgate.services.nodes.accounts import HUNT_S, CloudAccount, region_of
 from headgate.services.nodes.errands import Errands
 from headgate.services.nodes.images.choice import read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
-from headgate.services.nodes.images.lifecycle import UploadDesk, UploadLife
+from headgate.services.nodes.images.lifecycle import UploadLedger, UploadLife
 from headgate.services.nodes.images.retention import ImageUse, is_due, lacking, spots, surplus
 from headgate.services.nodes.ledger import MachineLedger
 from headgate.store.types import At, Op
@@ -53,7 +53,7 @@ class ImageKeeper:
     def __init__(self, context: Context, accounts: Mapping[str, CloudAccount], files: ImageFiles, guard: At) -> None:
         self._context, self._accounts, self._files = context, accounts, files
         self._ledger = MachineLedger(context, guard)
-        self._uploads = UploadDesk(self._ledger)
+        self._uploads = UploadLedger(self._ledger)
         self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
         self._system = ""
         self._suspects: dict[tuple[str, str], frozenset[str]] = {}

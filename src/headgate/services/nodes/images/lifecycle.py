@@ -32,7 +32,7 @@ Change = Callable[[ImageUpload], ImageUpload | None]
 
 
 @dataclass(slots=True)
-class UploadDesk:
+class UploadLedger:
     """Record uploads under the launcher's lock, and never overwrite what another process wrote."""
 
     ledger: MachineLedger
@@ -61,7 +61,7 @@ class UploadDesk:
 class UploadLife:
     """Advance uploads, one step at a time."""
 
-    uploads: UploadDesk
+    uploads: UploadLedger
     accounts: Mapping[str, CloudAccount]
     files: ImageFiles
 

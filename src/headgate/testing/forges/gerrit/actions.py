@@ -1,4 +1,4 @@
-"""What people see and do at a real Gerrit, for pages: those artifacts of it that can be fetched have none."""
+"""Show what people see and do at a real Gerrit, for pages: those artifacts of it that can be fetched have none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATES = {"NEW": "open", "MERGED": "merged", "ABANDONED": "closed"}
 
 @dataclass(frozen=True, slots=True)
 class GerritPageActions:
-    """See `pages.Desk`."""
+    """See `pages.PageActions`."""
 
     at: ReviewingPeople
     projects: str

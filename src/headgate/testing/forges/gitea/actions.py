@@ -1,4 +1,4 @@
-"""What people see and do at the stand-in for Gitea, for its pages."""
+"""Show what people see and do at the stand-in for Gitea, for its pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DID = {
 
 @dataclass(frozen=True, slots=True)
 class GiteaPageActions:
-    """See `pages.Desk`."""
+    """See `pages.PageActions`."""
 
     acts: FakeGiteaActs
     forge: str = "Gitea"

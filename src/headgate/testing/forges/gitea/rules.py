@@ -1,4 +1,4 @@
-"""What the protection of a branch asks for, and what a pull request lacks of it, as Gitea has it."""
+"""Tell what the protection of a branch asks for, and what a pull request lacks of it, as Gitea has it."""
 
 from __future__ import annotations
 

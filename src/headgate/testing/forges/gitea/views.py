@@ -1,4 +1,4 @@
-"""What the stand-in knows, as Gitea's API shows it."""
+"""Show what the stand-in knows as Gitea's API does."""
 
 from __future__ import annotations
 

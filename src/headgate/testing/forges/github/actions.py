@@ -1,4 +1,4 @@
-"""What people see and do at the stand-in for GitHub, for its pages."""
+"""Show what people see and do at the stand-in for GitHub, for its pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DID = {
 
 @dataclass(frozen=True, slots=True)
 class GitHubPageActions:
-    """See `pages.Desk`."""
+    """See `pages.PageActions`."""
 
     of: FakeGitHubForge
     forge: str = "GitHub"

@@ -1,4 +1,4 @@
-"""What the stand-in delivers of the rules of branches: a classic rule or a ruleset was made, edited, deleted."""
+"""Deliver what happens to the rules of branches: a classic rule or a ruleset was made, edited, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see and do at the stand-in for GitLab, for its pages."""
+"""Show what people see and do at the stand-in for GitLab, for its pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, Pag
 
 @dataclass(frozen=True, slots=True)
 class GitLabPageActions:
-    """See `pages.Desk`."""
+    """See `pages.PageActions`."""
 
     acts: FakeGitLabActs
     forge: str = "GitLab"

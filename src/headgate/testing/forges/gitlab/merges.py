@@ -1,4 +1,4 @@
-"""Whether a merge request can be merged, as GitLab says it in one word, and what merging makes."""
+"""Tell whether a merge request can be merged, as GitLab says it in one word, and what merging makes."""
 
 from __future__ import annotations
 

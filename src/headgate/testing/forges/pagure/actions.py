@@ -1,4 +1,4 @@
-"""What people see and do at the stand-in for Pagure, for its pages."""
+"""Show what people see and do at the stand-in for Pagure, for its pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THUMBS = {":thumbsup:": "approved", ":thumbsdown:": "asked for changes"}
 
 @dataclass(frozen=True, slots=True)
 class PagurePageActions:
-    """See `pages.Desk`."""
+    """See `pages.PageActions`."""
 
     acts: FakePagureActs
     forge: str = "Pagure"

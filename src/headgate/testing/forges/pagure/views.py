@@ -1,4 +1,4 @@
-"""What the stand-in knows, as Pagure's API shows it: times are texts of whole seconds."""
+"""Show what the stand-in knows as Pagure's API does: times are texts of whole seconds."""
 
 from __future__ import annotations
 

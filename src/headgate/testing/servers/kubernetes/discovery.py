@@ -1,4 +1,4 @@
-"""What kubectl asks a cluster about itself before anything else."""
+"""Answer what kubectl asks a cluster about itself before anything else."""
 
 from __future__ import annotations
 

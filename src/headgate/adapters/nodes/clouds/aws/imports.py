@@ -1,4 +1,4 @@
-"""What makes an AMI of a file in a bucket: the arguments of the calls, and the tasks in which AWS imports it."""
+"""Make an AMI of a file in a bucket: give the arguments of the calls, and read the tasks in which AWS imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instance is made of: the arguments of the calls that make one, by what its label, flavor and image say."""
+"""Give the arguments of the calls that make an instance, by what its label, flavor and image say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one instance takes of an account, in AWS's own quotas beside instances, cores and memory."""
+"""Count what one instance takes of an account, in AWS's own quotas beside instances, cores and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is made of: a namespace with its tags, an account with few rights and its token, and a pod."""
+"""Describe what a node is made of: a namespace with its tags, an account with few rights and its token, and a pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container needs to be a machine: an ssh server whose key is known before it begins, and who may log in."""
+"""Make a machine of a container: an ssh server whose key is known before it begins, and who may log in."""
 
 from __future__ import annotations
 
