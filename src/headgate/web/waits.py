@@ -8,7 +8,7 @@ from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
-from headgate.services.nodes.status import change_state
+from headgate.services.nodes.status import node_state
 from headgate.services.nodes.zones import IMAGE, can_run, executors, served_zones
 
 HELD = "passed; lands once it is opened again"
@@ -38,7 +38,7 @@ def awaited(context: Context) -> dict[str, str]:
 
 def _explain(context: Context, found: dict[str, str]) -> None:
     """Add why machines that are made are not there, since when, and what was tried."""
-    now = change_state(context.map, context.mirror, context.now_ms())
+    now = node_state(context.map, context.mirror, context.now_ms())
     for place, waiting in enumerate(now.waiting, 1):
         request = waiting.request
         entry = context.mirror.get(context.map.nodes.waits(request.id).record.path)

@@ -43,7 +43,7 @@ class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of its messages, 1 is the highest; 0: the queue has none."""
 
 
-def change_states(database: Database, queue: QueueRecord, now_ms: int, group: str = "") -> list[PartitionRow]:
+def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, group: str = "") -> list[PartitionRow]:
     """Describe every partition by number, with this group or with all groups."""
     kept = {
         partition: (messages, size)

@@ -68,8 +68,8 @@ async def of_store(at: Operator) -> list[GroupStanding]:
         return []
     return [
         of_progress(lane, partition_status or PartitionStatus(), group, workers)
-        for group, change_states, workers in await at.groups()
-        for lane, partition_status in change_states.items()
+        for group, partition_statuses, workers in await at.groups()
+        for lane, partition_status in partition_statuses.items()
     ]
 
 

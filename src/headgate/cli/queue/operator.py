@@ -23,7 +23,7 @@ from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queueing.lanes import Lane
 from headgate.services.queueing.control import steer
-from headgate.services.queueing.status import PartitionStatus, change_states, workers
+from headgate.services.queueing.status import PartitionStatus, partition_statuses, workers
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
 
@@ -39,9 +39,9 @@ class Operator:
     def app(self) -> Application:
         return self.file.app
 
-    async def change_states(self) -> dict[Lane, PartitionStatus | None]:
+    async def partition_statuses(self) -> dict[Lane, PartitionStatus | None]:
         """Describe every partition that workers know."""
-        return change_states(self.app, await self._entries())
+        return partition_statuses(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
         return workers(self.app, await self._entries())
@@ -55,7 +55,7 @@ class Operator:
         for name in sorted(below):
             of, _, group = name.partition("@")
             if of == self.file.app_name:
-                found.append((group, change_states(root.app(name), entries), workers(root.app(name), entries)))
+                found.append((group, partition_statuses(root.app(name), entries), workers(root.app(name), entries)))
         return found
 
     async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:

@@ -59,9 +59,11 @@ async def _listed(config: str) -> list[Row]:
         if at.file.leases:
             found = await of_server(at, _usual(await at.client.lanes()), at.file.group or CREW)
             return [msgspec.structs.asdict(one.shape()) for one in found]
-        change_states, workers = await at.change_states(), await at.workers()
-        lanes = _usual({*await at.client.lanes(), *change_states})
-        shapes = [shape(lane, change_states.get(lane), workers, known=lane in change_states) for lane in lanes]
+        partition_statuses, workers = await at.partition_statuses(), await at.workers()
+        lanes = _usual({*await at.client.lanes(), *partition_statuses})
+        shapes = [
+            shape(lane, partition_statuses.get(lane), workers, known=lane in partition_statuses) for lane in lanes
+        ]
         return [msgspec.structs.asdict(one) for one in shapes]
 
 
@@ -92,8 +94,8 @@ async def _lags(config: str, *, every: bool) -> list[Row]:
         elif at.file.leases:
             found = await of_server(at, lanes, at.file.group or CREW)
         else:
-            change_states = await at.change_states()
-            found = [of_progress(lane, change_states.get(lane) or PartitionStatus()) for lane in lanes]
+            partition_statuses = await at.partition_statuses()
+            found = [of_progress(lane, partition_statuses.get(lane) or PartitionStatus()) for lane in lanes]
         priorities = await at.client.priorities()
         return [await _lag(at, one, priorities, named=every) for one in found]
 
@@ -159,7 +161,7 @@ def peek(config: str, partition: str, limit: int, every: bool) -> None:
 
 async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
     async with operator(config) as at:
-        known = {} if every or at.file.leases else await at.change_states()
+        known = {} if every or at.file.leases else await at.partition_statuses()
         partition_status = known.get(lane)
         after = position(partition_status.progress) if partition_status is not None else START
         return [plain_json(msgspec.json.encode(m).decode()) for m in await at.client.read(lane, after, limit)]

@@ -36,7 +36,7 @@ from headgate.services.nodes.machines.survey import is_made, providers
 from headgate.services.nodes.probes import Probing
 from headgate.services.nodes.search import KINDS, LAUNCHER, MachineFinder
 from headgate.services.nodes.slots import keep_slots
-from headgate.services.nodes.status import NodeState, WaitingRequest, change_state
+from headgate.services.nodes.status import NodeState, WaitingRequest, node_state
 from headgate.services.nodes.waits import explained, with_tries
 from headgate.services.quarantine.supervision import tended
 from headgate.services.tenancy import Tenants
@@ -129,7 +129,7 @@ class LauncherTerm:
             await keep_slots(self._inventory)
             self._book, self._pool = await self._leasing.book(), Pool(self._inventory)
             self._finding, self._revision = MachineFinder(self._inventory), revision
-        now = change_state(self._context.map, self._context.mirror, self._context.now_ms())
+        now = node_state(self._context.map, self._context.mirror, self._context.now_ms())
         self._attempts = {id: count for id, count in self._attempts.items() if id in now.requests}
         for machine, held in now.claims.items():
             wanted = held.claim.request in now.requests or held.claim.request in now.held

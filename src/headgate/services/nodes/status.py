@@ -56,7 +56,7 @@ class NodeState:
     """Request -> when it was made."""
 
 
-def change_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
+def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
     """Return the requests, claims and answers as they are now.  What cannot be read is as if it were not there; the
     map's check tells of it."""
     requests = {}

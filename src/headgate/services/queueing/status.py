@@ -40,7 +40,7 @@ class PartitionShape(msgspec.Struct, frozen=True):
     """Messages that wait for another try."""
 
 
-def change_states(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
+def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
     """Describe every partition that workers know, or None where the progress cannot be read."""
     by_path = {entry.path: entry.value for entry in entries}
     found: dict[Lane, PartitionStatus | None] = {}

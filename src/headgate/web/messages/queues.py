@@ -32,7 +32,7 @@ async def get_standing(state: State, request: Asked, app: FromPath[str], queue: 
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     group = request.query_params.get("group", "")
-    found = await site.board.look(lambda database, now_ms: status.change_states(database, of, now_ms, group))
+    found = await site.board.look(lambda database, now_ms: status.partition_statuses(database, of, now_ms, group))
     return answer({**OK, "partitions": found})
 
 

@@ -28,7 +28,7 @@ from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import SeenMachines, seen
-from headgate.services.nodes.status import change_state
+from headgate.services.nodes.status import node_state
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.cloudmachines import change_node, made_nodes
 from headgate.web.routes.executormachines import executor_nodes
@@ -180,7 +180,7 @@ async def nodeset_requests(state: State, tenant: FromPath[str]) -> list[RequestS
     claims: dict[str, list[str]] = {}
     for claim in _read(mirror, map.nodes.claims.path, NodeClaim):
         claims.setdefault(claim.request, []).append(claim.machine)
-    made, now = seen(map, mirror), change_state(map, mirror, site.context.now_ms())
+    made, now = seen(map, mirror), node_state(map, mirror, site.context.now_ms())
     for node in made.nodes.values():
         claims.setdefault(node.request, []).append(node.id)
     places = {one.request.id: place for place, one in enumerate(now.waiting, 1)}

@@ -8,7 +8,7 @@ from litestar.datastructures import State
 
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
-from headgate.services.queueing.status import PartitionShape, change_states, shape, workers
+from headgate.services.queueing.status import PartitionShape, partition_statuses, shape, workers
 from headgate.web.site import HttpRequest, must_read, site_of
 
 
@@ -36,7 +36,7 @@ async def queues(state: State, request: HttpRequest) -> list[ApplicationShape]:
     found = []
     for name in names:
         app = root.app(name)
-        by, known = workers(app, entries), change_states(app, entries)
+        by, known = workers(app, entries), partition_statuses(app, entries)
         found.append(
             ApplicationShape(
                 name,

@@ -36,7 +36,7 @@ from headgate.services.nodes.machines.records import host_nodes, new_node
 from headgate.services.nodes.machines.shared import open_slots
 from headgate.services.nodes.machines.survey import SeenMachines, is_made, seen
 from headgate.services.nodes.permitted import Permitted
-from headgate.services.nodes.status import NodeState, WaitingRequest, change_state
+from headgate.services.nodes.status import NodeState, WaitingRequest, node_state
 from headgate.services.nodes.waits import explained, partly
 from headgate.services.tenancy import Tenants
 from headgate.store.types import At, Op, TooLarge
@@ -108,7 +108,7 @@ class MachineMaker:
 
     async def _look(self) -> None:
         self._errands.ended()
-        now = change_state(self._context.map, self._context.mirror, self._context.now_ms())
+        now = node_state(self._context.map, self._context.mirror, self._context.now_ms())
         self._seen = self._now()
         fate = Fate(self._seen, now, self._context.now_ms())
         for node in list(self._seen.nodes.values()):
