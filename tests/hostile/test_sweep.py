@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,9 +134,10 @@ async def test_what_a_killed_executor_leaves_is_ended_by_the_next_and_the_living
         stack.callback(stays.kill)
         (next(victim.groups[0].glob("*/")) / "cgroup.procs").write_text(str(stays.pid))
 
-        _kill(victim, also=also)
-        wait_for("the builds have ended with their executor", lambda: victim.pids == [stays.pid])
-        left = victim.left(builds)
+        with _held(victim.groups):
+            _kill(victim, also=also)
+            wait_for("the builds have ended with their executor", lambda: victim.pids == [stays.pid])
+            left = victim.left(builds)
         assert all(left.values()) and left["processes"] == [str(stays.pid)], left
 
         (tmp_path / "following").mkdir()
@@ -153,6 +155,16 @@ async def test_what_a_killed_executor_leaves_is_ended_by_the_next_and_the_living
         assert neighbour.process.stdout is not None
         assert neighbour.process.stdout.read() == "RESULTS SUCCESS SUCCESS\n"
         assert neighbour.process.wait(DEADLINE_S) == 0 and not any(neighbour.left(builds).values())
+
+
+@contextmanager
+def _held(groups: Sequence[Path]) -> Iterator[None]:
+    """Keep control groups as a living executor does: every executor that starts on this machine sweeps the others."""
+    with ExitStack() as stack:
+        for group in groups:
+            stack.callback(os.close, lock := os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 def _kill(executor: Executor, *, also: bool) -> None:

@@ -205,7 +205,8 @@ async def test_what_the_pipeline_made_of_it_is_the_answer(
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
-async def test_without_the_token_nothing_is_done(client: Client) -> None:
+async def test_without_the_token_nothing_is_done(client: Client, running: Gate) -> None:
+    await running.looked_at("git.example/code/api")
     body = {"pipeline": "gate", "change": "x"}
     url = f"{TENANT}/project/code/api/dequeue"
     assert (await client.post(url, json=body)).status_code == 401
