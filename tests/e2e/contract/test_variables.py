@@ -112,6 +112,26 @@ async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(
     assert "later is left out" in stage.log
 
 
+async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: Stage) -> None:
+    """A playbook's own variable of the same name does not hide the job's.  A playbook with more rights evaluates no
+    template of the job, not even when it shows all that it knows of a host."""
+    play = """
+- hosts: all
+  gather_facts: false
+  vars: {word: own}
+  tasks:
+    - debug: {msg: "NAME {{ word }} {{ unsafe_vars.word }} {{ unsafe_vars.two }} {{ unsafe_vars.here }}."}
+"""
+    shows = """    - debug: {msg: "{{ hostvars[inventory_hostname] | to_json | length > 9 }}"}\n"""
+    program = "{{ lookup('pipe', 'echo ' ~ nobody_says_it) }}"
+    said = {"word": "theirs", "two": "{{ 1 + 1 }}", "here": "all", "program": program}
+    live = stage.book("live.yaml", play.replace("NAME", "live"))
+    careful = stage.book("careful.yaml", play.replace("NAME", "careful") + shows, trusted=True)
+    await stage.build(run=(live, careful), vars=said, host_vars={"one": {"here": "one"}})
+    assert "live own theirs 2 one." in stage.log, stage.log
+    assert "careful own theirs 2 one." in stage.log, stage.log
+
+
 async def test_a_machine_out_of_reach_is_no_fault_of_variables_that_name_its_facts(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     (port,) = free_ports(1)

@@ -18,6 +18,7 @@ from headgate.adapters.process.context.values import (
     EVALUATED_SIZE_MAX_BYTES,
     LOCALHOST,
     OWN_VARIABLE,
+    RAW_VARIABLE,
     JobVariables,
     Values,
     asked,
@@ -148,10 +149,11 @@ class Playbooks:
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
             extra = self._careful_extra(stage, values)
-            inventory = self._inventory.flat(literal(dict(values)), missed)
+            inventory = _with_raw(self._inventory.flat(literal(dict(values)), missed), literal(plain(values)))
             self._tell(stage, values)
         else:
-            inventory = self._inventory.live(self._said.everywhere, missed)
+            raw = plain(self._said.harmless(self._hosts))
+            inventory = _with_raw(self._inventory.live(self._said.everywhere, missed), raw)
         self._facts.offer(stage.context, stage.facts)
         words, environment = self._command(stage, inventory, {**extra, **said})
         if clear:
@@ -224,6 +226,13 @@ class Playbooks:
     def _site(self, stage: Stage) -> dict[str, Any]:
         """Return the variables that override all others; nobody's message, topic or branch is a template in them."""
         return {**self._workspace.site, "zuul": literal(self._workspace.zuul(stage))}
+
+
+def _with_raw(inventory: dict[str, Any], values: Values) -> dict[str, Any]:
+    """Return the inventory with the job's variables of each host also as one mapping, `unsafe_vars`.  JSON."""
+    every = inventory["all"]
+    hosts = {name: {**own, RAW_VARIABLE: values[name]} for name, own in every["hosts"].items()}
+    return {"all": {**every, "hosts": hosts, "vars": {**every["vars"], RAW_VARIABLE: values[LOCALHOST]}}}
 
 
 def _read(said: Directory, path: Path) -> bytes:

@@ -21,6 +21,9 @@ LOCALHOST = "localhost"
 EVALUATED_SIZE_MAX_BYTES = 2_000_000
 OWN_VARIABLE = "headgate_values"
 """Tells the playbook that evaluates variables which ones, and where to."""
+RAW_VARIABLE = "unsafe_vars"
+"""Holds all variables of the job.  A playbook that has more rights than the job's author finds their values there, too:
+a template that it evaluates, and be it to show all that it knows of a host, would be the author's program."""
 HARMLESS = frozenset(
     (
         "ansible_shell_type",
