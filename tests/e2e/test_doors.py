@@ -127,13 +127,16 @@ def _etcd(server: Etcd, strict: Etcd, files: GeneratedCertificates) -> Doors:
 def doors(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates
 ) -> Iterator[Doors]:
-    """Of a server that is open, and of one that wants TLS, client certificates and passwords."""
-    root = tmp_path_factory.mktemp("strict")
+    """Of a server that is open, and of one that wants TLS, client certificates and passwords.
+
+    Nobody else uses either: leases that other tests leave behind end at any time, and a tree that is compared changes.
+    """
+    root, open_root = tmp_path_factory.mktemp("strict"), tmp_path_factory.mktemp("open")
     if request.param == "zookeeper":
-        with zookeeper(root, ServerKind(files, ((USER, PASSWORD),))) as strict:
-            yield _zookeeper(request.getfixturevalue("zookeeper_server"), strict, files)
+        with zookeeper(root, ServerKind(files, ((USER, PASSWORD),))) as strict, zookeeper(open_root) as anyone:
+            yield _zookeeper(anyone, strict, files)
         return
-    with etcd(root, files) as strict:
+    with etcd(root, files) as strict, etcd(open_root) as anyone:
         flags = [f"https://127.0.0.1:{strict.port}", f"--cacert={files.authority}"]
         flags += [f"--cert={files.client}", f"--key={files.client}"]
         for words in (
@@ -146,7 +149,7 @@ def doors(
             "auth enable",
         ):
             etcdctl(flags, *words.split())
-        yield _etcd(request.getfixturevalue("etcd_server"), strict, files)
+        yield _etcd(anyone, strict, files)
 
 
 def _begun(stack: ExitStack, root: Path, url: str, command: Sequence[str]) -> Program:
