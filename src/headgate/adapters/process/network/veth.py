@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 from headgate.adapters.blocklist import DeniedNetworks
 from headgate.adapters.process.confinement.claims import NumberClaim, claim, claim_any
@@ -42,6 +42,8 @@ FLOWS_MAX = 4_000
 INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
 ACCEPTING = "accepting"
 """Interfaces that take what routers announce, see `forwarding`: a set in the table."""
+GUARDED = {FOUR: "guarded", SIX: "guarded6"}
+"""Interfaces that were there when forwarding was turned on: sets in the table."""
 WITHOUT_SIX = "Jobs reach the world over IPv4 only: {}"
 FIREWALL = (
     "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
@@ -146,47 +148,55 @@ class Veth:
 
     async def _end(self, number: int) -> None:
         """Remove everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
-        table, accepting = f"headgate{number}", await self._accepting()
-        guarded = [one for one in (FOUR, SIX) if table in await self._guarded(one)]
+        table, accepting = f"headgate{number}", await self._elements(ACCEPTING)
+        guarded = {one: await self._elements(GUARDED[one]) for one in GUARDED if table in await self._guarded(one)}
         await self._nft(f"table inet {table} {{}}\ndelete table inet {table}")
         if guarded and not await self._tables():
-            for one in guarded:
-                one.turn(on=False)
-            listen_as_before(accepting)
+            bridges = set(await self._interfaces("bridge"))
+            for one, names in guarded.items():
+                if bridges <= names:  # else they are of a container engine that came later and needs forwarding
+                    one.turn(on=False)
+            if not SIX.on:
+                listen_as_before(accepting)
         for name in await self._interfaces():
             if name.startswith(f"hg{number}-"):
                 await self._gone(name)
 
-    async def _interfaces(self) -> list[str]:
-        """List the ends of pairs, whoever made them."""
-        lines = (await self._ip("", "-o", "link", "show", "type", "veth")).splitlines()
+    async def _interfaces(self, kind: str = "veth") -> list[str]:
+        """List the interfaces of a kind, whoever made them; the ends of pairs are `veth`."""
+        lines = (await self._ip("", "-o", "link", "show", "type", kind)).splitlines()
         return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 
     async def _gone(self, name: str) -> None:
         with contextlib.suppress(OSError):  # it went already
             await self._ip(f"link del {name}")
 
-    async def _forwarding(self) -> tuple[list[Forwarding], set[str]]:
-        """Turn it on; what was off, but for executors, and the interfaces that listen all the same.  Raise OSError."""
-        guards, accepting = [], await self._accepting()
+    async def _forwarding(self) -> tuple[dict[Forwarding, set[str]], set[str]]:
+        """Turn forwarding on.  Return what was off, but for executors, with the interfaces that were there then; and
+        those that listen to routers all the same.  Raise OSError."""
+        guards, accepting = dict[Forwarding, set[str]](), await self._elements(ACCEPTING)
+        there = {name for _, name in socket.if_nameindex() if not name.startswith(OURS)}
         for one in (FOUR, SIX):
             if one.on:
-                guards += [one] if await self._guarded(one) else []
+                if await self._guarded(one):
+                    guards[one] = await self._elements(GUARDED[one]) or there
             elif one is FOUR:
                 one.turn(on=True)
-                guards.append(one)
+                guards[one] = there
             elif ADDRESSES6.exists() and has_six(ADDRESSES6.read_text()):
                 names = keep_listening()
                 try:
                     one.turn(on=True)
-                    guards.append(one)
+                    guards[one] = there
                     accepting |= set(names)
                 except OSError as error:
                     listen_as_before(names)
                     self.lacks.append(WITHOUT_SIX.format(error))
         return guards, accepting
 
-    def _rules(self, denied: DeniedNetworks, guards: Sequence[Forwarding], accepting: Collection[str]) -> Iterator[str]:
+    def _rules(
+        self, denied: DeniedNetworks, guards: Mapping[Forwarding, Collection[str]], accepting: Collection[str]
+    ) -> Iterator[str]:
         mine, any_build = f'"hg{self._number}-*"', '"hg*"'
         refused = "reject with icmpx admin-prohibited"
         sources = ipaddress.ip_network((int(FIRST4) + 2 * BUILDS_MAX * self._number, 23))
@@ -213,14 +223,14 @@ class Veth:
         yield "accept;"
         yield "}"
         yield from _names(ACCEPTING, accepting)
-        for one in guards:  # what was not forwarded before is not forwarded now; container engines that come later may
-            others = ", ".join(f'"{name}"' for _, name in socket.if_nameindex() if not name.startswith(OURS))
+        for one, names in guards.items():  # what was not forwarded before is not forwarded now; what comes later may be
+            yield from _names(GUARDED[one], names)
             yield f"chain {one.guard} {{ type filter hook forward priority filter - 9;"
             yield f"meta nfproto != {one.family} accept;"
             yield f"oifname {any_build} accept;"
             yield "ct state established,related accept;"
             yield "ct status dnat accept;"
-            yield f"iifname {{ {others} }} drop;"
+            yield f"iifname @{GUARDED[one]} drop;"
             yield "}"
         yield "chain hidden { type nat hook postrouting priority srcnat;"
         yield f"ip saddr {sources} oifname != {any_build} masquerade;"
@@ -244,10 +254,11 @@ class Veth:
         """Return the tables of executors that found forwarding turned off."""
         return {one["table"] for one in await self._chains() if one["name"] == kind.guard}
 
-    async def _accepting(self) -> set[str]:
+    async def _elements(self, name: str) -> set[str]:
+        """Return what sets of that name hold, in the tables of all executors."""
         said = json.loads(await self._nft("", "-j", "list", "sets", "inet"))
         sets = [one["set"] for one in said.get("nftables", []) if "set" in one]
-        return {name for one in sets if one["name"] == ACCEPTING for name in one.get("elem", [])}
+        return {element for one in sets if one["name"] == name for element in one.get("elem", [])}
 
     async def _dropping(self) -> list[str]:
         """List chains of others that drop what is forwarded unless a rule says otherwise."""
