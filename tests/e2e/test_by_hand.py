@@ -47,8 +47,9 @@ def test_an_approval_lands(headgate: Headgate) -> None:
     words = ("approve", "--project", "code/api", "--url", headgate.url, "--reason", "read\x1b[31m twice")
     assert say(headgate, *words, "one") == (0, f"Approved one of code/api: {commit}\n")
     wait_for("it lands", lambda: landed(headgate, commit))
-    status, said = say(headgate, "actions", "--tenant", "example", "--url", headgate.url)
-    assert status == 0 and "approve: master/one of code/api because read [31m twice  -> done\n" in said
+    told = "approve: master/one of code/api because read [31m twice  -> done\n"
+    actions = ("actions", "--tenant", "example", "--url", headgate.url)
+    wait_for("what was done is history", lambda: told in say(headgate, *actions)[1])
     proposed(headgate, "two", "b")
     status, said = say(headgate, "approve", "--project", "code/api", "--url", "http://127.0.0.1:9", "two")
     assert status == 0 and "Approved two of" in said and "This action is not recorded: http://127." in said
@@ -191,7 +192,7 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     assert headgate.process is not None
     headgate.process.send_signal(signal.SIGHUP)
     wait_for("the project is gone", lambda: not knows("code/new"))
-    assert headgate.get("/api/tenant/example/status")["troubles"] == []
+    wait_for("all is well", lambda: headgate.get("/api/tenant/example/status")["troubles"] == [])
     assert reconfigure("--full", "code/api")[0] == 1
 
 

@@ -41,7 +41,7 @@ def test_a_torn_configuration_changes_nothing_and_a_renamed_pipeline_leaves_noth
     wait_for("who pushed it is told", lambda: "not in force" in headgate.repositories.note("config", commit))
     headgate.kill()
     headgate.start()
-    assert not_in_force(headgate)
+    wait_for("the status still says so", lambda: not_in_force(headgate))
     lands(headgate, "one")
     waits = held(headgate, "waits")
     pushed(headgate, RENAMED)

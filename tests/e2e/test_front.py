@@ -21,11 +21,11 @@ from playwright.sync_api import expect, sync_playwright
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.program import free_ports
 from tests.e2e.browser import CHROMIUM, patient
 from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import SETTINGS, Headgate, wait_for
-from .test_told import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve-everything.md"
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -73,7 +73,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
     repositories.create("config", {"zuul.yaml": ORDERS, "jobs/unit": "#!/bin/sh\n", "jobs/pack.yaml": PLAYBOOK})
     repositories.create("code/api", {"README": "api\n"})
     repositories.create("code/lib", {"README": "lib\n"})
-    settings = SETTINGS.replace("port = 0", f"port = {free_port()}", 1) + FRONT % {"secret": SECRET}
+    settings = SETTINGS.replace("port = 0", f"port = {free_ports(1)[0]}", 1) + FRONT % {"secret": SECRET}
     running = Headgate(repositories, TENANTS, settings=settings)
     running.start()
     yield running

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab.people import gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest
@@ -61,7 +62,7 @@ WORKS = """#!/bin/sh
 """
 
 
-async def until(what: str, holds: Callable[[], bool], deadline_s: float = 120.0) -> None:
+async def until(what: str, holds: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
     end_s = asyncio.get_running_loop().time() + deadline_s
     while not holds():
         assert asyncio.get_running_loop().time() < end_s, what

@@ -43,5 +43,6 @@ def test_what_a_job_says_of_its_output_and_its_projects_holds(headgate: Headgate
     assert "hello:1: warning: odd [loud]" in note and "- unit" in note
     assert "no effect" not in note, "which is nothing that a report tells"
     assert repositories.head("code/api") == before
-    (build,) = headgate.get("/api/tenant/example/builds?complete=true&job_name=loud&change=topic")
+    place = "/api/tenant/example/builds?complete=true&job_name=loud&change=topic"
+    (build,) = wait_for("it is history", lambda: headgate.get(place))
     assert build["result"] == "FAILURE"

@@ -28,7 +28,8 @@ MANY_COLOURS = """async () => {
 }"""
 SLOW = """#!/bin/sh
 printf '\033[1;31mred\033[0m and plain\033[2J\n'
-for n in $(seq 3000); do echo "tick $n"; sleep 0.1; done
+for n in $(seq 15); do echo "tick $n"; sleep 0.3; done
+sleep 600
 """
 
 
@@ -94,7 +95,8 @@ def test_a_long_log_is_read_where_one_looks(headgate: Headgate, page: Page) -> N
     run_git("push", "-q", "origin", "master", at=repositories.work("config"))
     commit = repositories.propose("code/api", "long", {"a": "1\n"}, "Say much")
     wait_for("it has failed", lambda: "Build failed" in repositories.note("code/api", commit))
-    uuid = headgate.get("/api/tenant/example/builds?complete=true")[0]["uuid"]
+    place = "/api/tenant/example/builds?complete=true&result=FAILURE"
+    uuid = wait_for("its build is history", lambda: headgate.get(place))[0]["uuid"]
     page.goto(f"{headgate.url}/t/example/build/{uuid}")
     log = page.locator("#log")
     expect(page.locator(".why")).to_contain_text("exit status 3")

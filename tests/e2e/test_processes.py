@@ -186,7 +186,8 @@ def cluster(tmp_path: Path, server: Server) -> Iterator[Cluster]:
 def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> None:
     cluster.approve("first")
     wait_for("a change lands", lambda: cluster.landed("first"))
-    build = cluster.get("web", "/api/tenant/example/builds?complete=true")[0]["uuid"]
+    ended = wait_for("it is history", lambda: cluster.get("web", "/api/tenant/example/builds?complete=true"))
+    build = ended[0]["uuid"]
     logs = {one["path"]: one for one in cluster.get("web", f"/api/tenant/example/build/{build}/logs")}
     log = logs["job-output.txt"]
     with urllib.request.urlopen(cluster.url("web") + log["url"], timeout=DEADLINE_S) as answer:
@@ -195,7 +196,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.approve("held", hold=True)
     busy = wait_for("a build runs", lambda: [n for n, count in cluster.running_at("executor").items() if count])
     parts = cluster.root / "kept/_parts"
-    (cut_off,) = wait_for("a part of its log is kept", lambda: [p.name for p in parts.glob("*")])
+    (cut_off,) = wait_for("a part of its log is kept", lambda: [p.name for p in parts.glob("*") if p.name != build])
     pids = {c["name"]: c["pid"] for c in cluster.get("web", "/api/components")["executor"]}
     killed = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[busy[0]])
     killed.kill()
@@ -206,7 +207,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.programs["s1"].kill()  # whichever pipeline it had moves to the other
     cluster.release.touch()
     wait_for("it lands nevertheless", lambda: cluster.landed("held"))
-    assert "RESULT: SUCCESS" in cluster.log_of(cut_off).splitlines()[-1], "of who ran it again"
+    wait_for("its log is of who ran it again", lambda: "RESULT: SUCCESS" in cluster.log_of(cut_off).splitlines()[-1])
 
     (left,) = cluster.running_at("executor")
     cluster.headgate("components", "--url", cluster.url("web"), "pause", left)
@@ -220,13 +221,13 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.headgate("components", "--url", cluster.url("web"), "stop", left)
     stopped = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[left])
     assert stopped.process is not None and stopped.process.wait(DEADLINE_S) == 0
-    builds = cluster.get("web", "/api/tenant/example/builds?complete=true&result=SUCCESS")
-    assert len(builds) == 3
-    for one in builds:  # no executor is left
+    place = "/api/tenant/example/builds?complete=true&result=SUCCESS"
+    wait_for("all are history", lambda: len(cluster.get("web", place)) == 3)
+    for one in cluster.get("web", place):  # no executor is left
         assert f"testing {one['ref']['change']}" in cluster.log_of(one["uuid"]), cluster.log("web")
         assert one["log_url"].endswith(f"/t/example/logs/{one['uuid']}/")
-    shown = cluster.headgate("components", "--url", cluster.url("web"))
-    assert "no executor takes part: no build is run until one does" in shown
+    said = "no executor takes part: no build is run until one does"
+    wait_for("it is said", lambda: said in cluster.headgate("components", "--url", cluster.url("web")))
 
 
 @pytest.mark.parametrize("server", ["etcd"], indirect=True)
@@ -237,7 +238,7 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
         wait_for(f"{name} is not ready", lambda name=name: cluster.health(name)[0] == 503)
     status, said = cluster.health("e1")
     assert status == 503 and not said["store"]["reachable"] and said["store"]["error"]
-    (trouble,) = cluster.get("web", "/api/tenant/example/status")["troubles"]
+    (trouble,) = wait_for("it is shown", lambda: cluster.get("web", "/api/tenant/example/status")["troubles"])
     assert trouble["project"] == "the store", "the pages say so, too"
     shown = cluster.headgate("components", "--url", cluster.url("web"))
     assert "the store: nothing is decided" in shown and "executor/" in shown

@@ -167,7 +167,7 @@ def approves(gate: Headgate, page: Page, commit: str) -> None:
     lines = run_git("notes", "--ref", "headgate-review", "show", commit, at=bare).splitlines()
     assert [json.loads(line).get("word") for line in lines] == [None, None, None, "approved"]
     assert {json.loads(line)["who"] for line in lines} == {"ann", "bob"}
-    (done, *_) = gate.get("/api/tenant/example/actions")
+    (done, *_) = wait_for("what was done is history", lambda: gate.get("/api/tenant/example/actions"))
     assert (done["verb"], done["who"], done["reason"], done["outcome"]) == ("approve", "ann", "read it", "done")
 
 

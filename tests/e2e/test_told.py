@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +16,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import Envelope
 
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.program import free_ports
 from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import SETTINGS, Headgate, wait_for
@@ -97,15 +97,9 @@ def hook() -> Iterator[Hook]:
     server.server_close()
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def test_people_are_told_by_mail_and_webhook_whatever_was_away(tmp_path: Path, hook: Hook) -> None:
     url, calls, lines = hook
-    port, box = free_port(), Mailbox()
+    port, box = free_ports(1)[0], Mailbox()
     repositories = Repositories(tmp_path)
     usual = "    success:\n      local: {}\n    failure:\n      local: {}\n"
     assert usual in PIPELINES

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from headgate.testing.repositories import run_git
+from tests.e2e.headgate import wait_for
 
 from .arena import ATTACKER, TENANTS, Arena
 
@@ -72,7 +73,8 @@ CHAIN = """
 def test_a_job_reads_files_of_the_builds_that_the_gate_names_whatever_another_job_returned(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         assert arena.neighbours_land() > 0
-        foreign = arena.headgate.get("/api/tenant/other/builds?complete=true&limit=1")[0]["uuid"]
+        place = "/api/tenant/other/builds?complete=true&limit=1"
+        foreign = wait_for("one is history", lambda: arena.headgate.get(place))[0]["uuid"]
         files = {
             "zuul.yaml": CHAIN,
             "jobs/first": GIVES.replace("FOREIGN", foreign),
