@@ -34,6 +34,7 @@ from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.etcd import Etcd, cluster, etcd
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
+from tests.e2e.headgate import wait_for
 
 
 @pytest.fixture
@@ -84,10 +85,8 @@ async def test_a_commit_whose_answer_is_lost_cannot_take_effect_later(
     assert list(await backend.list("/q")) == [*found, *written]
 
 
-async def test_an_answer_that_is_lost_leaves_what_was_written(
-    backend: EtcdBackend, line: Proxy, impatient: None
-) -> None:
-    line.deaf()
+async def test_an_answer_that_is_lost_leaves_what_was_written(backend: EtcdBackend, line: Proxy) -> None:
+    line.deaf()  # it arrives before it is given up
     with pytest.raises(Unavailable):
         await backend.commit([At("/a", None)], [Put("/a", b"1")])
     line.restore()
@@ -119,7 +118,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
         watch = backend.watch("/q")
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             await first(watch, 1)
-            next(server for server in servers if server.leads).program.kill()
+            (await asyncio.to_thread(_leader, servers)).program.kill()
             written = 0
             async with asyncio.timeout(DEADLINE_S):
                 while written < 10:
@@ -159,18 +158,33 @@ async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> Non
             await asyncio.to_thread(_hand_over, servers)
         over.set()
         for name, writer in writers.items():
-            count = await asyncio.wait_for(writer, 60)
+            async with asyncio.timeout(DEADLINE_S):
+                count = await writer
             assert [entry.value for entry in await again(backend, f"/{name}")] == [b"%d" % n for n in range(count)]
         await backend.close()
 
 
+def _leader(servers: Sequence[Etcd]) -> Etcd:
+    """Return the server that leads, once one does."""
+    found: Etcd = wait_for("one leads", lambda: next((server for server in servers if server.leads), None))
+    return found
+
+
 def _hand_over(servers: Sequence[Etcd]) -> None:
-    """Move the lead from the server that has it to another."""
-    leader = next(server for server in servers if server.leads)
+    """Move the lead from the server that has it to another, however often they elect one by themselves meanwhile."""
+    wait_for("the lead is handed over", lambda: _handed_over(servers))
+
+
+def _handed_over(servers: Sequence[Etcd]) -> bool:
+    leader = _leader(servers)
     other = next(server for server in servers if server is not leader)
-    listed = etcdctl([f"127.0.0.1:{leader.port}"], "member", "list")
-    (number,) = [line.split(",")[0] for line in listed.splitlines() if f", {other.name}," in line]
-    etcdctl([f"127.0.0.1:{leader.port}"], "move-leader", number)
+    try:
+        listed = etcdctl([f"127.0.0.1:{leader.port}"], "member", "list")
+        (number,) = [line.split(",")[0] for line in listed.splitlines() if f", {other.name}," in line]
+        etcdctl([f"127.0.0.1:{leader.port}"], "move-leader", number)
+    except subprocess.CalledProcessError:
+        return False
+    return True
 
 
 async def again(backend: EtcdBackend, parent: str = "/q") -> Sequence[Entry]:
