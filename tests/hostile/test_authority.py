@@ -162,8 +162,7 @@ def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing
         tenants.write_text(tenants.read_text().replace(admins, ""))
         (tmp_path / "state/token").unlink()
         arena.headgate.start()
-        place = f"{arena.headgate.url}{ENQUEUE}"
-        wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
+        place = f"{arena.looked_at().headgate.url}{ENQUEUE}"
         assert asked(place, body, borne(long)) == 403, "the rule was taken back"
         assert asked(place, body, borne(operator)) == 401, "and so was the operator's token"
         assert asked(place, body, borne((tmp_path / "state/token").read_text().strip())) == 404

@@ -63,10 +63,10 @@ ATTACKS = {
         "holds more than",
     ),
     "deep": ("- job: {name: x, vars: {a: " + "[" * 100_000 + "]" * 100_000 + "}}\n", "more than 200 levels"),
-    "values": ("- job: {name: x, vars: {a: [" + "1," * 900_000 + "]}}\n", "more than 500000 values"),
+    "values": ("- job: {name: x, vars: {a: [" + "1," * 550_000 + "]}}\n", "more than 500000 values"),
     "number": ("- job: {name: x, vars: {a: " + "1:" * 400_000 + "1}}\n", "is too long"),
     "python": ("- job: {name: !!python/object/apply:os.system [id], run: x}\n", "is not known"),
-    "chain": (chain(190, 900), "more than 2 s"),
+    "chain": (chain(190, 990), "more than 3 s"),
     "errors": ("".join(f"- job: {{name: j{n}, parent: k{n}}}\n" for n in range(6_000)), "there are 5900 more errors"),
     "dependencies": (dense(210), "more than 20000 dependencies"),
     "variants": ("".join(f"- job: {{name: j, timeout: {n + 1}}}\n" for n in range(2_100)) + "- job: {name: j, run: x}\n"
@@ -100,7 +100,7 @@ class Pulse(threading.Thread):
 
 @pytest.fixture(scope="module")
 def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    settings = "config_reading_max_s = 2\n"
+    settings = "config_reading_max_s = 3\n"  # of a processor; a busy one is slower, too
     with Arena(tmp_path_factory.mktemp("arena"), scheduler=settings, files={"jobs/unit": JOB}) as made:
         yield made
 
