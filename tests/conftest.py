@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.etcd import Etcd, etcd
@@ -18,7 +18,8 @@ from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 
-settings.register_profile("here", deadline=None, derandomize=True)
+# how long an example takes, or takes to make, says nothing where many work
+settings.register_profile("here", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
 
 

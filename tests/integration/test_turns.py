@@ -65,9 +65,8 @@ async def test_whoever_asks_much_waits_for_themselves() -> None:
 
 
 async def test_the_rest_of_the_time_is_for_others() -> None:
-    served, share = Served(share=0.25), 0.25
+    served, share, began, spent = Served(share=0.25), 0.25, time.monotonic(), time.thread_time()
     served.turns.spent(BURST_S * share)
-    began, spent = time.monotonic(), time.thread_time()
     await asyncio.gather(*(served.ask(f"10.0.0.{n}") for n in range(10)))
     assert time.thread_time() - spent >= 10 * COST_S
     assert time.monotonic() - began >= 9 * COST_S / share
