@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from playwright import async_api, sync_api
@@ -10,7 +11,7 @@ from headgate.testing.deadline import DEADLINE_S
 
 DEADLINE_MS = DEADLINE_S * 1000
 CHROMIUM: dict[str, Any] = {
-    "executable_path": "/usr/bin/chromium",
+    "executable_path": str(Path(__file__).with_name("chromium.py")),
     "args": ["--no-sandbox"],
     "timeout": DEADLINE_MS,
 }

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Run Chromium so that it does not see networks come and go: it drops all that it is loading whenever one does.
+
+Other tests, whose jobs have networks, make and remove interfaces of this machine all the time.  Where sockets of
+netlink cannot be had, Chromium takes the network to be there for good.  The filter of system calls does nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import socket
+import struct
+import sys
+
+CHROMIUM = "/usr/bin/chromium"
+SOCKET = {"x86_64": (0xC000_003E, 41), "aarch64": (0xC000_00B7, 198)}
+"""Machine -> its architecture, and the number of the call, as filters have them."""
+LOAD, JUMP_EQUAL, RETURN, ALLOW, ERRNO = 0x20, 0x15, 0x06, 0x7FFF_0000, 0x0005_0000
+SET_NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2
+
+
+def refuse_netlink(architecture: int, call: int) -> None:
+    """Give this process, and what it becomes, no more sockets of netlink."""
+    program = b"".join(
+        struct.pack("=HBBI", *line)
+        for line in (
+            (LOAD, 0, 0, 4),
+            (JUMP_EQUAL, 0, 5, architecture),
+            (LOAD, 0, 0, 0),
+            (JUMP_EQUAL, 0, 3, call),
+            (LOAD, 0, 0, 16),
+            (JUMP_EQUAL, 0, 1, socket.AF_NETLINK),
+            (RETURN, 0, 0, ERRNO | errno.EAFNOSUPPORT),
+            (RETURN, 0, 0, ALLOW),
+        )
+    )
+    kept = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(kept))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for words in ((SET_NO_NEW_PRIVS, 1, 0, 0, 0), (SET_SECCOMP, FILTER, header, 0, 0)):
+        if libc.prctl(*(word if isinstance(word, bytes) else ctypes.c_ulong(word) for word in words)):
+            raise OSError(ctypes.get_errno(), "the kernel does not take the filter")
+
+
+if __name__ == "__main__":
+    if platform.machine() in SOCKET:
+        refuse_netlink(*SOCKET[platform.machine()])
+    os.execv(CHROMIUM, [CHROMIUM, *sys.argv[1:]])
