@@ -36,8 +36,9 @@ def strict_server(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCert
         yield running
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for nobody who will not answer; those who will have all of their time."""
     monkeypatch.setattr(sessions, "START_S", 0.5)
 
 
@@ -70,7 +71,9 @@ async def test_a_wrong_password_is_said_so(strict_server: ZooKeeper, files: Gene
     assert "wrong@" not in str(caught.value) and ":wrong" not in str(caught.value)
 
 
-async def test_a_certificate_of_a_stranger_is_said_so(strict_server: ZooKeeper, files: GeneratedCertificates) -> None:
+async def test_a_certificate_of_a_stranger_is_said_so(
+    strict_server: ZooKeeper, files: GeneratedCertificates, impatient: None
+) -> None:
     with pytest.raises(Unavailable, match="tls_cert"):
         await closed(strict(strict_server, files, certificate=files.stranger))
 
@@ -81,7 +84,9 @@ async def test_a_server_of_a_stranger_is_not_talked_to(strict_server: ZooKeeper,
         await closed(url)
 
 
-async def test_speaking_plainly_to_a_port_of_tls_says_what_may_be_wrong(strict_server: ZooKeeper) -> None:
+async def test_speaking_plainly_to_a_port_of_tls_says_what_may_be_wrong(
+    strict_server: ZooKeeper, impatient: None
+) -> None:
     with pytest.raises(Unavailable, match="TLS"):
         await closed(f"zookeeper://127.0.0.1:{strict_server.port}")
 
@@ -93,7 +98,7 @@ async def test_files_that_are_none_are_named(open_server: ZooKeeper, tmp_path: P
             await closed(f"zookeeper://127.0.0.1:{open_server.port}?tls_ca={tmp_path / file}")
 
 
-async def test_nobody_there_is_said_so() -> None:
+async def test_nobody_there_is_said_so(impatient: None) -> None:
     with pytest.raises(Unavailable, match=r"127.0.0.1:1: nobody listens"):
         await closed("zookeeper://127.0.0.1:1")
 
