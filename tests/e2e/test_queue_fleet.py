@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.queues.fleet import disturbances, fleet, start_three
 from headgate.testing.servers.etcd import Etcd, cluster
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, ensemble
+
+from .headgate import wait_for
 
 QUEUES = 27
 _ROW = "{:32} {:>6} {:>20} {:>20} {:>9}"
@@ -39,8 +42,12 @@ async def _disturbed(
     servers: Sequence[ZooKeeper | Etcd],
     session_s: float,
 ) -> None:
+    def leader() -> ZooKeeper | Etcd | None:
+        return next((server for server in servers if server.leads), None)
+
     async def leader_dies() -> None:
-        next(server for server in servers if server.leads).program.kill()
+        found = await asyncio.to_thread(wait_for, "one leads, as they may be electing", leader)
+        found.program.kill()
 
     backend = await open(url)
     async with fleet(root, url, backend, queues=QUEUES) as found:

@@ -14,6 +14,7 @@ from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers.etcd import Etcd, cluster
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, ensemble
+from tests.e2e.headgate import wait_for
 
 
 @dataclass(slots=True)
@@ -45,12 +46,12 @@ class Engine:
         return [f"--- server {number}\n{text}" for number, text in enumerate(said, 1)]
 
     async def kill_leader(self) -> None:
-        for server in self.servers:
-            if await asyncio.to_thread(_leads, server):
-                await asyncio.to_thread(server.program.kill)
-                self.killed.append(server)
-                return
-        raise AssertionError("no server leads")
+        leader = await asyncio.to_thread(wait_for, "one leads", self._leader)
+        await asyncio.to_thread(leader.program.kill)
+        self.killed.append(leader)
+
+    def _leader(self) -> ZooKeeper | Etcd | None:
+        return next((server for server in self.servers if server.leads), None)
 
     async def mend(self) -> None:
         """Starts what was killed."""
@@ -58,10 +59,6 @@ class Engine:
             server = self.killed.pop()
             server.start()
             await asyncio.to_thread(server.ready)
-
-
-def _leads(server: ZooKeeper | Etcd) -> bool:
-    return server.leads
 
 
 @asynccontextmanager
