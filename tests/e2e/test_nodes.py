@@ -41,6 +41,7 @@ PLAYBOOK = """
         echo "$SSH_CONNECTION" | cut -d' ' -f4
         touch {{ headgate_dir }}/trace
         echo {{ inventory_hostname }} is {{ headgate_machine }}
+        echo in {{ headgate_dir }}.
 """
 
 
@@ -88,14 +89,13 @@ def machine(name: str, port: int, lab: Lab, more: str) -> str:
 
 
 def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Headgate, lab: Lab) -> None:
-    shell, traces = Shell(headgate), Path.home() / "headgate-builds"
+    shell = Shell(headgate)
     with ExitStack() as stack:
         ports = [stack.enter_context(lab.server()) for _ in range(2)]
         shell("partition create --name lab")
         shell("provider create", "name: racks\nprovider_type: static\n")
         shell("machine create", machine("one", ports[0], lab, "  image: debian\n"))
         shell("machine create", machine("two", ports[1], lab, "tags: [fast]\n"))
-        before = set(traces.glob("*"))
 
         def listed() -> dict[str, list[str]]:
             found = headgate.get("/api/tenant/example/nodes")
@@ -113,7 +113,9 @@ def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Hea
         assert "RESULT: SUCCESS" in log, log
         for node, name, port in (("first", "one", ports[0]), ("second", "two", ports[1])):
             assert f"{node} | {node} is {name}" in log and f"{node} | {port}" in log, log
-        wait_for("the machines are clean", lambda: set(traces.glob("*")) <= before)
+        traces = {Path(found) for found in re.findall(r" in (\S+)\.", log)}
+        assert traces, log
+        wait_for("the machines are clean", lambda: not any(trace.exists() for trace in traces))
         store = str(headgate.root / "state" / "headgate.sqlite")
         command = [str(Path(sys.executable).with_name("headgate")), "map", "tree", "--store", store, "/zuul/nodes"]
         wait_for("nothing is claimed", lambda: "claims/" not in _said(command))

@@ -171,12 +171,12 @@ async def test_a_long_job_keeps_its_lease(url: str) -> None:
     @job("q")
     async def slow(message: Message, context: None) -> None:
         seen.append(message.attempt)
-        await asyncio.sleep(5)
+        await asyncio.sleep(11)  # more than a lease; each renewal has most of one to come in
         seen.append(0)
 
     async with Queues(url, KEY) as queues:
         await queues.post("q", "a")
-    async with working(slow, url=url, ttl_s=4.0), working(slow, url=url, ttl_s=4.0):
+    async with working(slow, url=url, ttl_s=10.0), working(slow, url=url, ttl_s=10.0):
         await until(lambda: 0 in seen)
     assert seen == [1, 0], "nobody else took it meanwhile"
 
