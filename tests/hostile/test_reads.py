@@ -37,7 +37,8 @@ OF_THE_TENANT = (
     "status", "events", "builds", "buildsets", f"build/{BUILD}", "build/info", "build/authorizations", "jobs",
     "job/info", "job/x/authorizations", "project/info", "projects", "pipelines", "key/info", "key/info.pub",
     "config-errors", "badge", "changes", "change", "semaphores",
-    "labels", "actions", "tenant-status", "build-times", "status/change/info",
+    "labels", "actions", "tenant-status", "build-times", "job-flakiness", "job-flakiness?job_name=unit",
+    "status/change/info",
     f"build/{BUILD}/logs", "pipeline/gate/project/app/branch/master/freeze-job/info", "buildset/info",
 )  # fmt: skip
 OF_ALL = ("/api/queues", "/api/components", "/api/connections", "/api/troubles", "/metrics", "/api/actions")

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from headgate.gate.course import Course
 from headgate.gate.returns.shape import FileComment
 from headgate.map.records import Finished, HandAction
+from headgate.ports.flakiness import Flakiness, Span
 
 LIMIT_MAX = 1_000
 """Rows answered to one question."""
@@ -324,6 +325,11 @@ class HistoryReader(Protocol):
     async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
         """Return the throughput of the latest buildsets since `since_ms`, by project and pipeline, each alone and
         together; `equal` of the question chooses buildsets."""
+        ...
+
+    async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:
+        """Return how flaky a job was over time, in the latest buildsets of the span; `equal` of the question chooses
+        builds."""
         ...
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from headgate.web.routes import (
     changes,
     configuration,
     control,
+    flakiness,
     history,
     hooks,
     images,
@@ -93,9 +94,9 @@ class Rooted:
 
 
 _MODULES = (
-    vitals, about, live, history, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
-    actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults, linecomments,
-    queues, login, pages,
+    vitals, about, live, history, flakiness, share, changes, configuration, machines, images, control, onebuild,
+    orders, autohold, actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults,
+    linecomments, queues, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
 """Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from msgspec import UNSET
 
 from headgate.adapters.sql.expiry import count_old, forget_old
+from headgate.adapters.sql.flakiness import SqlFlakiness
 from headgate.adapters.sql.reads import BoundedReads
 from headgate.adapters.sql.rows import keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
@@ -84,7 +85,7 @@ class HistoryError(Exception):
     """Report that the database cannot be used; the text says which and what to do."""
 
 
-class SqlHistory:
+class SqlHistory(SqlFlakiness):
     """Record and query the history in one thread. Raise HistoryError if the database is not one of ours; a server
     that rejects the connection is waited for."""
 
@@ -196,9 +197,11 @@ class SqlHistory:
     async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
         query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
-        statement = buildset_sums(chosen)
-        rows = await self._rows(statement)
-        return summed(rows)
+        return summed(await self._rows(buildset_sums(chosen)))
+
+    def _builds_of(self, tenant: str, question: HistoryQuery, job_name: sa.ColumnElement[str]) -> sa.Select[Any]:
+        columns = {**_OF_BUILD, "job_name": job_name}
+        return _asked(sa.select(BUILDS.c.uuid).select_from(_BOTH), tenant, question, columns)
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
         query = sa.select(BUILDS.c.uuid, BUILDS.c.work).select_from(_BOTH).where(BUILDS.c.work.is_not(None))

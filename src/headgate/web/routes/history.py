@@ -184,8 +184,10 @@ class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
     """Headgate only."""
 
 
-TIMES = ("project", "pipeline", "branch", "ref", "job_name", "final", "exclude_result", "limit", "skip", "result")
-"""What times are asked by; `result` is ours."""
+TIMES = (
+    "project", "pipeline", "branch", "ref", "job_name", "final", "exclude_result", "limit", "skip", "result", "nodeset",
+)  # fmt: skip
+"""What times are asked by; `result` and `nodeset` are ours."""
 
 
 OF_TIMES = (
@@ -203,7 +205,7 @@ async def build_times(state: State, request: HttpRequest, tenant: FromPath[str])
     asked = question(of.site, tenant, request, OF_TIMES)
     if asked is None:
         return []
-    bounds = (_moment(request, "start_time"), _moment(request, "end_time"))
+    bounds = (moment(request, "start_time"), moment(request, "end_time"))
     found = await of.site.history.builds(
         tenant, replace(asked, equal={**asked.equal, "complete": [True]}, ended_ms=bounds)
     )
@@ -228,7 +230,7 @@ def _time(build: PastBuild) -> BuildTime:
     )
 
 
-def _moment(request: HttpRequest, name: str) -> int | None:
+def moment(request: HttpRequest, name: str) -> int | None:
     """Return milliseconds since the epoch.  Raise 400."""
     said = request.query_params.get(name, "")
     if not said:

@@ -1,0 +1,146 @@
+"""How flaky a job is over time.
+
+The database reads a limited number of buildsets of the tenant, the latest of the time that is asked for, by the index
+that leads to them, and the builds of these alone: the rarest job costs what the most frequent one costs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, storable
+from headgate.adapters.sql.summaries import OWN_FAILURES
+from headgate.ports.flakiness import PARTS_MAX, Flakiness, FlakySlot, Span
+from headgate.ports.history import LOOKED_AT_MAX, HistoryQuery
+
+Row = Mapping[str, Any]  # columns are of several types
+Query = sa.Select[Any]  # rows of several shapes
+
+JOB_NAME = sa.func.coalesce(BUILDS.c.job_name, "")
+"""The name of a job, as no index has it: that index leads to builds of every tenant and every time."""
+COUNTS = ("builds", "failed", "trees", "flaky", "retried")
+_PARTS: Mapping[str, sa.ColumnElement[str]] = {
+    **{name: BUILDSETS.c[name] for name in ("project", "branch", "pipeline")},
+    "nodeset": BUILDS.c.nodeset,
+}
+
+
+class SqlFlakiness(ABC):
+    """Answer how flaky jobs are, for a history that selects builds and asks the database."""
+
+    @abstractmethod
+    async def _rows(self, query: Query) -> list[Row]:
+        """Return the rows of a query."""
+
+    @abstractmethod
+    def _builds_of(self, tenant: str, question: HistoryQuery, job_name: sa.ColumnElement[str]) -> Query:
+        """Return the query for the builds that are asked for, joined with their buildsets; names of jobs are compared
+        with `job_name`."""
+
+    async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:
+        """See `ports.history.HistoryReader`."""
+        from_ms = complete_from_ms(await self._rows(beyond(tenant, span)), span)
+        chosen = self._builds_of(tenant, question, JOB_NAME).where(JOB_NAME.in_([storable(job)]))
+        return told(job, span, from_ms, await self._rows(slots(chosen, span, from_ms)))
+
+
+def beyond(tenant: str, span: Span) -> Query:
+    """Ask for the end of the latest buildset that is too many."""
+    ended = BUILDSETS.c.ended_ms
+    query = sa.select(ended).where(BUILDSETS.c.tenant == tenant, ended >= span.since_ms, ended < span.until_ms)
+    return query.order_by(ended.desc()).offset(LOOKED_AT_MAX).limit(1)
+
+
+def complete_from_ms(rows: Sequence[Row], span: Span) -> int:
+    """Return since when buildsets are few enough; `rows` are those of `beyond`."""
+    return int(rows[0]["ended_ms"]) + 1 if rows else span.since_ms
+
+
+def slots(chosen: Query, span: Span, from_ms: int) -> Query:
+    """Sum up each slot and part. `chosen` are the builds of a job, joined with their buildsets."""
+    ended = BUILDSETS.c.ended_ms
+    slot = (ended - span.since_ms) // span.slot_ms
+    part = sa.func.coalesce(_PARTS[span.part], "") if span.part else sa.literal("")
+    rows = chosen.where(ended >= from_ms, ended < span.until_ms).limit(None).offset(None)
+    named = (
+        BUILDS.c.result,
+        BUILDS.c.end_ms,
+        BUILDSETS.c.project,
+        sa.func.coalesce(BUILDSETS.c.tree, "").label("tree"),
+    )
+    one = rows.with_only_columns(*named, part.label("part"), slot.label("slot")).cte("one").c
+    bad, good = one.result.in_(OWN_FAILURES), one.result == "SUCCESS"
+    nothing = sa.literal_column("0", sa.Integer)
+    ended_here = sa.select(
+        one.slot,
+        one.part,
+        _count(sa.or_(bad, good)).label("builds"),
+        _count(bad).label("failed"),
+        nothing.label("trees"),
+        nothing.label("flaky"),
+        _count(one.result == "RETRY").label("retried"),
+    ).group_by(one.slot, one.part)
+    tree = (
+        sa.select(
+            one.part,
+            sa.func.min(one.slot).label("slot"),
+            sa.func.min(sa.case((bad, one.end_ms))).label("first_bad"),
+            sa.func.max(sa.case((good, one.end_ms))).label("last_good"),
+        )
+        .where(one.tree != "", sa.or_(bad, good))
+        .group_by(one.project, one.tree, one.part)
+        .subquery()
+        .c
+    )
+    flaky = _count(tree.first_bad < tree.last_good)
+    begun_here = sa.select(tree.slot, tree.part, nothing, nothing, sa.func.count(), flaky, nothing).group_by(
+        tree.slot, tree.part
+    )
+    both = sa.union_all(ended_here, begun_here).subquery().c
+    sums = [sa.func.sum(both[name]).label(name) for name in COUNTS]
+    return sa.select(both.slot, both.part, *sums).group_by(both.slot, both.part)
+
+
+def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
+    """Return the answer; `rows` are those of `slots`. Parts beyond the largest ones are told as one."""
+    builds: Counter[str] = Counter()
+    found: dict[tuple[int, str], Counter[str]] = {}
+    for row in rows:
+        counts = Counter({name: int(row[name]) for name in COUNTS})
+        if counts.total():
+            found[int(row["slot"]), row["part"]] = counts
+            builds[row["part"]] += counts["builds"]
+    kept = set(sorted(builds, key=lambda part: (-builds[part], part))[:PARTS_MAX])
+    summed: dict[tuple[int, str | None], Counter[str]] = {}
+    for (slot, part), counts in found.items():
+        summed.setdefault((slot, part if part in kept else None), Counter()).update(counts)
+    ordered = sorted(summed, key=lambda key: (key[0], key[1] is None, key[1] or ""))
+    return Flakiness(
+        job_name=job,
+        start_time=_text(span.since_ms),
+        end_time=_text(span.until_ms),
+        slot_seconds=span.slot_ms // 1_000,
+        complete_from=_text(from_ms) if from_ms > span.since_ms else None,
+        slots=tuple(
+            FlakySlot(
+                start_time=_text(span.since_ms + slot * span.slot_ms),
+                part=part,
+                **{name: summed[slot, part][name] for name in COUNTS},
+            )
+            for slot, part in ordered
+        ),
+    )
+
+
+def _text(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _count(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    return sa.func.sum(sa.case((condition, 1), else_=0))

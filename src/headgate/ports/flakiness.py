@@ -1,0 +1,56 @@
+"""Define how flaky a job is over time: what is asked of the history, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SLOTS_MAX = 400
+"""In one answer."""
+PARTS_MAX = 20
+"""Told apart in one answer."""
+Part = Literal["", "project", "branch", "pipeline", "nodeset"]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Select a time, cut into slots of equal length, and what is told apart within each."""
+
+    since_ms: int
+    until_ms: int
+    """The first moment that is out of it."""
+    slot_ms: int
+    part: Part = ""
+
+
+class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
+    """Summarise the builds of a job whose buildsets ended within one slot of time."""
+
+    start_time: str
+    part: str | None
+    """The project, branch, pipeline or nodeset, as `by` says, and empty without it; null: of all but the 20 that have
+    most builds."""
+    builds: int
+    """That passed or failed by themselves."""
+    failed: int
+    trees: int
+    """Different states of the code on which the job first passed or failed by itself in this slot, as far as they are
+    known."""
+    flaky: int
+    """Of these trees, those on which it failed and passed later, here or in a later slot."""
+    retried: int
+    """Attempts that did not get to a result, and were made again."""
+
+
+class Flakiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell how flaky a job was over time. Slots in which no build ended are absent."""
+
+    job_name: str
+    start_time: str
+    end_time: str
+    """The first moment that is out of it."""
+    slot_seconds: int
+    complete_from: str | None
+    """Since when everything is counted, where there are more than 20,000 buildsets in this time; nothing before that is
+    counted. Null: everything is."""
+    slots: tuple[FlakySlot, ...]

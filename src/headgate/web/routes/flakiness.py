@@ -1,0 +1,84 @@
+"""How flaky one job is over time."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
+
+from headgate.ports.flakiness import SLOTS_MAX, Flakiness, Part, Span
+from headgate.web.description import QueryParameter
+from headgate.web.routes.history import DAYS, DAYS_MAX, FILTERS, moment, number, question
+from headgate.web.site import HttpRequest, Site, site_of
+
+HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
+SLOTS_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
+MONDAY_MS = 4 * DAY_MS
+"""The first of 1970, a week from which on weeks are counted."""
+FIRST_YEAR_MS = 365 * DAY_MS
+PARTS = tuple(part for part in get_args(Part) if part)
+OF_FLAKINESS = (
+    QueryParameter("job_name", "One job; required, without `*`."),
+    *(one for one in FILTERS if one.name in PARTS),
+    DAYS,
+    QueryParameter("end_time", "Until when; now."),
+    QueryParameter("slot", "How long each slot is; day.", {"enum": [*SLOTS_MS]}),
+    QueryParameter("by", "What is told apart; nothing.", {"enum": [*PARTS]}),
+)
+
+
+@get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
+async def job_flakiness(state: State, request: HttpRequest, tenant: FromPath[str]) -> Flakiness:
+    """Return how flaky one job was over time, `days` (30) back from `end_time`, in slots of an hour, a day or a week in
+    UTC, at most 400; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset` select builds, and `by` one
+    of these tells them apart. A job is flaky on a tree where it failed and passed later, both among the builds that are
+    looked at; of the latest 20,000 buildsets of the tenant.  Headgate only."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, OF_FLAKINESS)
+    job, span = _job(request), _span(site, request)
+    if asked is None:
+        raise HTTPException("no build can match these filters", status_code=400)
+    return await site.history.flakiness(tenant, asked, job, span)
+
+
+def _job(request: HttpRequest) -> str:
+    """Return the name of the job. Raise 400."""
+    names: list[str] = request.query_params.getall("job_name", [])
+    if len(names) != 1 or not names[0] or "*" in names[0]:
+        raise HTTPException("job_name: name one job, without `*`", status_code=400)
+    return names[0]
+
+
+def _span(site: Site, request: HttpRequest) -> Span:
+    """Return the time that is asked for, in whole slots. Raise 400."""
+    length, part = _one_of(request, "slot", (*SLOTS_MS,), "day"), _one_of(request, "by", PARTS, "")
+    days, now_ms = number(request, "days", 30), site.context.now_ms()
+    if not 1 <= days <= DAYS_MAX:
+        raise HTTPException(f"days is between 1 and {DAYS_MAX}", status_code=400)
+    end_ms = moment(request, "end_time")
+    if end_ms is not None and end_ms < FIRST_YEAR_MS:
+        raise HTTPException("end_time: a time after 1970", status_code=400)
+    slot_ms = SLOTS_MS[length]
+    shift_ms = MONDAY_MS if length == "week" else 0
+    last_ms = min(now_ms, end_ms - 1) if end_ms is not None else now_ms
+    until_ms = (last_ms - shift_ms) // slot_ms * slot_ms + shift_ms + slot_ms
+    count = -(-days * DAY_MS // slot_ms)
+    if count > SLOTS_MAX:
+        most = SLOTS_MAX * slot_ms // DAY_MS
+        raise HTTPException(f"slot={length}: at most {SLOTS_MAX} slots, so days is at most {most}", status_code=400)
+    return Span(until_ms - count * slot_ms, until_ms, slot_ms, part)  # type: ignore[arg-type]  # one of PARTS, or empty
+
+
+def _one_of(request: HttpRequest, name: str, allowed: tuple[str, ...], default: str) -> str:
+    """Return the value of a parameter. Raise 400."""
+    values: list[str] = request.query_params.getall(name, [default])
+    if len(values) != 1 or values[0] not in (*allowed, default):
+        raise HTTPException(f"{name} is one of {', '.join(allowed)}, given once", status_code=400)
+    return values[0]
+
+
+ROUTES = (job_flakiness,)

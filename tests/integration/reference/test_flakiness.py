@@ -1,0 +1,102 @@
+"""How flaky a job is over time, as the API tells it, and what it does not accept."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+
+from .conftest import TENANT, World
+
+AT = "T/job-flakiness?job_name=unit"
+DAY_S, MOMENT_S = 86_400, 60
+"""A day; and between the end of a build and that of its buildset, at most."""
+
+
+def ran(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+    now_ms = int(time.time() * 1000)
+    return BuildOutcome(build=spec.build, result="SUCCESS", start_ms=now_ms - 1_000, end_ms=now_ms)
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+async def test_what_ended_is_in_the_last_slot_and_is_told_apart_by_what_is_asked(world: World) -> None:
+    world.running.runner.jobs = {"unit": ran}
+    build = await world.landed("done")
+    counts: dict[str, Any] = {"builds": 1, "failed": 0, "trees": 1, "flaky": 0, "retried": 0}
+    found = await world.get(f"{AT}&pipeline=gate&project=code/api&branch=master")
+    (one,) = found["slots"]
+    assert one == {"start_time": one["start_time"], "part": "", **counts}
+    assert -MOMENT_S < seconds(build["end_time"]) - seconds(one["start_time"]) < DAY_S
+    assert seconds(found["end_time"]) - seconds(found["start_time"]) == 30 * DAY_S
+    assert seconds(found["end_time"]) % DAY_S == 0 and found["slot_seconds"] == DAY_S
+    assert (found["job_name"], found["complete_from"]) == ("unit", None)
+    for by, part in (("project", "git.example/code/api"), ("branch", "master"), ("pipeline", "gate")):
+        apart = await world.get(f"{AT}&pipeline=gate&by={by}")
+        assert [slot["part"] for slot in apart["slots"]] == [part]
+    for slot, length in (("hour", 3_600), ("week", 7 * DAY_S)):
+        (one,) = (await world.get(f"{AT}&pipeline=gate&days=7&slot={slot}"))["slots"]
+        assert one.items() >= counts.items()
+        assert -MOMENT_S < seconds(build["end_time"]) - seconds(one["start_time"]) < length
+    monday = datetime.fromisoformat((await world.get(f"{AT}&slot=week"))["start_time"])
+    assert (monday.weekday(), monday.hour) == (0, 0)
+    for nothing in ("&pipeline=none", "&branch=none", "&nodeset=none", "&end_time=2001-01-01T00:00:00", "&project=x"):
+        assert (await world.get(AT + nothing))["slots"] == [], nothing
+    assert (await world.get("T/job-flakiness?job_name=none"))["slots"] == []
+
+
+async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -> None:
+    for end, until in (
+        ("2001-01-01T00:00:00", "2001-01-01T00:00:00"), ("2001-01-01T00:00:01", "2001-01-02T00:00:00"),
+        ("2001-01-01T01:00:00%2B02:00", "2001-01-01T00:00:00"),
+    ):  # fmt: skip
+        assert (await world.get(f"{AT}&end_time={end}"))["end_time"] == until
+    before, far, after = [(await world.get(AT + end))["end_time"] for end in ("", "&end_time=9999-12-31T23:59:59", "")]
+    assert far in (before, after), "what is to come ends now"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "job_name"),
+        ("job_name=", "job_name"),
+        ("job_name=*", "job_name"),
+        ("job_name=a&job_name=b", "job_name"),
+        ("job_name=unit&days=0", "days is between 1 and 365"),
+        ("job_name=unit&days=366", "days is between 1 and 365"),
+        ("job_name=unit&days=-1", "days"),
+        ("job_name=unit&days=%D9%A3", "days"),
+        ("job_name=unit&days=" + "9" * 400, "days"),
+        ("job_name=unit&slot=hour&days=17", "days is at most 16"),
+        ("job_name=unit&slot=second", "slot is one of hour, day, week"),
+        ("job_name=unit&slot=hour&slot=day", "slot is one of hour, day, week"),
+        ("job_name=unit&by=tenant", "by is one of project, branch, pipeline, nodeset"),
+        ("job_name=unit&by=project&by=branch", "by is one of"),
+        ("job_name=unit&end_time=yesterday", "end_time"),
+        ("job_name=unit&end_time=0001-01-01T00:00:00%2B23:00", "end_time"),
+        ("job_name=unit&end_time=1970-01-01", "end_time"),
+        ("job_name=unit&project=*a*b*c*d*", "project"),
+        ("job_name=unit&uuid=x", "there is no filter 'uuid'"),
+        ("job_name=unit&limit=1", "there is no filter 'limit'"),
+        ("jobname=unit", "job_name"),
+    ],
+)
+async def test_what_it_does_not_accept_is_named(world: World, query: str, said: str) -> None:
+    answer = await world.client.get(f"{TENANT}/job-flakiness?{query}")
+    assert answer.status_code == 400 and said in answer.text, answer.text
+
+
+async def test_odd_texts_and_other_tenants_are_answered(world: World) -> None:
+    for odd in ("%00", "%ED%A0%80", "'%20OR%201=1--", "%25", "_nit", "x" * 5_000):
+        for name in ("job_name", "branch", "nodeset"):
+            asked = f"{name}={odd}" + ("" if name == "job_name" else "&job_name=unit")
+            answer = await world.client.get(f"{TENANT}/job-flakiness?{asked}")
+            assert answer.status_code == 200 and answer.json()["slots"] == [], (name, odd, answer.text)
+    unknown = await world.client.get("/api/tenant/none/job-flakiness?job_name=unit")
+    assert unknown.status_code == 404
