@@ -85,10 +85,11 @@ def test_a_job_says_whether_it_is_slow_or_flaky_and_a_buildset_when_it_ran(headg
         wait_for("it has passed", lambda commit=commit: "Build succeeded" in repositories.note("code/api", commit))
     wait_for("they are history", lambda: len(headgate.get("/api/tenant/example/builds?complete=true")) == 3)
     page.goto(f"{headgate.url}/t/example/job/unit")
-    expect(page.locator(".chart canvas")).to_be_visible()
+    slow = page.get_by_role("img", name="How long")
+    expect(slow.locator("canvas")).to_be_visible()
     row = page.locator("tbody tr", has_text="code/api").first
     expect(row.locator("td").nth(1)).to_have_text("3")
-    over = page.locator(".u-over")
+    over = slow.locator(".u-over")
     box = over.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

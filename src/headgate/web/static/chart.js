@@ -32,6 +32,24 @@ export function chart(points, label) {
   return el("div", {}, holder, told);
 }
 
+// slots: { at, part, text }, one for each slot of time, in order; `part` of 1, or null where there is nothing to say.
+export function bars(slots, label) {
+  const told = el("p", { class: "small", role: "status" }, "Point at a bar to see its numbers."), holder = el("div", { class: "chart still", role: "img", "aria-label": label });
+  const first = +instant(slots[0].at) / 1000, step = slots.length > 1 ? +instant(slots[1].at) / 1000 - first : 86_400;
+  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") }, font: "12px system-ui" };
+  const options = {
+    width: 600, height: 220, legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
+    scales: { x: { range: () => [first - step / 2, first + (slots.length - .5) * step] }, y: { range: (_, __, most) => [0, Math.min(1, Math.max(.1, most * 1.08))] } },
+    axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map((part) => `${Math.round(part * 100)} %`) }],
+    series: [{}, { stroke: style("--bad"), fill: style("--bad"), width: 0, paths: uPlot.paths.bars({ size: [.8, 40] }), points: { show: false } }],
+    hooks: { setCursor: [(plot) => { const one = slots[plot.cursor.idx]; if (one) told.textContent = one.text; }] },
+  };
+  // times are shown as in the slots, which are of UTC
+  const plot = new uPlot({ ...options, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC") }, [slots.map((one) => +instant(one.at) / 1000), slots.map((one) => one.part)], holder);
+  new ResizeObserver(() => holder.clientWidth && plot.setSize({ width: holder.clientWidth, height: 220 })).observe(holder);
+  return el("div", {}, holder, told);
+}
+
 // The part of sorted numbers that lies below; undefined of none.
 export const quantile = (sorted, part) => sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))];
 

@@ -1,6 +1,7 @@
 import { api, el, facts, link, main, nav, short, subject, table, tenant, took, when, word } from "./page.js";
 import { watch } from "./live.js";
 import { chart, counted } from "./chart.js";
+import { OF_JOB, daily, flakily } from "./flakiness.js";
 nav("jobs", subject);
 
 const MOST = 500, LISTED = 20, AGAIN_MS = 30_000;
@@ -9,20 +10,21 @@ const chosen = new URLSearchParams(location.search);
 
 // What its builds say of it: of all, or of one project, branch or pipeline.
 const query = new URLSearchParams({ job_name: subject, limit: String(MOST) });
-for (const key of ["project", "branch", "pipeline"]) if (chosen.get(key)) query.set(key, chosen.get(key));
-function lately(times, health) {
+for (const key of OF_JOB) if (chosen.get(key)) query.set(key, chosen.get(key));
+function lately(times, health, flakiness) {
   const builds = times.map((b) => ({ ...b, at: b.end_time, seconds: b.duration, name: `${short(b.project)} ${b.branch ?? b.ref}`, go: () => location.assign(`${base}/build/${b.uuid}`) }));
-  const kinds = [["Project", (b) => short(b.project), "project"], ["Branch", (b) => b.branch ?? b.ref, "branch"], ["Pipeline", (b) => b.pipeline, "pipeline"], ["Nodes", (b) => b.nodeset ?? "", ""]];
-  const only = [...chosen].filter(([key]) => ["project", "branch", "pipeline"].includes(key));
+  const kinds = [["Project", (b) => short(b.project), "project"], ["Branch", (b) => b.branch ?? b.ref, "branch"], ["Pipeline", (b) => b.pipeline, "pipeline"], ["Nodes", (b) => b.nodeset ?? "", "nodeset"]];
+  const only = [...chosen].filter(([key]) => OF_JOB.includes(key));
   const sum = (key) => health.reduce((all, one) => all + one[key], 0);
   const part = (some, all) => (some ? `${some} of ${all} (${Math.round(100 * some / all)} %)` : "");
   return [el("h2", {}, "Is it slow, is it flaky?"),
     only.length ? el("p", {}, `Only of ${only.map(([key, value]) => `${key} ${value}`).join(", ")}. `, el("a", { href: location.pathname }, "Of all")) : "",
     facts([["Failed", part(sum("failed"), sum("builds"))], ["Flaky", part(sum("flaky"), sum("trees")) && `${part(sum("flaky"), sum("trees"))} states of the code on which it failed passed later`], ["Tried again", sum("retried") ? String(sum("retried")) : ""], ["For nothing", sum("seconds_lost") ? `${took(sum("seconds_lost") * 1000)} of ${took(sum("seconds") * 1000)}` : ""]]),
     chart(builds, `How long the last ${builds.length} builds took`),
+    ...daily(flakiness, chosen),
     ...kinds.flatMap(([title, key, filter]) => {
       const rows = counted(builds, key);
-      return rows.length > 1 || title === "Project" ? [table([title, "Builds", "Did not pass", "Median", "95 of 100"], rows.map(([first, ...rest]) => [filter && first ? el("a", { href: `?${new URLSearchParams([...chosen.entries(), [filter, first]])}` }, first) : first || "none", ...rest]), "No build has ended yet.")] : [];
+      return rows.length > 1 || title === "Project" ? [table([title, "Builds", "Did not pass", "Median", "95 of 100"], rows.map(([first, ...rest]) => [first ? el("a", { href: `?${new URLSearchParams([...chosen.entries(), [filter, first]])}` }, first) : first || "none", ...rest]), "No build has ended yet.")] : [];
     }),
     el("h2", {}, "Builds"), table(["Result", "Project", "Branch", "Pipeline", "Took", "Ended"], times.slice(0, LISTED).map((b) => [el("a", { href: `${base}/build/${b.uuid}` }, word(b.result)), short(b.project), b.branch ?? b.ref, b.pipeline, b.duration === null ? "" : took(b.duration * 1000), when(b.end_time)]), "No build has ended yet."),
     el("p", {}, el("a", { href: `${base}/builds?job_name=${name}` }, "All builds of this job"))];
@@ -32,5 +34,5 @@ const card = (v) => el("section", { class: "card" }, facts([["Written in", `${v.
   ["Parent", v.parent ? link("job", v.parent, v.parent) : ""], ["Branches", (v.branches ?? []).join(", ")]]), el("pre", {}, JSON.stringify(v.body, null, 2)));
 const past = el("section"), written = el("section");
 main.append(el("h1", {}, subject), past, written);
-watch([`${api}/build-times?${query}`, `${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`], past, lately, AGAIN_MS);
+watch([`${api}/build-times?${query}`, `${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`, `${api}/job-flakiness?${flakily(subject, chosen)}`], past, lately, AGAIN_MS);
 watch(`${api}/job/${subject.split("/").map(encodeURIComponent).join("/")}`, written, (variants) => [el("h2", {}, "How it is written"), ...variants.map(card)], AGAIN_MS);
