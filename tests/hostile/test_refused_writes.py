@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from headgate.web import refusals
 from tests.integration.conftest import repositories
 from tests.integration.test_access import ENQUEUE, TENANT, access, client, token
 
 __all__ = ["access", "client", "repositories"]  # fixtures
+
+
+@pytest.fixture(autouse=True)
+def one_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no period end while a test runs, which the clock's hours would."""
+    monkeypatch.setattr(refusals, "PERIOD_MS", 1 << 60)
 
 
 async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
@@ -73,7 +80,9 @@ async def test_tenants_that_do_not_exist_get_no_list(client: httpx.AsyncClient) 
     assert not await kept(client)
 
 
-async def test_what_was_refused_is_kept_again_after_a_while(client: httpx.AsyncClient, monkeypatch: Any) -> None:
+async def test_what_was_refused_is_kept_again_after_a_while(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(refusals, "PERIOD_MS", 1)  # every moment is another period
     headers = token(groups=["dev-other"])
     for _ in range(3):
