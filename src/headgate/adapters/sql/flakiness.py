@@ -1,4 +1,4 @@
-"""How flaky a job is over time.
+"""Answer how flaky a job is over time.
 
 The database reads a limited number of buildsets of the tenant, the latest of the time that is asked for, by the index
 that leads to them, and the builds of these alone: the rarest job costs what the most frequent one costs.
