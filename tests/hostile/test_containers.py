@@ -158,7 +158,8 @@ async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
     waits = bench.start(run=(run,), image=images["endless"])
     await bench.says("Storing signatures")
     outcome = await bench.build(run=(run,), image=registry.put("team/good", shell()))
-    assert outcome.result == "SUCCESS" and not waits.done(), outcome
+    assert outcome.result == "SUCCESS", outcome
+    assert not waits.done(), waits.result()
     for name, why in {"loud": "output limit of 1 MB reached", "many": "limit of 100 processes reached"}.items():
         outcome = await bench.build(run=(run,), image=images[name])
         assert outcome.result == "NODE_FAILURE" and why in outcome.error, outcome
