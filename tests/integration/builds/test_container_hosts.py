@@ -70,6 +70,10 @@ async def test_what_cannot_be_done_in_a_container_is_said(tmp_path: Path, images
     sync = "- hosts: all\n  gather_facts: false\n  tasks: [{synchronize: {src: /a, dest: /b}}]\n"
     outcome = await bench.build(run=(bench.script("sync.yaml", sync),), image=image)
     assert outcome.result == "FAILURE" and "needs the collection ansible.posix" in bench.log, bench.log
-    dies = "- hosts: all\n  gather_facts: false\n  tasks: [{raw: kill -9 -1}, {raw: echo again}]\n"
-    outcome = await bench.build(run=(bench.script("dies.yaml", dies),), image=image, attempts_max=1)
-    assert outcome.result == "RETRY_LIMIT" and "UNREACHABLE: " in bench.log and "again" not in bench.log, bench.log
+    for kill in ("kill -9 -1", "(kill -9 -1); echo on"):  # the second ends the command itself first
+        dies = f"- hosts: all\n  gather_facts: false\n  tasks: [{{raw: {kill}}}, {{raw: echo again}}]\n"
+        outcome = await bench.build(run=(bench.script("dies.yaml", dies),), image=image, attempts_max=1)
+        assert outcome.result == "RETRY_LIMIT" and "UNREACHABLE: " in bench.log and "again" not in bench.log, bench.log
+    own = "- hosts: all\n  gather_facts: false\n  tasks: [{raw: kill -9 $$}]\n"
+    outcome = await bench.build(run=(bench.script("own.yaml", own),), image=image, attempts_max=1)
+    assert outcome.result == "FAILURE" and "FAILED, exit status -9" in bench.log, bench.log

@@ -38,6 +38,8 @@ REST_CHUNKS_MAX = 64
 HEAD = struct.Struct("!cI")
 ASK_TIMEOUT_S = 30.0
 """For a client to say what it wants."""
+END_TIMEOUT_S = 2.0
+"""For a container to end with a command of its own that was killed."""
 
 
 class CommandServer:
@@ -52,6 +54,8 @@ class CommandServer:
             request["capabilities"], base64.b64decode(request["filter"]), request["environment"]
         )
         self._spaces: dict[str, int] = {}
+        self._first = -1
+        """The first process of the container, with which it ends."""
         self._held, self.held = os.pipe()
         """Input of the command that holds the container: it ends with this process."""
         self._ready, self.ready = os.pipe()
@@ -93,8 +97,8 @@ class CommandServer:
         connection, _ = self._listening.accept()
         pid = os.fork()
         if pid == 0:
-            _keep((0, 1, 2, connection.fileno(), *self._doors, *self._spaces.values()))
-            _handle(connection, self._rights, self._spaces, self._doors)
+            _keep((0, 1, 2, connection.fileno(), self._first, *self._doors, *self._spaces.values()))
+            _handle(connection, self._rights, self._spaces, self._first, self._doors)
         connection.close()
         self._handlers.add(pid)
         return True
@@ -106,6 +110,7 @@ class CommandServer:
         """Hold the namespaces of the container; they are complete once a program of its own says something.  Raises
         OSError."""
         pid = json.loads(os.read(self._told, CHUNK_SIZE_BYTES))["child-pid"]
+        self._first = os.pidfd_open(pid)
         for kind in ("pid", *entry.SPACES):
             there = f"/proc/{pid}/ns/{kind}"
             if os.stat(there).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
@@ -123,7 +128,7 @@ def _keep(fds: Collection[int]) -> None:
 
 
 def _handle(
-    connection: socket.socket, rights: entry.Rights, spaces: dict[str, int], doors: Collection[int]
+    connection: socket.socket, rights: entry.Rights, spaces: dict[str, int], first: int, doors: Collection[int]
 ) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
@@ -134,7 +139,7 @@ def _handle(
         kind, text = _frame(connection)
         command, user = _asked(kind, text)
         connection.settimeout(None)
-        _Command(connection, command, user, rights, spaces).run()
+        _Command(connection, command, user, rights, spaces, first).run()
     except (OSError, EOFError, ValueError, RecursionError) as error:
         with contextlib.suppress(OSError):
             _send(connection, b"x", str(error).encode(errors="replace")[:1_000])
@@ -155,10 +160,16 @@ class _Command:
     """Run one command, from its start to its exit status."""
 
     def __init__(
-        self, connection: socket.socket, command: str, user: str, rights: entry.Rights, spaces: dict[str, int]
+        self,
+        connection: socket.socket,
+        command: str,
+        user: str,
+        rights: entry.Rights,
+        spaces: dict[str, int],
+        first: int,
     ) -> None:
-        """Start it.  Raises OSError."""
-        self._connection = connection
+        """Start it; `first` is the process with which the container ends.  Raises OSError."""
+        self._connection, self._first = connection, first
         (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
         checked(libc.setns(spaces["pid"], entry.PID_SPACE), "the container has ended")
         self._pid = os.fork()
@@ -193,6 +204,8 @@ class _Command:
             for fd, name in names.items():
                 self._rest(fd, name)
             status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            if status == -signal.SIGKILL and select.select([self._first], [], [], END_TIMEOUT_S)[0]:
+                return  # the connection ends with the container: it was not the command that failed
             _send(self._connection, b"s", str(status).encode())
         finally:
             with contextlib.suppress(ProcessLookupError):
