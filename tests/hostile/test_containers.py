@@ -15,8 +15,9 @@ import pytest
 from headgate.adapters.process import imagebuild
 from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.containers import orphans, store
-from headgate.adapters.process.containers.store import ImageSupply
+from headgate.adapters.process.containers.store import ContainerStore, ImageSupply
 from headgate.adapters.process.imagebuild import Layers
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.testing.servers.images import Entry, ImageRegistry, shell
 from tests.integration.builds.bench import Bench
 
@@ -168,6 +169,43 @@ async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
     assert not list((tmp_path / "images").glob("trial*"))
     await bench.runner.close()
     Bench.opened.remove(bench)
+
+
+class Unheard:
+    """Take what a command says, and say it to nobody."""
+
+    def write(self, chunk: bytes) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+LOOKS = """#!/bin/sh
+mine=$(mktemp) && echo kept > $mine && echo > /mnt/images/tmp/begun && read go < /mnt/images/tmp/go && cat $mine
+"""
+
+
+async def test_a_fetch_that_ends_takes_nothing_from_a_command_that_looks(
+    tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = ProcessKeeper()
+    images = ContainerStore(keeper, ImageSupply(tmp_path / "images", ("127.0.0.1:*",), 10**9))
+    await images.begin()
+    place = tmp_path / "images/store/tmp"
+    for name in ("begun", "go"):
+        os.mkfifo(place / name)
+        os.chown(place / name, store.NUMBERS.first, store.NUMBERS.first)
+    (place / "looks").write_text(LOOKS)
+    (place / "looks").chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "PROGRAM", "/mnt/images/tmp/looks")
+        looking = asyncio.ensure_future(images._podman("images"))
+        await asyncio.to_thread((place / "begun").read_text)
+    async with images.taken(registry.put("team/tools", shell()), Unheard(), asyncio.Event()):
+        await asyncio.to_thread((place / "go").write_text, "go\n")
+        assert await looking == "kept\n"
+    assert not list((tmp_path / "images/store/fetching").iterdir()), "the last of them cleans up"
+    await images.close()
+    keeper.close()
 
 
 BUILT = """

@@ -76,7 +76,8 @@ NOT_OF_JOBS = {
     ),
     "adapters/process/containers/store.py": {
         **dict.fromkeys(
-            ("_layers", "_writing", "_remove", "_choose", "_touched_s", "begin"), "no job has the store of images"
+            ("_layers", "_used_by_podman", "_remove", "_choose", "_touched_s", "begin"),
+            "no job has the store of images",
         ),
     },
     "adapters/process/cell.py": {

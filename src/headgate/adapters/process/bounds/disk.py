@@ -122,7 +122,7 @@ class DiskAccounts:
         written = max((one.use.written_bytes for one in others), default=0)
         few_files = account.free.files < account.free.total_files * FILES_RESERVE_SHARE
         if few_files:
-            guilty = account.use.files >= max(one.use.files for one in others)
+            guilty = account.use.files >= max((one.use.files for one in others), default=0)
         elif held >= least:
             guilty = account.use.size_bytes >= held
         else:

@@ -33,6 +33,7 @@ from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Confined
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh
+from headgate.base.tasks import whole
 from headgate.config.kinds.image import BadImageName, ImageName, allowed
 
 log = logging.getLogger("headgate.executor")
@@ -110,7 +111,10 @@ class ContainerStore:
         self._lock = -1
         self._known: dict[str, tuple[Image, float]] = {}
         """Name -> what it meant, and until when that is believed."""
-        self._writers = 0
+        self._commands = 0
+        """Of podman that run."""
+        self._changed = False
+        """A command may have left something since the last look for it."""
         self._fetching: dict[str, asyncio.Lock] = {}
         self._used: dict[str, int] = {}
         """Image -> builds that have it."""
@@ -214,7 +218,7 @@ class ContainerStore:
         """Return why it cannot be fetched; empty: it is here.  Raises OSError."""
         words = Last(said)
         try:
-            async with self._writing():
+            async with self._used_by_podman(changes=True):
                 status = await self._run(["pull", str(name)], words, cancel)
         except Exceeded as reached:
             return f"it is too large: {reached}"
@@ -223,14 +227,17 @@ class ContainerStore:
         return {"cancel": "the build was cancelled", "timeout": "it took too long"}.get(str(status), words.why)
 
     @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[None]:
-        """Wrap a command that changes the store; what one left that was ended is removed after the last of several."""
-        self._writers += 1
+    async def _used_by_podman(self, *, changes: bool = False) -> AsyncIterator[None]:
+        """Wrap a command. What one left that `changes` the store and was ended is removed after the last of several:
+        one that only looks makes temporary files as well, and fails over an image that goes meanwhile."""
+        self._commands += 1
         try:
             yield
         finally:
-            self._writers -= 1
-            if not self._writers:
+            self._commands -= 1
+            self._changed = self._changed or changes
+            if self._changed and not self._commands:
+                self._changed = False
                 aside = self._place / "fetching"
                 orphans.take_out(self._place / "root", aside)  # at once: none begins meanwhile
                 gone = self._place / f"gone-{fresh()}"
@@ -276,7 +283,8 @@ class ContainerStore:
         """Return what it says.  Raises OSError."""
         command, environment = self._command(words), self._environment
         asked = {"do": "program", "command": command, "stdin": "", "inputs": {}, "environment": environment}
-        return (await self._keeper.errand(self._spaces, **asked, box=self._box)).output
+        async with self._used_by_podman():
+            return (await whole(self._keeper.errand(self._spaces, **asked, box=self._box))).output
 
     @property
     def _box(self) -> dict[str, Any]:
@@ -355,7 +363,7 @@ class ContainerStore:
     async def _remove(self, image: str) -> None:
         """Remove an image from the store.  Raise OSError."""
         self._known = {name: known for name, known in self._known.items() if known[0].id != image}
-        async with self._writing():
+        async with self._used_by_podman(changes=True):
             await self._podman("rmi", "--force", image)
         (self.supply.place / "used" / image).unlink(missing_ok=True)
 
