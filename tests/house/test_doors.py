@@ -76,7 +76,7 @@ NOT_OF_JOBS = {
     ),
     "adapters/process/containers/store.py": {
         **dict.fromkeys(
-            ("_layers", "_used_by_podman", "_remove", "_choose", "_touched_s", "begin"),
+            ("_layers", "_set_aside", "_remove", "_tidy", "_touched_s", "begin"),
             "no job has the store of images",
         ),
     },

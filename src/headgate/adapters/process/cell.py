@@ -19,7 +19,7 @@ from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, 
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
 from headgate.adapters.process.containers.box import Container, boxed
 from headgate.adapters.process.containers.node import BuildNode
-from headgate.adapters.process.containers.store import user_namespace
+from headgate.adapters.process.containers.store import NUMBERS
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.network.doors import NetworkTarget, Serve
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice, Networks
@@ -135,7 +135,7 @@ class Cells:
         uids = [[0, me, 1], [1, numbers.first, numbers.count]]
         gids = [[0, os.getegid(), 1], [1, numbers.first_group, numbers.count]]
         try:
-            self.spaces = await self._user_namespace(uids, gids)
+            self.spaces = {"user": await self._keeper.user_namespace(uids, gids)}
             await self._tried(Users(numbers, 1))
         except OSError:
             self._leave()
@@ -145,15 +145,10 @@ class Cells:
     async def _alone(self) -> None:
         """Make a user namespace where this process is root and nobody else is: it can still have networks made."""
         try:
-            self.spaces = await self._user_namespace([[0, os.geteuid(), 1]], [[0, os.getegid(), 1]])
+            user = await self._keeper.user_namespace([[0, os.geteuid(), 1]], [[0, os.getegid(), 1]])
+            self.spaces = {"user": user}
         except OSError as error:
             log.info("%s", error)
-
-    async def _user_namespace(self, uids: list[list[int]], gids: list[list[int]]) -> Spaces:
-        """Raise OSError."""
-        made = (await self._keeper.errand(do="user", uids=uids, gids=gids)).made
-        assert made is not None, "the errand makes one"
-        return {"user": made}
 
     def _leave(self) -> None:
         for fd in self.spaces.values():
@@ -371,7 +366,7 @@ class Cell:
     async def _space(self) -> int:
         """Return the user namespace of the build's containers, made for the first.  Raises OSError."""
         if self._user_space is None:
-            self._user_space = await user_namespace(self._keeper)
+            self._user_space = await self._keeper.user_namespace(NUMBERS.mapped, NUMBERS.mapped, NUMBERS.first)
             self._stack.callback(os.close, self._user_space)
         return self._user_space
 

@@ -142,6 +142,15 @@ class ProcessKeeper:
                 await _ask(control, request, spaces)
                 return await _answered(control)
 
+    async def user_namespace(
+        self, uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None = None
+    ) -> int:
+        """Return a descriptor of a new one with these maps: first number inside, first outside, count; for `owner` see
+        `errands`.  Raise OSError."""
+        made = (await self.errand(do="user", uids=uids, gids=gids, owner=owner)).made
+        assert made is not None, "the errand makes one"
+        return made
+
     def _hand(self, word: bytes, *fds: int) -> None:
         """Give the keeper descriptors; a keeper that is gone is begun anew, once."""
         for last in (False, True):

@@ -34,6 +34,11 @@ class Numbers:
             raise ValueError(text)
         return found
 
+    @property
+    def mapped(self) -> list[list[int]]:
+        """Return the map of a user namespace that has these numbers alone, from 0."""
+        return [[0, self.first, self.count]]
+
 
 DEFAULT = Numbers(1_900_000_000, 65_536)
 """Above what systemd and container engines give to containers, which ends at 1,879,048,191."""

@@ -114,7 +114,7 @@ class ContainerStore:
         self._commands = 0
         """Of podman that run."""
         self._changed = False
-        """A command may have left something since the last look for it."""
+        """One of them may have left something."""
         self._fetching: dict[str, asyncio.Lock] = {}
         self._used: dict[str, int] = {}
         """Image -> builds that have it."""
@@ -147,7 +147,7 @@ class ContainerStore:
         if own := os.environ.get(REGISTRIES):
             (self._place / "registries.conf").write_bytes(Path(own).read_bytes())
         (self._place / "containers.conf").write_text(_CONF.format(f"{boxes.PLACE}/images"))
-        self._spaces = {"user": await user_namespace(self._keeper)}
+        self._spaces = {"user": await self._keeper.user_namespace(NUMBERS.mapped, NUMBERS.mapped, NUMBERS.first)}
         await self._podman("info")
 
     async def close(self) -> None:
@@ -238,13 +238,16 @@ class ContainerStore:
             self._changed = self._changed or changes
             if self._changed and not self._commands:
                 self._changed = False
-                aside = self._place / "fetching"
-                orphans.take_out(self._place / "root", aside)  # at once: none begins meanwhile
-                gone = self._place / f"gone-{fresh()}"
-                aside.rename(gone)
-                aside.mkdir()
-                os.chown(aside, NUMBERS.first, NUMBERS.first)
-                await asyncio.to_thread(remove, gone)
+                await asyncio.to_thread(remove, self._set_aside())
+
+    def _set_aside(self) -> Path:
+        """Return the directory of what was left, out of the store: at once, since no command begins meanwhile."""
+        aside, gone = self._place / "fetching", self._place / f"gone-{fresh()}"
+        orphans.take_out(self._place / "root", aside)
+        aside.rename(gone)
+        aside.mkdir()
+        os.chown(aside, NUMBERS.first, NUMBERS.first)
+        return gone
 
     async def _run(self, words: Sequence[str], said: Sink, cancel: asyncio.Event) -> int | str:
         return await self._keeper.run(
@@ -281,10 +284,9 @@ class ContainerStore:
 
     async def _podman(self, *words: str) -> str:
         """Return what it says.  Raises OSError."""
-        command, environment = self._command(words), self._environment
-        asked = {"do": "program", "command": command, "stdin": "", "inputs": {}, "environment": environment}
+        program = {"do": "program", "command": self._command(words), "environment": self._environment, "box": self._box}
         async with self._used_by_podman():
-            return (await whole(self._keeper.errand(self._spaces, **asked, box=self._box))).output
+            return (await whole(self._keeper.errand(self._spaces, **program, stdin="", inputs={}))).output
 
     @property
     def _box(self) -> dict[str, Any]:
@@ -336,29 +338,24 @@ class ContainerStore:
         return Image(name, found["Id"], found["Digest"], overlay, tuple(layers), environment)
 
     async def _tidy(self, newest: Image) -> None:
-        """Remove those that no build has, the longest unused first, until the rest leaves as much again.  Raises
-        NoImage, OSError."""
-        async with self._choosing:
-            await self._choose(newest)
-
-    async def _choose(self, newest: Image) -> None:
         """Remove images nobody uses, the least recently used first, until the rest takes half of the space at most.
         Raise OSError, or NoImage if the newest is too large."""
         most = self.supply.size_max_bytes
         used = self.supply.place / "used"
-        used.mkdir(exist_ok=True)
-        (used / newest.id).touch()
-        said = await self._podman("images", "--all", "--quiet", "--no-trunc")
-        here = {one.removeprefix("sha256:") for one in said.split()}
-        for one in sorted(here - {newest.id}, key=lambda one: _touched_s(used / one)):
-            if await self._size_bytes() <= most // 2:
-                return
-            comes = self._fetches > 1 and not (used / one).exists()  # it may be that of somebody else, just fetched
-            if not (self._used.get(one) or self._found_here.get(one) or comes):
-                await self._remove(one)
-        if await self._size_bytes() > most and not self._used.get(newest.id):
-            await self._remove(newest.id)
-            raise NoImage(f"the image {newest.name} is too large: all images together may have {of_bytes(most)}")
+        async with self._choosing:
+            used.mkdir(exist_ok=True)
+            (used / newest.id).touch()
+            said = await self._podman("images", "--all", "--quiet", "--no-trunc")
+            here = {one.removeprefix("sha256:") for one in said.split()}
+            for one in sorted(here - {newest.id}, key=lambda one: _touched_s(used / one)):
+                if await self._size_bytes() <= most // 2:
+                    return
+                comes = self._fetches > 1 and not (used / one).exists()  # it may be that of somebody else, just fetched
+                if not (self._used.get(one) or self._found_here.get(one) or comes):
+                    await self._remove(one)
+            if await self._size_bytes() > most and not self._used.get(newest.id):
+                await self._remove(newest.id)
+                raise NoImage(f"the image {newest.name} is too large: all images together may have {of_bytes(most)}")
 
     async def _remove(self, image: str) -> None:
         """Remove an image from the store.  Raise OSError."""
@@ -396,11 +393,3 @@ def _layers(overlay: Path, uppermost: str) -> list[str]:
         if not _LINK.fullmatch(layer) or there.parent.parent != overlay.resolve() or there.name != "diff":
             raise OSError(f"{layer!r} is not a layer")
     return found
-
-
-async def user_namespace(keeper: ProcessKeeper) -> int:
-    """Return a descriptor of a new one, whose users are those of containers.  Raises OSError."""
-    mapped = [[0, NUMBERS.first, NUMBERS.count]]
-    made = (await keeper.errand(do="user", uids=mapped, gids=mapped, owner=NUMBERS.first)).made
-    assert made is not None, "the errand makes one"
-    return made
