@@ -120,7 +120,7 @@ ATTACKS: dict[str, dict[str, Attack]] = {
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_a_job_that_takes_all_fails_alone_and_says_why(tmp_path: Path, kind: str) -> None:
     attacks = ATTACKS[kind]
-    timeouts = {"stubborn": ", timeout: 3", "bomb": ", timeout: 5"}
+    timeouts = {"stubborn": ", timeout: 3", "bomb": ", timeout: 15"}
     jobs = "".join(f"- job: {{name: {n}, run: jobs/{n}, attempts: 3{timeouts.get(n, '')}}}\n" for n in attacks)
     said = jobs + f"- project: {{check: {{jobs: [{', '.join(attacks)}]}}}}\n"
     disk_max_mb = 2000 if kind == "memory" else 60

@@ -58,7 +58,7 @@ class Server:
             raise SourceDown("its answer was lost")
 
     async def until(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(found := [one for some in self.queues.values() for one in some]) < count:
                 self.moved.clear()
                 await self.moved.wait()
