@@ -35,7 +35,7 @@ def command() -> None:
     "--from",
     "wheels",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Take the files from this directory, and ask no package index.",
+    help="Take the files from this directory instead of a package index.",
 )
 @click.argument("versions", nargs=-1, metavar="[VERSION]...")
 def install_versions(config: str | None, every: bool, wheels: Path | None, versions: tuple[str, ...]) -> None:

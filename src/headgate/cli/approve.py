@@ -19,7 +19,7 @@ from headgate.cli.settings import find, read
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_project = click.option("--project", default="", help="By default the one of --remote in the work tree you are in.")
+_project = click.option("--project", default="", help="By default the project of --remote in the current work tree.")
 _remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
 _branch = click.option("--branch", default="", help="By default the repository's default branch.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
@@ -45,17 +45,19 @@ class ProposalRepository(NamedTuple):
 @_remote
 @_reason
 @_branch
-@click.option("--as", "who", default="", help="Under this name, which must be yours: to refs/approvals/NAME/….")
+@click.option(
+    "--as", "who", default="", help="Approve under this name, which must be yours: push to refs/approvals/NAME/…."
+)
 @click.argument("topic")
 def approve(
     config: str | None, url: str | None, project: str, remote: str, reason: str, branch: str, who: str, topic: str
 ) -> None:
     """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
 
-    Where several people approve, say --as NAME: it goes to refs/approvals/<name>/<branch>/<topic>.
+    If several people must approve, add --as NAME to push to refs/approvals/<name>/<branch>/<topic>.
 
-    One that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your token
-    keeps who did it and why."""
+    A change that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your
+    token records who did it and why."""
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
     commit, again = asyncio.run(_push(at.url, branch, topic, f"approvals/{who}" if who else "approved"))
@@ -94,8 +96,8 @@ def _note_approval(config: str | None, url: str | None, project: str, change: st
 def recheck(config: str | None, project: str, remote: str, branch: str, topic: str) -> None:
     """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.
 
-    Headgate removes that ref once every pipeline that takes the change up has been told.  Where the change is being
-    tested already, nothing happens."""
+    Headgate removes that ref once the change has entered its pipelines.  If the change is being tested already,
+    nothing happens."""
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
     commit, _ = asyncio.run(_push(at.url, branch, topic, "recheck"))

@@ -24,7 +24,7 @@ def command() -> None:
 @common
 @click.argument("image", required=False)
 def listing(config: str | None, url: str | None, tenant: str | None, form: str | None, image: str | None) -> None:
-    """List images, what jobs built of each, and where that is; the newest first."""
+    """List images, the artifacts built for each, and where they are; the newest first."""
     at = pages(config, url)
     found = [one for one in at.get(f"{at.of(tenant)}/images") if image in (None, one["name"])]
     rows = [row for one in found for row in _rows(one)]
@@ -50,7 +50,7 @@ def _rows(image: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 @common
 @click.argument("image")
 def build(config: str | None, url: str | None, tenant: str | None, form: str | None, image: str) -> None:
-    """Have the jobs run that build an image."""
+    """Run the jobs that build an image."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image/{quote(image, safe='')}/build", {})
     click.echo(f"Requested a build of {image}.")
@@ -58,10 +58,10 @@ def build(config: str | None, url: str | None, tenant: str | None, form: str | N
 
 @command.command()
 @common
-@click.option("--upload", is_flag=True, help="ID is of an upload: what was built, and its other uploads, stay.")
+@click.option("--upload", is_flag=True, help="ID names an upload: the artifact and its other uploads stay.")
 @click.argument("id")
 def delete(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: bool, id: str) -> None:
-    """Delete what a job built, and its uploads, once no machine is made of it: the one before it is used again."""
+    """Delete an artifact and its uploads, once no machine is made from it: the one before it is used again."""
     at = pages(config, url)
     kind = "image-upload" if upload else "image-build-artifact"
     at.delete(f"{at.of(tenant)}/{kind}/{quote(id, safe='')}")
@@ -72,7 +72,7 @@ def delete(config: str | None, url: str | None, tenant: str | None, form: str | 
 @common
 @click.argument("upload")
 def validate(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: str) -> None:
-    """Have the jobs run again that try an upload."""
+    """Run the jobs that validate an upload again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/validate", {})
     click.echo(f"{upload} is tried again.")
@@ -82,7 +82,7 @@ def validate(config: str | None, url: str | None, tenant: str | None, form: str 
 @common
 @click.argument("upload")
 def retry(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: str) -> None:
-    """Have an upload that failed tried again."""
+    """Try a failed upload again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/upload", {})
     click.echo(f"{upload} is uploaded again.")

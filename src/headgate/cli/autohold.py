@@ -42,7 +42,7 @@ def command() -> None:
 @_tenant
 @click.option("--change", help="Only builds for this change: a topic, or branch/topic.")
 @click.option("--ref", help="Only builds for refs that fully match this regular expression.")
-@click.option("--count", default=1, show_default=True, help="So many builds.")
+@click.option("--count", default=1, show_default=True, help="The number of builds to hold.")
 @click.option(
     "--node-hold-expiration", type=int, metavar="SECONDS", help="How long each is kept; the default is in the settings."
 )
@@ -77,7 +77,7 @@ def add(
 def listing(
     config: str | None, url: str | None, tenant: str | None, form: str | None, project: str, as_json: bool
 ) -> None:
-    """List what is to be held, and what is."""
+    """List autoholds and the builds that they hold."""
     at = pages(config, url)
     query = f"?project={quote(project, safe='')}" if project else ""
     answer = at.get(f"{at.of(tenant)}/autohold{query}")
@@ -94,7 +94,7 @@ def listing(
 @common
 @click.argument("id")
 def show(config: str | None, url: str | None, tenant: str | None, form: str | None, id: str) -> None:
-    """Show one autohold, and where what it holds is."""
+    """Show one autohold, and where its held builds are."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/autohold/{quote(id, safe='')}")
     told(found, form, lambda: _print(msgspec.convert(found, HoldShape)))
@@ -107,7 +107,7 @@ def show(config: str | None, url: str | None, tenant: str | None, form: str | No
 @_reason
 @click.argument("id")
 def delete(config: str | None, url: str | None, tenant: str | None, reason: str, id: str) -> None:
-    """Hold no more builds for it, and give back at once what it holds."""
+    """Hold no more builds for the autohold ID, and release at once those that it holds."""
     at = pages(config, url)
     query = f"?reason={quote(reason, safe='')}" if reason else ""
     at.delete(f"{at.of(tenant)}/autohold/{quote(id, safe='')}{query}")

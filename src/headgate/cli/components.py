@@ -87,7 +87,7 @@ def _table(components: dict[str, list[ComponentShape]]) -> Table:
 @_reason
 @_where
 def pause(where: Where, names: tuple[str, ...], reason: str) -> None:
-    """Let the components NAMES take no new work; what they do they end."""
+    """Let the components NAMES take no new work; they finish what they have begun."""
     _want(where, names, "paused", reason)
 
 
@@ -105,7 +105,7 @@ def unpause(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
-    """Let the components NAMES end what they do, and then themselves."""
+    """Let the components NAMES finish what they have begun, and then exit."""
     _want(where, names, "stopped", reason)
 
 
@@ -114,7 +114,7 @@ def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def forget(where: Where, zone: str, reason: str) -> None:
-    """Forget the machines of ZONE whose executors are gone for good: jobs for them wait no longer."""
+    """Forget the machines of ZONE if its executors are gone for good: jobs for them stop waiting."""
     pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {"reason": reason})
     click.echo(f"{zone} has the machines of executors that are there, and no others.")
 

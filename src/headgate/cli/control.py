@@ -21,7 +21,9 @@ _project = click.option("--project", required=True)
 
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _unapproved = click.option(
-    "--unapproved", is_flag=True, help="Although the requirements of the pipeline are not met: as this patchset alone."
+    "--unapproved",
+    is_flag=True,
+    help="Enqueue only this patchset, even if the requirements of the pipeline are not met.",
 )
 
 
@@ -46,7 +48,7 @@ def enqueue(
 ) -> None:
     """Put CHANGE (a topic, branch/topic, or its number) into a pipeline.
 
-    One that lands takes what meets its requirements, unless you say --unapproved."""
+    A pipeline that lands changes accepts only those that meet its requirements, unless you add --unapproved."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "change": change, "reason": reason, **({"unapproved": True} if unapproved else {})}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body)
@@ -90,7 +92,7 @@ def dequeue(
 @_pipeline
 @_project
 @click.option("--oldrev", default="", help="The commit that the ref named before.")
-@click.option("--newrev", default="", help="The commit that it names; by default the one that was last seen.")
+@click.option("--newrev", default="", help="The commit that the ref names; by default the last one seen.")
 @click.option(
     "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="For pipelines with parameters; repeatable."
 )
@@ -185,7 +187,7 @@ def cancel(config: str | None, url: str | None, tenant: str | None, reason: str,
 def rerun(config: str | None, url: str | None, tenant: str | None, reason: str, build: str) -> None:
     """Run the job of one failed BUILD once more (its id, as the pages have it), while its change is in its queue.
 
-    Jobs that depend on it are run anew, too, and what is behind the change in a gate is tested anew on it."""
+    Jobs that depend on it run again, too, and the changes behind it in a gate are tested again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/rerun", {"reason": reason})
     click.echo(f"The job of build {build} is run once more.")
@@ -225,16 +227,16 @@ def promote(
 @_url
 @_tenant
 @_reason
-@click.option("--full", is_flag=True, help="With the configuration of every project of every tenant.")
+@click.option("--full", is_flag=True, help="Also read the configuration of every project of every tenant.")
 @click.argument("projects", nargs=-1)
 def reconfigure(
     config: str | None, url: str | None, tenant: str | None, reason: str, full: bool, projects: tuple[str, ...]
 ) -> None:
-    """Read the tenant file anew; or, of one tenant, the configuration of PROJECTS.
+    """Read the tenant file again, or the configuration of PROJECTS of one tenant.
 
-    Tenants and projects that the file names now come, and others go, on every process.  A file that is broken is
-    refused, and everything goes on as before.  With --tenant, or with PROJECTS, their configuration is read (of all
-    when none is named), and not the tenant file.  What is pushed is read by itself: this is for when you doubt it."""
+    Every process adds the tenants and projects that are new in the file, and removes those that are missing.  A broken
+    file is rejected, and nothing changes.  With --tenant or PROJECTS, the configuration of these projects (by default
+    all of the tenant) is read instead of the tenant file.  Headgate reads pushes by itself; use this if in doubt."""
     at = pages(config, url)
     if full and (tenant is not None or projects):
         raise UserError("--full is of every tenant: leave out --tenant and PROJECTS")
@@ -255,7 +257,7 @@ def reconfigure(
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 def actions(config: str | None, url: str | None, tenant: str | None, system: bool, limit: int, as_json: bool) -> None:
-    """Show what was done by hand, latest first: when, who, what, why, and what came of it."""
+    """Show what was done by hand, latest first: when, who, what, why, and the result."""
     at = pages(config, url)
     place = "/api/actions" if system else f"{at.of(tenant)}/actions"
     found = at.get(f"{place}?limit={limit}")

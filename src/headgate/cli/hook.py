@@ -49,7 +49,7 @@ def hook(context: click.Context) -> None:
 )
 @click.option("--pages", is_flag=True, help="Let ACCOUNT approve for people who are logged in to the pages.")
 @click.option("--config", metavar="FILE", help="The settings file, which says where the pages are.")
-@click.option("--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, where no settings name it.")
+@click.option("--page", metavar="URL", help="The tenant's page, such as https://HOST/t/TENANT, if no settings name it.")
 @click.option(
     "--poke",
     "poking",
@@ -128,7 +128,7 @@ hook.add_command(poke)
 
 
 @hook.command("post-receive")
-@click.option("--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, which pushes show.")
+@click.option("--page", metavar="URL", help="The tenant's page, such as https://HOST/t/TENANT, which pushes show.")
 def post_receive(page: str | None) -> None:
     """Print the post-receive hook for git servers where nothing can be installed from here, as gitolite."""
     click.echo(_telling(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)

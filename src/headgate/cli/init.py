@@ -26,9 +26,9 @@ BRANCH = "master"
 
 
 @click.command()
-@click.option("--settings-only", is_flag=True, help="No repositories: you have some already.")
+@click.option("--settings-only", is_flag=True, help="Write no repositories.")
 @click.option("--connect", metavar="URL", help="Gate repositories that are at this URL: a git server, or a forge.")
-@click.option("--driver", type=click.Choice(list(FORGES)), help="What is at the URL; known hosts need not be told.")
+@click.option("--driver", type=click.Choice(list(FORGES)), help="What is at the URL; not needed for well-known hosts.")
 @click.option(
     "--directory", "place", type=click.Path(file_okay=False, path_type=Path), help="Where to write, with --connect."
 )
@@ -42,7 +42,7 @@ def command(
 
       headgate init --connect https://github.com acme/api acme/app
 
-    Nothing that exists is touched.
+    Existing files are not changed.
     """
     if connect is not None:
         if settings_only:

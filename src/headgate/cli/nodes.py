@@ -17,14 +17,14 @@ WHY_MAX_CHARS = 100
 
 @click.group(name="node")
 def command() -> None:
-    """Show machines of builds, and who waits for one and why; hold them and take them away."""
+    """Show machines of builds, and which builds wait for one and why; hold and delete machines."""
 
 
 @command.command(name="list")
 @common
 @click.option("--state", help="Only those in this state.")
 def listing(config: str | None, url: str | None, tenant: str | None, form: str | None, state: str | None) -> None:
-    """List machines, what they do, and what is wrong with them."""
+    """List machines, their states and their problems."""
     at = pages(config, url)
     found = [one for one in at.get(f"{at.of(tenant)}/nodes") if state in (None, one["state"])]
     rows = [
@@ -49,7 +49,7 @@ def request() -> None:
 @request.command(name="list")
 @common
 def request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
-    """List them, with their place in the line, why they wait, and what was tried."""
+    """List builds that wait for machines, with their place in the line, the reason, and what was tried."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodeset-requests")
     rows = [
@@ -70,7 +70,7 @@ def _why(request: dict[str, Any]) -> str:
 @common
 @click.option("--reason", default="", help="The reason, shown with the machine.")
 @click.option("--for", "seconds", type=click.IntRange(0), metavar="SECONDS",
-              help="How long. By default as autoholds, and at most as long as they.")  # fmt: skip
+              help="How long. The default and the maximum are those of autoholds.")  # fmt: skip
 @click.argument("node")
 def hold(
     config: str | None,
@@ -81,8 +81,8 @@ def hold(
     seconds: int | None,
     node: str,
 ) -> None:
-    """Keep a machine that was made or is listed, once no build has it, and give it to nobody.  Of one of the inventory
-    it is said what to do instead."""
+    """Keep a machine that was made or is listed, once no build uses it, and give it to nobody.  For a machine of the
+    inventory, the answer says what to do instead."""
     at = pages(config, url)
     _order(at, tenant, node, {"state": "hold", "comment": reason, "hold_expiration": seconds})
     click.echo(f"{node} is held once no build has it.")
@@ -93,8 +93,8 @@ def hold(
 @click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("node")
 def delete(config: str | None, url: str | None, tenant: str | None, form: str | None, reason: str, node: str) -> None:
-    """Take a machine away that was made, once no build has it; also one that is held.  Of one of the inventory it is
-    said what to do instead."""
+    """Delete a machine that was made, once no build uses it, even if it is held.  For a machine of the inventory, the
+    answer says what to do instead."""
     at = pages(config, url)
     _order(at, tenant, node, {"state": "used", "comment": reason})
     click.echo(f"{node} is taken away once no build has it.")
@@ -109,7 +109,7 @@ def _order(at: PageClient, tenant: str | None, node: str, body: dict[str, Any]) 
 @click.option("--url", metavar="URL", help="Where the pages are.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def account_list(config: str | None, url: str | None, as_json: bool) -> None:
-    """List the accounts that machines were made in, and what is wrong with them."""
+    """List the accounts in which machines were made, and their problems."""
     found = pages(config, url).get("/api/node-accounts")
     rows = [(one["id"], one["connection"], one["region"], str(len(one["nodes"])), _wrong(one)) for one in found]
     heads = ("ACCOUNT", "CONNECTION", "REGION", "MACHINES", "WRONG")
@@ -128,7 +128,7 @@ def _wrong(account: dict[str, Any]) -> str:
 @click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("account")
 def forget(config: str | None, url: str | None, reason: str, account: str) -> None:
-    """Strike out the machines of an account that the launcher's settings do not have any more."""
+    """Delete the records of machines of an account that is no longer in the launcher's settings."""
     place = f"/api/node-accounts/{quote(account, safe='')}"
     pages(config, url).post(place, {"do": "forget", "reason": reason})
     click.echo(f"{account} is forgotten: what is still there is yours to take away.")

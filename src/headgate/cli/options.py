@@ -300,7 +300,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
         "listen_address": Option("text", "127.0.0.1", "Address of the gRPC service."),
         "port": Option("integer:0,65535", "10002", "Its port; 0 takes a free one."),
-        "http_port": Option("integer:0,65535", "", "Port of the same as JSON over HTTP. Default: not served."),
+        "http_port": Option("integer:0,65535", "", "Port for JSON over HTTP. Default: not served."),
         "identity": Option(
             "choice:verify,trust",
             "verify",

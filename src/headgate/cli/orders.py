@@ -22,7 +22,7 @@ _queue = click.option("--queue", default="", help="One queue of the pipeline, as
 def close(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
     """Let nothing land from PIPELINE until you open it again.
 
-    Changes come in and are tested as ever.  Once the command has ended, nothing lands but what it names."""
+    Changes still enter and are tested.  Once the command has ended, nothing lands except what it names."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "queue": queue, "reason": reason}
     answer = at.post(f"{at.of(tenant)}/close", body)

@@ -17,8 +17,8 @@ TOPIC_MAX_CHARS = 60
 """Of one that is made of the subject."""
 
 _remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
-_branch = click.option("--branch", default="", help="Where it is to land; by default the remote's default branch.")
-_force = click.option("--force", is_flag=True, help="Although somebody else proposed what is there.")
+_branch = click.option("--branch", default="", help="The target branch; by default the remote's default branch.")
+_force = click.option("--force", is_flag=True, help="Overwrite what somebody else proposed.")
 _topic = click.argument("topic", default="")
 
 
@@ -103,8 +103,8 @@ class WorkTree:
 def propose(remote: str, branch: str, force: bool, topic: str) -> None:
     """Propose the commit that is checked out, as the change TOPIC: push it to refs/for/<branch>/<topic>.
 
-    Proposed again it is a new patchset.  What somebody else proposed under this name is not overwritten.  Without TOPIC
-    it is the name of your branch, or is made of the commit's subject."""
+    Proposing it again makes a new patchset.  A change of somebody else under this name is not overwritten.  Without
+    TOPIC, the topic is the name of your branch, or is made from the commit's subject."""
     asyncio.run(_propose(WorkTree(remote), branch, topic, force=force))
 
 

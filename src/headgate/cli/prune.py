@@ -25,9 +25,9 @@ NOTHING = (
 
 @click.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--dry-run", "dry", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--dry-run", "dry", is_flag=True, help="Print what would be removed, and remove nothing.")
 def command(config: str | None, dry: bool) -> None:
-    """Remove old logs, artifacts and history, as the settings say how long they are kept.
+    """Remove logs, artifacts and history that are older than the settings allow.
 
     Schedulers and executors do that every hour; this does it at once. Logs that stay with executors are removed on this
     machine alone. What runs loses nothing, and neither does what ended within the last hour.

@@ -30,8 +30,8 @@ _TRY_MAX_S = 30
 def poke(config: str | None, url: str | None, connection: str) -> None:
     """Print the hook with which the git server of CONNECTION tells Headgate of each push, so that it looks at once.
 
-    It holds what the webhook_token of the connection comes to: keep it as you keep that. Install it at the server with
-    `headgate hook install --poke FILE`, or as hooks/post-receive.
+    It contains a secret derived from the webhook_token of the connection: protect it like the token. Install it at the
+    server with `headgate hook install --poke FILE`, or as hooks/post-receive.
     """
     settings = read(find(config))
     said = settings.connections.get(connection)

@@ -73,9 +73,9 @@ def _change(ref: Mapping[str, Any]) -> str:
 @click.command()
 @common
 @_filters("project", "pipeline", "job_name", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
-@truth("voting", "non_voting", "Only those that vote, or that do not.")
-@truth("final", "not_final", "Only those that count, or that gave way to others.")
-@truth("held", "not_held", "Only those that are held, or that are not.")
+@truth("voting", "non_voting", "Only builds that vote, or that do not.")
+@truth("final", "not_final", "Only builds that count, or that were replaced by others.")
+@truth("held", "not_held", "Only builds that are held, or that are not.")
 @_paged
 def builds(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
     """List builds, those under way first, then the latest."""
@@ -117,8 +117,8 @@ def buildsets(config: str | None, url: str | None, tenant: str | None, form: str
 @click.command("build-info")
 @common
 @click.option("--uuid", "named", help="The same as UUID.")
-@click.option("--show-artifacts", is_flag=True, help="Print what it left.")
-@click.option("--show-inventory", is_flag=True, help="Print the machines it had.")
+@click.option("--show-artifacts", is_flag=True, help="Print its artifacts.")
+@click.option("--show-inventory", is_flag=True, help="Print the machines that it used.")
 @click.option("--show-job-output", is_flag=True, help="Print its log.")
 @click.argument("uuid", required=False)
 def build_info(
@@ -205,7 +205,7 @@ def freeze_job(
     branch: str,
     job: str,
 ) -> None:
-    """Show what one job comes to there."""
+    """Show one job as it is frozen there."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/{_frozen(pipeline, project, branch)}/freeze-job/{quote(job)}")
 
@@ -251,7 +251,7 @@ def node_set_state(
     node: str,
     state: str,
 ) -> None:
-    """Hold a machine (hold), or take it away (used), once no build has it."""
+    """Hold a machine (hold), or delete it (used), once no build uses it."""
     at = pages(config, url)
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", {"state": state, "comment": reason})
     told({"uuid": node, "state": state}, form, lambda: click.echo(f"{node}: {state}, once no build has it."))
@@ -297,8 +297,8 @@ def manage_events(
     reason: str,
     state: str,
 ) -> None:
-    """Let what happens wait (pause-trigger) or be forgotten (discard-trigger), let results wait, too (pause-result), or
-    let all of it go on (normal)."""
+    """Let events wait (pause-trigger) or discard them (discard-trigger), let results wait, too (pause-result), or
+    handle everything again (normal)."""
     at = pages(config, url)
     names = [one["name"] for one in at.get("/api/tenants")] if all_tenants else [at.tenant(tenant)]
     flags = {name: STATES[state].get(name, False) for name in FLAGS}

@@ -21,7 +21,9 @@ INTERVAL_S = 0.5
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
 @click.option("--tenant", help="By default the only one.")
-@click.option("--once", is_flag=True, help="Print it once and end, as where there is no terminal.")
+@click.option(
+    "--once", is_flag=True, help="Print the status once and exit; the default if the output is not a terminal."
+)
 def command(config: str | None, url: str | None, tenant: str | None, once: bool) -> None:
     """Show the queues of a running Headgate."""
     at = pages(config, url)

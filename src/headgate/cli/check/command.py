@@ -72,9 +72,9 @@ class _Shown(NamedTuple):
 @click.option(
     "--against",
     metavar="URL",
-    help="Compare the job graphs with those that this running server, Zuul or Headgate, answers with.",
+    help="Compare the job graphs with those of this running server, Zuul or Headgate.",
 )
-@click.option("--branch", "branches", multiple=True, help="With --against: compare this branch alone, not all.")
+@click.option("--branch", "branches", multiple=True, help="With --against: compare only this branch.")
 @click.option("--token", type=click.File(), help="A file with a bearer token, if the server requires one.")
 @click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
 @click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")

@@ -27,10 +27,10 @@ from headgate.config.tenants import ConfigErrors
     "work_trees",
     multiple=True,
     metavar="[PROJECT=]DIR",
-    help="Without --repos: a work tree that is edited; may be given often.  Default: the one you are in.",
+    help="Without --repos: a work tree that is edited; repeatable.  Default: the current one.",
 )
 def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
-    """Serve an editor over standard input and output: errors while you type, what a job comes to, and where it is.
+    """Serve an editor over standard input and output: errors while you type, definitions of jobs, and where they are.
 
     \b
     Editors start it by themselves; tell them the command, for files of YAML:

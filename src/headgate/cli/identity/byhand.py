@@ -40,7 +40,7 @@ class ManualAction(NamedTuple):
 
 @asynccontextmanager
 async def kept(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
-    """Keep that it is being done, and what came of it.  Raise StoreError."""
+    """Keep that it is being done, and the result.  Raise StoreError."""
     action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
     await store.commit([], place.append(action))
     try:

@@ -35,14 +35,14 @@ _format = click.option(
 @click.command("import")
 @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
 @_format
-@click.option("--type", "-t", default="", metavar="TYPE", help="Of rows that do not say theirs.")
-@click.option("--update", is_flag=True, help="Change objects that are there and differ; else they are refused.")
+@click.option("--type", "-t", default="", metavar="TYPE", help="The type for rows that do not name one.")
+@click.option("--update", is_flag=True, help="Change existing objects that differ; otherwise, they are rejected.")
 @connected
 def import_(said: ServiceAddress, file: str, format: str | None, type: str, update: bool) -> None:
-    """Create objects from CSV, JSON (one a line, or an array) or YAML; what is there already stays as it is.
+    """Create objects from CSV, JSON (one per line, or an array) or YAML; existing objects stay as they are.
 
-    Rows are done in parts; those that are refused are named, all others are done, and importing the file again does
-    what is left.  The exit status is 1 if one was refused.
+    Rows are imported in parts.  Rejected rows are listed, and all others are imported; importing the file again
+    imports the rest.  The exit status is 1 if a row was rejected.
     """
     format = rows.format_of(file, format or "")
     done = _Import(said.open(), update=update)
@@ -63,10 +63,10 @@ def import_(said: ServiceAddress, file: str, format: str | None, type: str, upda
 @filtered
 @_format
 @click.option("--output", "-o", "file", default="-", metavar="FILE", help="Default: standard output.")
-@click.option("--no-uuid", is_flag=True, help="Without uuids: to make others like them.")
+@click.option("--no-uuid", is_flag=True, help="Omit uuids, to create similar objects.")
 @connected
 def export(said: ServiceAddress, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
-    """Write objects as CSV, JSON (one a line) or YAML, as `import` reads them."""
+    """Write objects as CSV, JSON (one per line) or YAML, as `import` reads them."""
     format = rows.format_of(file, format or "")
     found = sorted(search(said.open(), wanted(filters, "")), key=lambda one: (one.partition, one.type, one.name))
     try:

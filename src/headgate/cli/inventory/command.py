@@ -22,7 +22,7 @@ ENVIRONMENT = {
     "RUNM_USER": "Who asks.",
     "RUNM_PROJECT": "For which project.",
     "RUNM_PARTITION": "In which partition, by name or uuid.",
-    "RUNM_ROLES": "With which roles, commas between; believed with the operator's token.",
+    "RUNM_ROLES": "With which roles, separated by commas; accepted only with the operator's token.",
     "HEADGATE_TOKEN": "A bearer token that identifies the caller.",
 }
 LATER = {
@@ -60,7 +60,7 @@ class InventoryCommands(LazyGroup):
     "--roles",
     envvar="RUNM_ROLES",
     default="",
-    help="With which roles, commas between; believed with the operator's token.",
+    help="With which roles, separated by commas; accepted only with the operator's token.",
 )
 @click.option(
     "--token",
@@ -72,7 +72,7 @@ class InventoryCommands(LazyGroup):
 @click.option("--certificate", type=_path, help="A certificate that identifies the caller (PEM).")
 @click.option("--key", type=_path, help="Its key.")
 @click.option("--json", is_flag=True, help="For programs.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing that is not an answer.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only answers.")
 @click.option("--verbose", "-v", is_flag=True, help="Show all of what was created.")
 @click.pass_context
 def command(context: click.Context, /, **said: Any) -> None:
@@ -87,7 +87,7 @@ def command(context: click.Context, /, **said: Any) -> None:
 
 @click.command("proto")
 def proto() -> None:
-    """Print the definitions of the service, of which clients in other languages are generated."""
+    """Print the definitions of the service, from which clients in other languages are generated."""
     click.echo(resources.files("headgate.inventory.wire").joinpath("inventory.proto").read_text(), nl=False)
 
 

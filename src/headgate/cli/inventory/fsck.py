@@ -28,7 +28,7 @@ from headgate.store.types import Backend
 )
 @click.pass_context
 def command(context: click.Context, /, config: str | None, repairing: bool, **given: object) -> None:
-    """Report every entry that is missing, stray or leads nowhere; the exit status is 1 if one is left.
+    """Report every missing, stray or dangling entry; the exit status is 1 if one is left.
 
     The inventory may be served meanwhile.
     """

@@ -38,24 +38,38 @@ class Duration(click.ParamType[int]):
 
 @click.group("lease")
 def lease() -> None:
-    """Have a machine, or a part of what an object has, for a while: ask, list, get, extend, end."""
+    """Lease a machine, or an amount of an object's property, for a while: ask, list, get, extend, end."""
 
 
 @lease.command("ask")
 @click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="For how long.")
 @click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Which machines; all must hold.")
-@click.option("--amount", "-a", "amounts", multiple=True, metavar="KEY=N", help="So much of a property, not all of it.")
+@click.option(
+    "--amount",
+    "-a",
+    "amounts",
+    multiple=True,
+    metavar="KEY=N",
+    help="Lease this amount of a property, not the whole object.",
+)
 @click.option("--precedence", type=click.IntRange(1), default=None, help="Lower goes first; below 200: operators.")
 @click.option("--note", default="", help="What it is for.")
-@click.option("--wait", "wait_s", type=Duration(), default=None, metavar="30m", help="Wait until it is there, so long.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Duration(),
+    default=None,
+    metavar="30m",
+    help="Wait up to this long until the lease is given.",
+)
 @connected
 def ask(
     said: ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
     wait_s: int | None,
 ) -> None:  # fmt: skip
-    """Ask for a machine, and print the id of the lease.
+    """Request a machine, and print the id of the lease.
 
-    Without --wait it stands in line for a day; `lease get` tells when it is its turn.
+    Without --wait, the lease waits in line for a day; `lease get` shows whether it is given.
     """
     wanted = {}
     for one in amounts:
@@ -114,7 +128,7 @@ def get(said: ServiceAddress, id: str) -> None:
 @click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="From now on.")
 @connected
 def extend(said: ServiceAddress, id: str, duration_s: int) -> None:
-    """Have it so long from now on, if nobody waits for it."""
+    """Extend a lease from now on, if nobody waits for its object."""
     found = said.open().call("ExtendLease", id=id, duration_s=duration_s)
     if not said.quiet:
         click.echo(f"until {_when(found.until_ms)}")
@@ -124,7 +138,7 @@ def extend(said: ServiceAddress, id: str, duration_s: int) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @connected
 def end(said: ServiceAddress, ids: tuple[str, ...]) -> None:
-    """Give back what is held; leave the line."""
+    """Give back the leased objects, or leave the line."""
     client = said.open()
     for id in ids:
         client.call("EndLease", id=id)
@@ -140,11 +154,25 @@ def quota() -> None:
 @quota.command("set")
 @click.argument("name")
 @click.option(
-    "--for-project", default="", metavar="NAME", help="Of this project; *: of each for itself; empty: of all."
+    "--for-project",
+    default="",
+    metavar="NAME",
+    help="Applies to this project; *: to each project separately; empty: to all together.",
 )
-@click.option("--for-user", default="", metavar="NAME", help="Of this user; *: of each for themselves; empty: of all.")
-@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Of objects that match.")
-@click.option("--property", "key", default="", metavar="KEY", help="How much of it; otherwise: how many objects.")
+@click.option(
+    "--for-user",
+    default="",
+    metavar="NAME",
+    help="Applies to this user; *: to each user separately; empty: to all together.",
+)
+@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Applies to matching objects.")
+@click.option(
+    "--property",
+    "key",
+    default="",
+    metavar="KEY",
+    help="Limit the amount of this property; by default, the number of objects.",
+)
 @click.option("--most", default="", metavar="N", help="At a time.")
 @click.option("--hours", default="", metavar="N", help="In each window; of a property, its amount times hours.")
 @click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="How long a window is.")
@@ -153,7 +181,7 @@ def set_quota(
     said: ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
     window_hours: int,
 ) -> None:  # fmt: skip
-    """Set one, in place of any of that name."""
+    """Set a quota; it replaces one of the same name."""
     said.open().call("SetQuota", quota=pb.Quota(
         name=name, project=for_project, user=for_user, search=search, property=key, most=most, hours=hours,
         window_hours=window_hours,
@@ -216,7 +244,7 @@ def get_health(said: ServiceAddress, named: str) -> None:
 @click.argument("why")
 @connected
 def failed(said: ServiceAddress, named: str, why: str) -> None:
-    """Say what failed of a machine."""
+    """Record a failure of a machine."""
     if not why:
         raise UserError("say what failed; `health well` says that nothing does")
     client = said.open()
@@ -227,7 +255,7 @@ def failed(said: ServiceAddress, named: str, why: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
 def well(said: ServiceAddress, named: str) -> None:
-    """Say that a machine is well: it is given again."""
+    """Declare a machine well, so that it is given out again."""
     client = said.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid)
 

@@ -101,7 +101,7 @@ def group(name: str, type: str, what: str) -> click.Group:
     @click.option(
         "--sort", multiple=True, metavar="FIELD", help="name, uuid, …, properties.KEY, numbers.KEY; -FIELD: downwards."
     )
-    @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many.")
+    @click.option("--limit", type=click.IntRange(1), default=None, help="At most this many.")
     @connected
     def list_(said: ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
         found = list(search(said.open(), wanted(filters, type), sort, limit or 0))
@@ -207,10 +207,10 @@ def _brief(one: pb.Object) -> str:
 @click.command("watch")
 @filtered
 @click.option("--revision", type=click.IntRange(0), default=0, help="From this moment on; default: from now on.")
-@click.option("--count", type=click.IntRange(1), default=None, help="End after so many changes.")
+@click.option("--count", type=click.IntRange(1), default=None, help="Exit after this many changes.")
 @connected
 def watch(said: ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
-    """Tell what is done to objects, as it is done; one line each."""
+    """Print changes of objects as they happen, one per line."""
     told = 0
     for answer in said.open().watch(any=wanted(filters, ""), revision=revision):
         for change in answer.changes:

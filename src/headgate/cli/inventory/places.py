@@ -72,7 +72,7 @@ def rename_partition(said: ServiceAddress, named: str, name: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
 def delete_partition(said: ServiceAddress, named: str) -> None:
-    """Delete a partition in which there are no objects."""
+    """Delete a partition without objects."""
     said.open().call("DeletePartition", partition=named)
 
 
@@ -137,7 +137,7 @@ def types(name: str, provider: bool, what: str) -> click.Group:
         type = pb.Type(code=code, description=description, per_project=per_project, provider=provider)
         said.open().call("SetType", type=type)
 
-    @commands.command("delete", help="Delete one of which there are no objects.")
+    @commands.command("delete", help="Delete a type without objects.")
     @click.argument("code")
     @connected
     def delete(said: ServiceAddress, code: str) -> None:
@@ -186,7 +186,7 @@ def _get(type: str) -> click.Command:
 
 
 def _set(type: str) -> click.Command:
-    @click.command("set", help="Set it from YAML (property_definitions), and print its uuid.")
+    @click.command("set", help="Set a definition from YAML (property_definitions), and print its uuid.")
     @_file
     @connected
     def command(said: ServiceAddress, /, file: str, **options: str) -> None:

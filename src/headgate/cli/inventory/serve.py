@@ -19,13 +19,13 @@ from headgate.store.store import Store
 
 
 @click.command("serve")
-@click.option("--config", metavar="FILE", help="The settings file; without one, everything is as its reference says.")
+@click.option("--config", metavar="FILE", help="The settings file; without one, defaults apply.")
 @click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
 @click.option(
     "--etcd-endpoints",
     envvar="RUNM_METADATA_STORAGE_ETCD_ENDPOINTS",
     metavar="HOST:PORT,…",
-    help="The store is etcd, there.",
+    help="Use the etcd at these addresses as store.",
 )
 @click.option(
     "--compatible",
@@ -37,11 +37,13 @@ from headgate.store.store import Store
 @click.option("--prefix", envvar="RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX", help="What is before runm/metadata.")
 @click.option("--listen", envvar="RUNM_METADATA_BIND_HOST", metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", envvar="RUNM_METADATA_BIND_PORT", type=click.IntRange(0, 65535), help="Port; 0: a free one.")
-@click.option("--http-port", type=click.IntRange(0, 65535), help="Port of the same as JSON over HTTP.")
+@click.option("--http-port", type=click.IntRange(0, 65535), help="Port for JSON over HTTP.")
 @click.option("--cert-path", type=click.Path(path_type=Path), help="Certificate, PEM.")
 @click.option("--key-path", type=click.Path(path_type=Path), help="Its key.")
 @click.option("--client-ca-path", type=click.Path(path_type=Path), help="Callers need a certificate of this authority.")
-@click.option("--identity", type=click.Choice(["verify", "trust"]), help="Verify callers, or trust what they say.")
+@click.option(
+    "--identity", type=click.Choice(["verify", "trust"]), help="Verify callers, or trust the names that they give."
+)
 @click.option("--verbose", is_flag=True, help="Say more.")
 def command(config: str | None, verbose: bool, **given: object) -> None:
     """Serve the inventory: gRPC services runm.RunmMetadata and headgate.inventory.v1, health and reflection."""

@@ -73,7 +73,7 @@ def command() -> None:
 @_config
 @click.argument("project", required=False)
 def show(config: str | None, project: str | None) -> None:
-    """List all keys, or print the public key of PROJECT (made when there is none)."""
+    """List all keys, or print the public key of PROJECT (created if it does not exist)."""
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         every = await keys.every()
@@ -130,14 +130,14 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Holds the password the keys were exported with, when it is another than [keystore] password.",
+    help="A file with the password of the exported keys, if it is not [keystore] password.",
 )
 @_kept_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def import_(config: str | None, overwrite: bool, password_file: Path | None, reason: str, file: Path) -> None:
     """Take keys from FILE, which `headgate keys export` wrote, or the reference's admin command.
 
-    Every one of them is opened first; one that does not open has nothing imported.
+    Every key is opened first; if one does not open, none is imported.
     """
     wanted, left_out = _offered(file)
 
@@ -213,9 +213,9 @@ def _again(of: KeyProject, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
 @_reason
 @click.argument("project")
 def rotate(config: str | None, url: str | None, reason: str, project: str) -> None:
-    """Make a new key for PROJECT.  Secrets encrypted with older ones are still opened, until those are retired.
+    """Make a new key for PROJECT.  Older keys still open the secrets that they encrypted, until they are retired.
 
-    A running Headgate does it, if it has the store for itself; nothing needs to be started anew."""
+    A running Headgate does it, if it uses the store alone; no restart is needed."""
 
     async def body(keys: KeyStore, settings: Settings) -> tuple[KeyPair, ...]:
         return await keys.rotate(*await _find(keys, settings, project))
@@ -234,7 +234,11 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
 @_config
 @_url
 @_reason
-@click.option("--lossy", is_flag=True, help="Although secrets need it, or no running Headgate can say whether they do.")
+@click.option(
+    "--lossy",
+    is_flag=True,
+    help="Retire it even if secrets need it, or if no running Headgate can say whether they do.",
+)
 @click.argument("project")
 @click.argument("version", type=int)
 def retire(config: str | None, url: str | None, reason: str, lossy: bool, project: str, version: int) -> None:
@@ -261,7 +265,7 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
 def password(config: str | None, reason: str, file: Path) -> None:
     """Encrypt all keys with the password in FILE instead of `[keystore] password`, where it goes afterwards.
 
-    Processes that run open no secrets until they are started with it.  It can be repeated when it was interrupted."""
+    Running processes open no secrets until they restart with it.  The command can be repeated if it was interrupted."""
     fresh = file.read_text().strip()
     if not fresh:
         raise UserError(f"{file} is empty")
@@ -279,7 +283,7 @@ def password(config: str | None, reason: str, file: Path) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("project")
 def delete(config: str | None, reason: str, yes: bool, project: str) -> None:
-    """Delete the keys of PROJECT.  What they encrypted cannot be opened by anybody any more."""
+    """Delete the keys of PROJECT.  Nobody can open what they encrypted any more."""
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         found = await _find(keys, settings, project)

@@ -21,18 +21,18 @@ _file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 @click.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-@click.option("--tenant", help="Whose project it is; not needed with --public-key.")
-@click.option("--project", help="Whose secret it will be; not needed with --public-key.")
+@click.option("--tenant", help="The tenant of the project; not needed with --public-key.")
+@click.option("--project", help="The project of the secret; not needed with --public-key.")
 @click.option(
     "--public-key",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The project's public key, of `headgate keys show PROJECT` or the API; no server is asked then.",
+    help="The project's public key, from `headgate keys show PROJECT` or the API; then no server is needed.",
 )
-@click.option("--secret-name", default="NAME", show_default=True, help="Name of the secret in what is printed.")
+@click.option("--secret-name", default="NAME", show_default=True, help="Name of the secret in the output.")
 @click.option("--field-name", default="FIELD", show_default=True, help="Name of the value in the secret.")
 @click.option("--infile", type=_file, default="-", help="What to encrypt; by default standard input.")
 @click.option("--outfile", type=_file, default="-", help="Where to write it; by default standard output.")
-@click.option("--no-strip", is_flag=True, help="Keep white space at the end of what is encrypted.")
+@click.option("--no-strip", is_flag=True, help="Keep white space at the end of the value.")
 def command(
     config: str | None,
     url: str | None,

@@ -81,7 +81,7 @@ def launcher(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def fingergw(config: str | None, verbose: bool) -> None:
-    """Start a gateway of finger: the live log of a build, of tenants that everybody may read.  Any number may run."""
+    """Start a finger gateway: it serves live logs of builds of tenants that everybody may read.  Any number may run."""
 
     async def made(process: Process) -> None:
         await add_fingergw(process)

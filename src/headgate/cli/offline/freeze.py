@@ -37,14 +37,14 @@ class Chosen(msgspec.Struct, frozen=True):
 @click.option("--project", help="Only this project.")
 @click.option("--branch", help="By default the first branch of each project.")
 @click.option("--all", "every", is_flag=True, help="Every project in every pipeline.")
-@click.option("--file", "files", multiple=True, help="A file the change touches; may be given often.")
+@click.option("--file", "files", multiple=True, help="A file that the change touches; repeatable.")
 @click.option("--details", is_flag=True, help="Also roles, names of secrets, and variables with their values.")
 @click.option("--json", "json_", is_flag=True, help="Everything, as JSON; docs/reference/json.md says how.")
 @click.option(
     "--diff",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="What would change if the files below DIR (DIR/<connection>/<project>/… or DIR/<project>/…) were laid over "
-    "those of the repositories; an empty file takes one away, a repository stands for the whole project.",
+    help="Show what the files below DIR (DIR/<connection>/<project>/… or DIR/<project>/…) would change in the "
+    "repositories; an empty file deletes a file, a repository replaces the whole project.",
 )
 def command(
     given: ReadingOptions,
@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Print the job graph of a change: what runs, what does not, and why.
 
-    Exit status 0: all is well, 1: a graph has configuration errors or a repository cannot be read, 2: nothing could be
+    Exit status 0: no errors, 1: a graph has configuration errors or a repository cannot be read, 2: nothing could be
     frozen.
     """
     if not (pipeline or project or every or diff):

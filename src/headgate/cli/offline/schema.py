@@ -10,7 +10,11 @@ from headgate.config.explain import schema
 
 
 @click.command()
-@click.option("--tenants", is_flag=True, help="Of the tenant file; by default of the files in repositories.")
+@click.option(
+    "--tenants",
+    is_flag=True,
+    help="Print the schema of the tenant file; by default, that of the files in repositories.",
+)
 def command(tenants: bool) -> None:
     """Print the JSON Schema of configuration files, for editors that check YAML.
 

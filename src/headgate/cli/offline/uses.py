@@ -29,7 +29,7 @@ BROKEN_MAX = 5
 @click.argument("name")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
 def command(given: ReadingOptions, name: str, json_: bool) -> None:
-    """Say who inherits from the job NAME, attaches it, or depends on it; and what would break without it."""
+    """Show what inherits from the job NAME, attaches it, or depends on it, and what would break without it."""
     try:
         tenants = given.tenants()
         having = {tenant: loaded for tenant, loaded in tenants.items() if loaded.layout.variants(name)}

@@ -12,20 +12,20 @@ from headgate.cli.main import COMMANDS, group
 _HEAD = """\
 # The command line
 
-`headgate COMMAND --help` says the same. The settings file is the one of `--config`, else of `HEADGATE_CONFIG`, else
-`headgate.conf` here, `~/.config/headgate/headgate.conf`, or `/etc/headgate/headgate.conf`. Commands that ask a running
-Headgate find it at `[web] root`, and bring the token of `HEADGATE_TOKEN`, else the operator's, of the settings or of
-its file, which they show to Headgate alone. The exit status says what kind of error it was; the text is on standard
-error, in one line that begins with `headgate:`.
+`headgate COMMAND --help` prints the same text. The settings file is the first of: `--config`, `HEADGATE_CONFIG`,
+`headgate.conf` in the current directory, `~/.config/headgate/headgate.conf`, and `/etc/headgate/headgate.conf`.
+Commands that need a running Headgate find it at `[web] root`. They authenticate with the token in `HEADGATE_TOKEN`, or
+else with the operator's token, from the settings or from its file, which they send only to Headgate. The exit status
+shows the kind of error; the message is one line on standard error that begins with `headgate:`.
 
 | status | means |
 |---|---|
 | 0 | All went well. |
-| 1 | Something is wrong: with a file, a setting, what was asked for, or what was looked at. |
+| 1 | Something is wrong with a file, a setting, the request, or what the command examined. |
 | 2 | The command line is not understood. |
 | 69 | A package has to be installed first; the text names it. |
 | 75 | The store or Headgate does not answer now; the same command may succeed later. |
-| 78 | A process of the gate cannot start: it ends the same way until somebody mends what the text says. |
+| 78 | A process of the gate cannot start, and will fail again until the problem in the text is fixed. |
 
 `headgate inventory` ends with the number of the gRPC status that the service answered with.
 """

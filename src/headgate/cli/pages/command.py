@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if a page is not as it would be written.")
+@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if a page is out of date.")
 def command(check: bool) -> None:
     """Write the generated pages below docs/reference."""
     for path, text in pages().items():

@@ -65,7 +65,7 @@ def show(config: str | None, url: str | None, id: str) -> None:
 @_reason
 @click.argument("ids", nargs=-1, required=True)
 def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
-    """Put what was set aside under IDS back where it was; a part that stands still is begun again at once."""
+    """Retry what was set aside under IDS; a stopped part of the scheduler starts again at once."""
     _do("retry", pages(config, url), reason, ids)
 
 
@@ -75,7 +75,7 @@ def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]
 @_reason
 @click.argument("ids", nargs=-1, required=True)
 def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
-    """Forget what was set aside under IDS."""
+    """Delete the items set aside under IDS."""
     _do("drop", pages(config, url), reason, ids)
 
 

@@ -28,7 +28,7 @@ def command() -> None:
 @_url
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 def listing(config: str | None, url: str | None, as_json: bool) -> None:
-    """List what waits for each connection, and why, and the reports that nobody takes."""
+    """List the reports that wait for each connection, with the reason, and those that were set aside."""
     answer = pages(config, url).get("/api/reports")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
@@ -74,7 +74,7 @@ def retry(config: str | None, url: str | None, reason: str, names: tuple[str, ..
 @_reason
 @click.argument("names", nargs=-1, required=True)
 def drop(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
-    """Drop all that waits for a connection, or a report that was set aside; NAMES as for `retry`."""
+    """Drop everything that waits for a connection, or a report that was set aside; NAMES as for `retry`."""
     _do("drop", config, url, reason, names)
 
 

@@ -23,13 +23,17 @@ MANY = click.IntRange(0)
 @click.option("--messages", type=MANY, metavar="N", help="In each partition; 0: any number.")
 @click.option("--bytes", "size", type=MANY, metavar="N", help="Of bodies, in each partition; 0: any number.")
 @click.option(
-    "--full", type=click.Choice(("refuse", "drop")), help="What becomes of more: it is refused, or the oldest go."
+    "--full",
+    type=click.Choice(("refuse", "drop")),
+    help="What happens beyond a bound: posts are refused, or the oldest messages are deleted.",
 )
-@click.option("--age", type=MANY, metavar="SECONDS", help="How long any message is kept; 0: each for its own time.")
+@click.option(
+    "--age", type=MANY, metavar="SECONDS", help="The longest time a message is kept; 0: as long as its own ttl says."
+)
 def bound(config: str, queue: str, messages: int | None, size: int | None, full: str | None, age: int | None) -> None:
-    """Bound what QUEUE keeps, and say what bounds it has.
+    """Bound what QUEUE stores, and print its bounds.
 
-    What no option names stays as it is.
+    Bounds without an option stay as they are.
     """
     said = {"messages_max": messages, "bytes_max": size, "full": full, "age_max": age}
     now = asyncio.run(_bounded(config, queue, {name: str(value) for name, value in said.items() if value is not None}))

@@ -24,26 +24,36 @@ from headgate.queueing.priorities import PRIORITIES_MAX, shape_for
 @click.argument("queue")
 @click.argument("body", default="-")
 @click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
-@click.option("--key", "of", default="", help="In place of a partition: messages of one key are in one, in order.")
+@click.option(
+    "--key", "of", default="", help="Instead of a partition: messages with the same key are in one partition, in order."
+)
 @click.option("--priority", default="", metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest.")
-@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long it is kept.")
+@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long the message is kept.")
 @click.option(
     "--create",
     "partitions",
     metavar="PARTITIONS",
     type=click.IntRange(1, PARTITIONS_MAX),
-    help="Of the queue, where there is none yet.",
+    help="Create the queue with so many partitions if it does not exist.",
 )
 @click.option(
     "--priorities", type=click.IntRange(1, PRIORITIES_MAX), help="The same; a queue made with --priority has 3."
 )
 @click.option(
-    "--delay", "delay_s", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="Deliver it so much later."
+    "--delay",
+    "delay_s",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Deliver the message this much later.",
 )
 @click.option(
-    "--at", default="", metavar="TIME", help="Deliver it then: a time as 2026-01-31T12:00:00Z, or seconds since 1970."
+    "--at",
+    default="",
+    metavar="TIME",
+    help="Deliver the message at this time, such as 2026-01-31T12:00:00Z, or in seconds since 1970.",
 )
-@click.option("--hold", is_flag=True, help="Those posted after it to its partition wait until it is delivered.")
+@click.option("--hold", is_flag=True, help="Later messages in the same partition wait until this one is delivered.")
 def post(
     config: str,
     queue: str,
@@ -58,7 +68,7 @@ def post(
     at: str,
     hold: bool,
 ) -> None:
-    """Post BODY, or what stands on standard input, to QUEUE, which is made if there is none."""
+    """Post BODY, or standard input, to QUEUE, which is created if it does not exist."""
     text = sys.stdin.read() if body == "-" else body
     letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
     usual = (priorities, priorities) if priorities else shape_for(letter.priority, letter.partition)
@@ -102,7 +112,7 @@ async def _withdrawn(config: str, lane: Lane, ids: tuple[str, ...]) -> int:
 @click.argument("partition")
 @click.argument("to")
 def seek(config: str, partition: str, to: str) -> None:
-    """Let the workers go on behind TO in PARTITION.
+    """Let the workers continue after TO in PARTITION.
 
     TO is `start`, `now`, a message id, seconds since 1970, or a time as 2026-01-31T12:00:00Z.
     """

@@ -41,8 +41,8 @@ async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, Dea
 @click.command()
 @config_option
 @json_option
-@click.option("--queue", default="", help="Of this queue alone.")
-@click.option("--show", "id", metavar="ID", help="The body of one, as it was.")
+@click.option("--queue", default="", help="Only this queue.")
+@click.option("--show", "id", metavar="ID", help="Print the body of this dead letter.")
 def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
     """Show the dead letters and why they were given up."""
     if id is not None:
@@ -73,7 +73,7 @@ async def _body(config: str, id: str) -> str:
 @click.option("--all", "every", is_flag=True, help="All of them.")
 @click.option("--queue", default="", help="All of this queue.")
 def replay(config: str, ids: tuple[str, ...], every: bool, queue: str) -> None:
-    """Post dead letters to their partitions again, each once; then they are no dead letters any more."""
+    """Post dead letters to their partitions again, each once, and remove them from the dead letters."""
     if not ids and not every and not queue:
         raise UserError("which ones? Name their ids, a --queue, or --all")
     count = asyncio.run(_replayed(config, frozenset(ids), queue))

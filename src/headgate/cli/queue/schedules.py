@@ -30,10 +30,12 @@ from headgate.queueing.priorities import shape_for
     type=click.Choice(("once", "all", "skip")),
     default="once",
     show_default=True,
-    help="Of times that passed while no server ran: one message for all of them, one each, or none.",
+    help="For times that passed while no server ran, post one message for all of them, one each, or none.",
 )
 @click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
-@click.option("--key", default="", help="In place of a partition: messages of one key are in one, in order.")
+@click.option(
+    "--key", default="", help="Instead of a partition: messages with the same key are in one partition, in order."
+)
 @click.option(
     "--priority", default=None, metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest."
 )

@@ -28,12 +28,12 @@ from headgate.web.serve import serve as serve_web
 @click.option("-c", "--config", metavar="FILE", help="The settings file; [messages] and [application_keys] are read.")
 @click.option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/NAME.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen.")
-@click.option("--key", "keys", metavar="APP=KEY", multiple=True, help="An application and a key of it; repeatable.")
+@click.option("--key", "keys", metavar="APP=KEY", multiple=True, help="An application and one of its keys; repeatable.")
 def serve(config: str | None, database: str | None, listen: str | None, keys: tuple[str, ...]) -> None:
     """Serve queues of messages over HTTP.
 
-    Without any key in the settings or here, one is made and kept beside the database.  Keys of the settings are read
-    anew when the file changes, and on SIGHUP.
+    Without a key in the settings or on the command line, one is made and stored beside the database.  Keys of the
+    settings are read again when the file changes, and on SIGHUP.
     """
     set_up()
     settings = _settings(config)

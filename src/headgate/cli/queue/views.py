@@ -30,7 +30,7 @@ config_option = click.option(
     metavar="FILE",
     default=DEFAULT,
     show_default=True,
-    help="Of the workers; where there is none, this machine's.",
+    help="The workers' settings file; if it does not exist, this machine's settings apply.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 Row = dict[str, Any]  # JSON
@@ -72,7 +72,7 @@ async def _listed(config: str) -> list[Row]:
 @json_option
 @click.option("--above", type=int, default=None, help="Exit with status 1 if more messages wait in one partition.")
 @click.option(
-    "--groups", is_flag=True, help="Of every group of workers, those that lease partitions over HTTP included."
+    "--groups", is_flag=True, help="Show every group of workers, including those that lease partitions over HTTP."
 )
 def lag(config: str, as_json: bool, above: int | None, groups: bool) -> None:
     """Show how many messages wait in each partition, and how long the oldest has waited.
@@ -151,7 +151,7 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
     "--all",
     "every",
     is_flag=True,
-    help="From the oldest kept, as always where workers have no store; not from where they are.",
+    help="Start at the oldest stored message, not at the workers' position; always so if workers have no store.",
 )
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
     """Show the next messages of PARTITION (QUEUE or QUEUE:N) as JSON lines, without changing anything."""

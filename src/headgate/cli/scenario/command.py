@@ -35,9 +35,11 @@ GATE = "gate"
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Go on serving the pages afterwards, until interrupted.")
-@click.option("-v", "--verbose", is_flag=True, help="Print events as a worker hears them, and whole answers.")
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to play; must be empty.")
+@click.option("--keep", is_flag=True, help="Continue to serve the pages afterwards, until interrupted.")
+@click.option("-v", "--verbose", is_flag=True, help="Print events as a worker receives them, and complete answers.")
+@click.option(
+    "--directory", type=click.Path(file_okay=False, path_type=Path), help="The directory to use; must be empty."
+)
 @click.option(
     "--forge",
     type=click.Choice(list(VENUES)),
@@ -48,10 +50,10 @@ GATE = "gate"
     "--story",
     type=click.Choice(["gate", "machines"]),
     default="gate",
-    help="Why gating matters; or machines that are burned in before builds are given them (needs sshd).",
+    help="Why gating matters; or machines that are burned in before builds get them (needs sshd).",
 )
 def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story: str) -> None:
-    """Play a scenario that shows what Headgate does.  Exit status 0 only if all is as expected."""
+    """Play a scenario that shows what Headgate does.  The exit status is 0 only if everything is as expected."""
     check_git()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:

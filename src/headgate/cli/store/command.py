@@ -43,8 +43,8 @@ def command() -> None:
 @_store
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def export(config: str | None, store: str, file: Path) -> None:
-    """Write everything that is kept into FILE, also the history, to which links of builds lead; a running Headgate is
-    not disturbed.  The files of logs are not in it."""
+    """Write the store and the history into FILE, without disturbing a running Headgate.  Log files are not
+    included."""
     url, history = _url(config, store), _history(config, store)
     entries = _run(_listed(url))
     if file.exists():
@@ -96,11 +96,11 @@ def import_(config: str | None, store: str, file: Path) -> None:
 @command.command()
 @_config
 @_store
-@click.option("--keys", is_flag=True, help="Also the keys of projects: what is encrypted with them is lost.")
+@click.option("--keys", is_flag=True, help="Also remove the keys of projects: secrets encrypted with them are lost.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
-    """Remove the entire tree: queues, requests, caches.  Open changes are found again in git; history stays, and what
-    is not Headgate's, or of another one whose root is within this one."""
+    """Remove the entire tree: queues, requests, caches.  Open changes are found again in git.  The history stays, as do
+    entries that are not Headgate's, or belong to another Headgate whose root is within this one."""
     url = _url(config, store)
     kept = "" if keys else ", but for the keys of projects"
     if not yes:

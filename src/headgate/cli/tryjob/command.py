@@ -87,12 +87,16 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
     "given",
     multiple=True,
     metavar="[PROJECT=]DIR",
-    help="A work tree that stands for its project; may be given often.  Default: the one you are in.",
+    help="A work tree that stands for its project; repeatable.  Default: the current one.",
 )
-@click.option("--project", help="Whose job it is, when that is not the project of the first tree.")
-@click.option("--branch", help="The branch a change would be for.  Default: the one checked out, if it is a known one.")
+@click.option("--project", help="The project of the job, if it is not that of the first tree.")
+@click.option(
+    "--branch", help="The target branch of the simulated change.  Default: the one checked out, if it is a known one."
+)
 @click.option("--pipeline", help="Default: the first in which the project runs the job.")
-@click.option("--data", multiple=True, metavar="KEY=VALUE", help="What a job before it would return; values are JSON.")
+@click.option(
+    "--data", multiple=True, metavar="KEY=VALUE", help="A value that an earlier job would return; values are JSON."
+)
 @click.option(
     "--secrets",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
