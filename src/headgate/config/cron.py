@@ -61,7 +61,7 @@ def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozens
         start = least if every == "*" else _number(first, names)
         end = most if every == "*" or (step and not last) else _number(last or first, names)
         if not least <= start <= end <= most or step == "0":
-            raise BadTime(f"{text!r} is not within {least} and {most}")
+            raise BadTime(f"{text!r} is not between {least} and {most}")
         found.update(range(start, end + 1, int(step or 1)))
     return frozenset(found)
 

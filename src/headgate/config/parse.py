@@ -171,7 +171,7 @@ def _parse(
                 stanzas.append(Stanza(*item[:2], source, item[2], content.pragma, len(stanzas)))
     for path in found.spurned:
         source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
-        text = f"configuration is read from {found.read[0]}; {path} is not looked at"
+        text = f"configuration is read from {found.read[0]}; {path} is ignored"
         errors.append(source.error("Multiple Project Configurations", text, severity="warning"))
     return ParsedBranch(project, branch, tuple(stanzas), tuple(errors), digest, files)
 

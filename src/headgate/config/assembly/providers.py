@@ -68,7 +68,7 @@ def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) 
 def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
     saying = [stanza for stanza in path if "connection" in stanza.body]
     if len(saying) > 1:
-        text = f"both {saying[0].name} and {saying[1].name}, which it inherits from, say the connection"
+        text = f"both {saying[0].name} and {saying[1].name}, which it inherits from, set the connection"
         yield path[0].error(MEANING, text, "connection")
 
 
@@ -219,7 +219,7 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
         return f"AWS imports no {format} by {method}: it takes {', '.join(taken)}"
     stores = [stanza.body.get("object-storage") for stanza in path]
     if method != "ebs-direct" and not any(isinstance(one, Mapping) and one.get("bucket-name") for one in stores):
-        return "goes to AWS through a bucket: say object-storage: {bucket-name: NAME} of the provider or its section"
+        return "goes to AWS through a bucket: set object-storage: {bucket-name: NAME} in the provider or its section"
     return ""
 
 

@@ -100,7 +100,7 @@ class References:
                     if not self._known("pipeline", name):
                         then = "no change comes in" if key == "require" else "it keeps out no change"
                         near = self._nearest(name, self._layout.pipelines)
-                        text = f"there is no pipeline {name!r}, which {key} asks what it said: {then}{near}"
+                        text = f"there is no pipeline {name!r}, whose result {key} checks: {then}{near}"
                         yield stanza.source.error(MEANING, text, line, "warning")
 
     def _defined(self, job: str) -> bool:

@@ -74,5 +74,5 @@ def _groups(body: Table, nodes: set[str], warnings: list[Wrong]) -> None:
         known.add(name)
         for node, at in entries(group["nodes"], group.at("nodes")):
             if node not in nodes:
-                text = f"the node {node!r} is not there, which the group {name!r} names"
+                text = f"the node {node!r} does not exist, but the group {name!r} names it"
                 raise Wrong(text, at, "Node From Group Not Found")

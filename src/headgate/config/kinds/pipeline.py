@@ -146,7 +146,7 @@ class _Said:
     def triggers(self) -> Iterator[TriggerFilter]:
         for connection, driver, value, line in self._sections("trigger", self._tenant.allowed_triggers):
             if driver.trigger is None:
-                raise Wrong(f"the connection {connection!r} triggers nothing", line)
+                raise Wrong(f"the connection {connection!r} cannot trigger pipelines", line)
             for entry, at in entries(value, line):
                 if not self._trigger(entry, driver, connection, at):
                     continue
@@ -197,7 +197,7 @@ class _Said:
         found: dict[str, dict[str, Any]] = {}
         for connection, driver, value, line in self._sections(key, None):
             if driver.require is None:
-                raise Wrong(f"changes of the connection {connection!r} have nothing to be asked for", line)
+                raise Wrong(f"the connection {connection!r} supports no requirements", line)
             table(value, driver.require, f"requirement of {connection}", self._warnings, line)
             asked = next((key for key in driver.named if key in value), "")
             if asked and connection not in self._tenant.bound:
@@ -222,7 +222,7 @@ class _Said:
             found[connection] = tuple(deep_plain(how) for how, _ in one)
             images = next((k for how, _ in one for k in ("image-built", "image-validated") if k in how), "")
             if driver is DRIVERS["zuul"] and images and not self._body.get("post-review"):
-                why = "the pipeline needs `post-review: true`: else whoever proposes a change chooses what machines are"
+                why = "the pipeline needs `post-review: true`: otherwise, proposers could choose the image of machines"
                 self._warnings.append(idle(images, why, line))
         return found
 

@@ -44,7 +44,7 @@ def nobody_did(trigger: Table, nobody: frozenset[str]) -> str:
     if "permission" not in trigger or not said or not nobody.issuperset(said):
         return ""
     what = ", ".join(said)
-    return f"permission can never be met: nobody is told who did this ({what}); ask for a review or a comment instead"
+    return f"permission can never be met: the forge does not say who did this ({what}); require a review or a comment"
 
 
 def _may(pattern: Any, event: str, of_branches: bool) -> bool:
