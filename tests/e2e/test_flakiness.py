@@ -1,4 +1,4 @@
-"""The page of a job draws how flaky it is over time, and says the same in words."""
+"""Pages draw how flaky one job or all jobs together are over time, and say the same in words."""
 
 from __future__ import annotations
 
@@ -77,6 +77,28 @@ def test_a_job_says_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -
     expect(chart).to_have_accessible_name(re.compile("of the last 7 days: 0 of 9 states of the code"))
 
 
+def test_pipelines_and_projects_say_how_flaky_their_jobs_are(headgate: Headgate, page: Page) -> None:
+    today_s = int(time.time()) // DAY_S * DAY_S
+    if time.time() - today_s > DAY_S - ENDING_S:
+        pytest.skip("the day may end while this runs, and the page then begins another bar")
+    change = replace(ENDED.change, project="git.example/code/lib", branch="master")
+    about: dict[str, Any] = {"tenant": "example", "pipeline": "check", "tree": "t", "change": change}
+    one = build("bf", "FAILURE", today_s, today_s + 1, job="lint")
+    others = build("bs", "SUCCESS", today_s, today_s + 2, job="lint"), build("bu", "SUCCESS", 1, today_s + 1)
+    checked = [ended("sf", today_s + 3, one, **about), ended("ss", today_s + 4, *others, **about)]
+    keep(headgate, a_month(today_s) + checked)
+    for query, flaky in (
+        ("", "11 of 75"), ("?pipeline=gate", "10 of 73"), ("?pipeline=check", "1 of 2"), ("?days=1", "2 of 3"),
+        ("?project=code/lib", "1 of 2"), ("?project=code/api&days=365", "10 of 73"), ("?days=7", "4 of 18"),
+    ):  # fmt: skip
+        page.goto(f"{headgate.url}/t/example/statistics{query}")
+        chart = page.get_by_role("img", name=re.compile("Flaky jobs on states of the code by (hour|day|week)"))
+        expect(chart.locator("canvas")).to_be_visible()
+        expect(chart).to_have_accessible_name(re.compile(f": {flaky} jobs on states of the code "))
+    page.goto(f"{headgate.url}/t/example/statistics?project=code/lib&pipeline=gate")
+    expect(page.get_by_text("No build has ended in this time.")).to_be_visible()
+
+
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 @pytest.mark.parametrize("size", SIZES)
 def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> None:
@@ -84,12 +106,12 @@ def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> Non
     viewport, scheme = SIZES[size]
     page.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
-    for days in (30, 365):
-        page.goto(f"{headgate.url}/t/example/job/unit?days={days}")
-        expect(page.get_by_role("img", name=re.compile("Flaky states")).locator("canvas")).to_be_visible()
+    for of, days in (("job/unit", 30), ("job/unit", 365), ("statistics", 30)):
+        page.goto(f"{headgate.url}/t/example/{of}?days={days}")
+        expect(page.get_by_role("img", name=re.compile("^Flaky .*states")).locator("canvas")).to_be_visible()
         page.get_by_text("The same as a table").click()
         page.evaluate(AXE.read_text())
         assert page.evaluate(ASKED) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_text("The same as a table").click()
-        shoot(page, f"flakiness-{days}-{size}")
+        shoot(page, f"flakiness-{of.partition('/')[0]}-{days}-{size}")

@@ -1,4 +1,4 @@
-"""Define how flaky a job is over time: what is asked of the history, and what it answers."""
+"""Define how flaky jobs are over time: what is asked of the history, and what it answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SLOTS_MAX = 400
 """In one answer."""
 PARTS_MAX = 20
 """Told apart in one answer."""
-Part = Literal["", "project", "branch", "pipeline", "nodeset"]
+Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -24,18 +24,18 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
-    """Summarise the builds of a job whose buildsets ended within one slot of time."""
+    """Summarise the builds whose buildsets ended within one slot of time."""
 
     start_time: str
     part: str | None
-    """The project, branch, pipeline or nodeset, as `by` says, and empty without it; null: of all but the 20 that have
-    most builds."""
+    """The project, branch, pipeline, nodeset or job, as `by` says, and empty without it; null: of all but the 20 that
+    have most builds."""
     builds: int
     """That passed or failed by themselves."""
     failed: int
     trees: int
     """Different states of the code on which the job first passed or failed by itself in this slot, as far as they are
-    known."""
+    known. Of several jobs, each counts by itself."""
     flaky: int
     """Of these trees, those on which it failed and passed later, here or in a later slot."""
     retried: int
@@ -43,9 +43,10 @@ class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Flakiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell how flaky a job was over time. Slots in which no build ended are absent."""
+    """Tell how flaky jobs were over time. Slots in which no build ended are absent."""
 
-    job_name: str
+    job_name: str | None
+    """Null: every job."""
     start_time: str
     end_time: str
     """The first moment that is out of it."""

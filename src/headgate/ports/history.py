@@ -328,8 +328,8 @@ class HistoryReader(Protocol):
         ...
 
     async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:
-        """Return how flaky a job was over time, in the latest buildsets of the span; `equal` of the question chooses
-        builds."""
+        """Return how flaky a job was over time, or with an empty name all jobs together, in the latest buildsets of the
+        span; `equal` of the question chooses builds."""
         ...
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:

@@ -49,6 +49,12 @@ async def test_what_ended_is_in_the_last_slot_and_is_told_apart_by_what_is_asked
     for nothing in ("&pipeline=none", "&branch=none", "&nodeset=none", "&end_time=2001-01-01T00:00:00", "&project=x"):
         assert (await world.get(AT + nothing))["slots"] == [], nothing
     assert (await world.get("T/job-flakiness?job_name=none"))["slots"] == []
+    every = await world.get("T/job-flakiness?pipeline=gate&by=job_name")
+    assert (
+        every["job_name"] is None and counts.items() <= next(s for s in every["slots"] if s["part"] == "unit").items()
+    )
+    whole = (await world.get("T/job-flakiness?pipeline=gate"))["slots"]
+    assert sum(s["builds"] for s in whole) == sum(s["builds"] for s in every["slots"])
 
 
 async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -> None:
@@ -64,7 +70,6 @@ async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("", "job_name"),
         ("job_name=", "job_name"),
         ("job_name=*", "job_name"),
         ("job_name=a&job_name=b", "job_name"),
@@ -76,7 +81,7 @@ async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -
         ("job_name=unit&slot=hour&days=17", "days is at most 16"),
         ("job_name=unit&slot=second", "slot is one of hour, day, week"),
         ("job_name=unit&slot=hour&slot=day", "slot is one of hour, day, week"),
-        ("job_name=unit&by=tenant", "by is one of project, branch, pipeline, nodeset"),
+        ("job_name=unit&by=tenant", "by is one of project, branch, pipeline, nodeset, job_name"),
         ("job_name=unit&by=project&by=branch", "by is one of"),
         ("job_name=unit&end_time=yesterday", "end_time"),
         ("job_name=unit&end_time=0001-01-01T00:00:00%2B23:00", "end_time"),
@@ -84,7 +89,7 @@ async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -
         ("job_name=unit&project=*a*b*c*d*", "project"),
         ("job_name=unit&uuid=x", "there is no filter 'uuid'"),
         ("job_name=unit&limit=1", "there is no filter 'limit'"),
-        ("jobname=unit", "job_name"),
+        ("jobname=unit", "there is no filter 'jobname'"),
     ],
 )
 async def test_what_it_does_not_accept_is_named(world: World, query: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""How flaky a job is over time, compared with what counting one by one finds."""
+"""How flaky jobs are over time, compared with what counting one by one finds."""
 
 from __future__ import annotations
 
@@ -80,15 +80,20 @@ async def kept(history: SqlHistory, every: list[Ran], prefix: str) -> None:
 
 
 def part_of(one: Ran, name: str) -> str:
-    return str(getattr(one, name)) if name else ""
+    return str(getattr(one, name.removesuffix("_name"))) if name else ""
 
 
-def counted(every: list[Ran], span: Span, only: dict[str, str]) -> dict[tuple[int, str], dict[str, int]]:
-    """Count as the reference defines it: slot by slot, build by build, tree by tree."""
+def state_of(one: Ran, part: str) -> tuple[str, ...]:
+    return one.project, one.tree, one.job, part_of(one, part)
+
+
+def counted(every: list[Ran], job: str, span: Span, only: dict[str, str]) -> dict[tuple[int, str], dict[str, int]]:
+    """Count as the reference defines it: slot by slot, build by build, tree by tree of each job."""
     seen = [
         one
         for one in every
-        if (one.tenant, one.job) == ("acme", "unit")
+        if one.tenant == "acme"
+        and one.job == (job or one.job)
         and span.since_ms <= one.set_end_s * 1_000 < span.until_ms
         and all(getattr(one, name) == value for name, value in only.items())
     ]
@@ -105,13 +110,8 @@ def counted(every: list[Ran], span: Span, only: dict[str, str]) -> dict[tuple[in
             add(one, "failed")
         if one.result == "RETRY":
             add(one, "retried")
-    for project, tree, part in {(one.project, one.tree, part_of(one, span.part)) for one in seen if one.tree}:
-        same = [
-            one
-            for one in seen
-            if (one.project, one.tree, part_of(one, span.part)) == (project, tree, part)
-            and one.result in (*FAILED, "SUCCESS")
-        ]
+    for state in {state_of(one, span.part) for one in seen if one.tree}:
+        same = [one for one in seen if state_of(one, span.part) == state and one.result in (*FAILED, "SUCCESS")]
         if same:
             first = min(same, key=lambda one: one.set_end_s)
             add(first, "trees")
@@ -137,14 +137,15 @@ async def random_histories_are_counted_right(history: SqlHistory, seeds: range) 
         more = drawn(chance, chance.choice([1, 5, 40]))
         await kept(history, more, f"{seed}-")
         every += more
-        for part in ("", "project", "branch", "pipeline", "nodeset"):
+        for part in ("", "project", "branch", "pipeline", "nodeset", "job_name"):
             span = replace(SPAN, part=part)
             for only in ({}, {"branch": "main"}, {"nodeset": "big", "pipeline": "gate"}):
                 asked = HistoryQuery({name: (value,) for name, value in only.items()})
-                expected = counted(every, span, only)
-                answer = await history.flakiness("acme", asked, "unit", span)
-                assert as_counted(answer) == expected, (seed, part, only)
-                flaky += sum(one["flaky"] for one in expected.values())
+                for job in ("unit", ""):
+                    expected = counted(every, job, span, only)
+                    answer = await history.flakiness("acme", asked, job, span)
+                    assert as_counted(answer) == expected, (seed, part, only, job)
+                    flaky += sum(one["flaky"] for one in expected.values())
     assert flaky, "some are"
 
 
@@ -208,7 +209,8 @@ async def test_the_buildsets_are_found_by_an_index_and_no_other_tenants_builds_a
 
     monkeypatch.setattr(history._reads, "rows", watched)
     await history.flakiness("acme", HistoryQuery({"job_name": ("unit",)}), "unit", replace(SPAN, part="nodeset"))
-    assert len(asked) == 2
+    await history.flakiness("acme", HistoryQuery({"pipeline": ("gate",)}), "", replace(SPAN, part="job_name"))
+    assert len(asked) == 4
     with sa.create_engine(f"sqlite:///{tmp_path / 'history.db'}").connect() as connection:
         for query in asked:
             said = query.compile(connection, compile_kwargs={"literal_binds": True})

@@ -1,7 +1,7 @@
-"""Answer how flaky a job is over time.
+"""Answer how flaky jobs are over time.
 
 The database reads a limited number of buildsets of the tenant, the latest of the time that is asked for, by the index
-that leads to them, and the builds of these alone: the rarest job costs what the most frequent one costs.
+that leads to them, and the builds of these alone: the rarest job costs what the most frequent one or all cost.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ COUNTS = ("builds", "failed", "trees", "flaky", "retried")
 _PARTS: Mapping[str, sa.ColumnElement[str]] = {
     **{name: BUILDSETS.c[name] for name in ("project", "branch", "pipeline")},
     "nodeset": BUILDS.c.nodeset,
+    "job_name": BUILDS.c.job_name,
 }
 
 
@@ -46,7 +47,9 @@ class SqlFlakiness(ABC):
     async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:
         """See `ports.history.HistoryReader`."""
         from_ms = complete_from_ms(await self._rows(beyond(tenant, span)), span)
-        chosen = self._builds_of(tenant, question, JOB_NAME).where(JOB_NAME.in_([storable(job)]))
+        chosen = self._builds_of(tenant, question, JOB_NAME)
+        if job:
+            chosen = chosen.where(JOB_NAME.in_([storable(job)]))
         return told(job, span, from_ms, await self._rows(slots(chosen, span, from_ms)))
 
 
@@ -63,7 +66,7 @@ def complete_from_ms(rows: Sequence[Row], span: Span) -> int:
 
 
 def slots(chosen: Query, span: Span, from_ms: int) -> Query:
-    """Sum up each slot and part. `chosen` are the builds of a job, joined with their buildsets."""
+    """Sum up each slot and part. `chosen` are the builds, joined with their buildsets."""
     ended = BUILDSETS.c.ended_ms
     slot = (ended - span.since_ms) // span.slot_ms
     part = sa.func.coalesce(_PARTS[span.part], "") if span.part else sa.literal("")
@@ -72,6 +75,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
         BUILDS.c.result,
         BUILDS.c.end_ms,
         BUILDSETS.c.project,
+        JOB_NAME.label("job"),
         sa.func.coalesce(BUILDSETS.c.tree, "").label("tree"),
     )
     one = rows.with_only_columns(*named, part.label("part"), slot.label("slot")).cte("one").c
@@ -94,7 +98,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
             sa.func.max(sa.case((good, one.end_ms))).label("last_good"),
         )
         .where(one.tree != "", sa.or_(bad, good))
-        .group_by(one.project, one.tree, one.part)
+        .group_by(one.project, one.tree, one.job, one.part)
         .subquery()
         .c
     )
@@ -122,7 +126,7 @@ def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
         summed.setdefault((slot, part if part in kept else None), Counter()).update(counts)
     ordered = sorted(summed, key=lambda key: (key[0], key[1] is None, key[1] or ""))
     return Flakiness(
-        job_name=job,
+        job_name=job or None,
         start_time=_text(span.since_ms),
         end_time=_text(span.until_ms),
         slot_seconds=span.slot_ms // 1_000,

@@ -1,4 +1,4 @@
-"""How flaky one job is over time."""
+"""How flaky jobs are over time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MONDAY_MS = 4 * DAY_MS
 FIRST_YEAR_MS = 365 * DAY_MS
 PARTS = tuple(part for part in get_args(Part) if part)
 OF_FLAKINESS = (
-    QueryParameter("job_name", "One job; required, without `*`."),
-    *(one for one in FILTERS if one.name in PARTS),
+    QueryParameter("job_name", "One job, without `*`; all."),
+    *(one for one in FILTERS if one.name in PARTS and one.name != "job_name"),
     DAYS,
     QueryParameter("end_time", "Until when; now."),
     QueryParameter("slot", "How long each slot is; day.", {"enum": [*SLOTS_MS]}),
@@ -32,10 +32,11 @@ OF_FLAKINESS = (
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
 async def job_flakiness(state: State, request: HttpRequest, tenant: FromPath[str]) -> Flakiness:
-    """Return how flaky one job was over time, `days` (30) back from `end_time`, in slots of an hour, a day or a week in
-    UTC, at most 400; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset` select builds, and `by` one
-    of these tells them apart. A job is flaky on a tree where it failed and passed later, both among the builds that are
-    looked at; of the latest 20,000 buildsets of the tenant.  Headgate only."""
+    """Return how flaky one job was over time, or all jobs together, `days` (30) back from `end_time`, in slots of an
+    hour, a day or a week in UTC, at most 400; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset`
+    select builds, and `by` one of these or `job_name` tells them apart. A job is flaky on a tree where it failed and
+    passed later, both among the builds that are looked at; of the latest 20,000 buildsets of the tenant.  Headgate
+    only."""
     site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, OF_FLAKINESS)
@@ -46,11 +47,11 @@ async def job_flakiness(state: State, request: HttpRequest, tenant: FromPath[str
 
 
 def _job(request: HttpRequest) -> str:
-    """Return the name of the job. Raise 400."""
+    """Return the name of the job; empty: all. Raise 400."""
     names: list[str] = request.query_params.getall("job_name", [])
-    if len(names) != 1 or not names[0] or "*" in names[0]:
-        raise HTTPException("job_name: name one job, without `*`", status_code=400)
-    return names[0]
+    if len(names) > 1 or (names and (not names[0] or "*" in names[0])):
+        raise HTTPException("job_name: name one job, without `*`, or none at all", status_code=400)
+    return names[0] if names else ""
 
 
 def _span(site: Site, request: HttpRequest) -> Span:

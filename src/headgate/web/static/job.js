@@ -34,5 +34,5 @@ const card = (v) => el("section", { class: "card" }, facts([["Written in", `${v.
   ["Parent", v.parent ? link("job", v.parent, v.parent) : ""], ["Branches", (v.branches ?? []).join(", ")]]), el("pre", {}, JSON.stringify(v.body, null, 2)));
 const past = el("section"), written = el("section");
 main.append(el("h1", {}, subject), past, written);
-watch([`${api}/build-times?${query}`, `${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`, `${api}/job-flakiness?${flakily(subject, chosen)}`], past, lately, AGAIN_MS);
+watch([`${api}/build-times?${query}`, `${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`, `${api}/job-flakiness?${flakily(chosen, subject)}`], past, lately, AGAIN_MS);
 watch(`${api}/job/${subject.split("/").map(encodeURIComponent).join("/")}`, written, (variants) => [el("h2", {}, "How it is written"), ...variants.map(card)], AGAIN_MS);

@@ -2,8 +2,9 @@
 import { api, el, instant, link, main, nav, short, table, tenant, took } from "./page.js";
 import { watch } from "./live.js";
 import { chart } from "./chart.js";
+import { daily, daysOf, flakily } from "./flakiness.js";
 
-const chosen = new URLSearchParams(location.search), days = Math.min(365, Math.max(1, Number(chosen.get("days")) || 30)), POINTS = 500;
+const chosen = new URLSearchParams(location.search), days = daysOf(chosen), POINTS = 500;
 const only = ["project", "pipeline"].filter((name) => chosen.get(name)), body = el("div");
 const seconds = (s) => (s === null ? "" : took(s * 1000));
 const share = (part, whole) => (whole ? ` (${Math.round((100 * part) / whole)} %)` : "");
@@ -19,15 +20,16 @@ const period = el("select", { name: "days", "aria-label": "Days" }, [1, 7, 30, 9
 main.append(el("h1", {}, "Statistics"), el("form", { class: "tools filters", role: "search" }, field("pipeline"), field("project"), period, el("button", {}, "Show")),
   el("p", { class: "small" }, "Times are from the event to the end, through everything that was tested anew; medians, and what 95 of 100 did not exceed, of what passed. \u201cBuilds each\u201d counts all builds for one that passed. The same numbers are at ", el("a", { href: `${api}/statistics?${query}` }, el("code", {}, "statistics")), " as JSON."), body);
 
-function draw(found, passed) {
+function draw(found, passed, flakiness) {
   const pipelines = found.filter((one) => !one.project), projects = found.filter((one) => !one.pipeline), both = found.filter((one) => one.project && one.pipeline);
   const points = passed.filter((one) => one.event_timestamp && one.last_build_end_time).map((one) => ({ at: one.last_build_end_time, seconds: (+instant(one.last_build_end_time) - +instant(one.event_timestamp)) / 1000, result: one.result,
     name: `${short(one.refs[0].project)} ${one.refs[0].change ?? one.refs[0].ref} in ${one.pipeline}`, go: () => location.assign(`/t/${encodeURIComponent(tenant)}/buildset/${encodeURIComponent(one.uuid)}`) }));
   const apart = (name) => el("a", { href: narrow({ project: short(name) }) }, short(name));
   return [el("h2", {}, "Pipelines"), table(["Pipeline", ...HEADS], pipelines.map((one) => [el("a", { href: narrow({ pipeline: one.pipeline }) }, one.pipeline), ...cells(one)]), "No buildset has ended in this time."),
     el("h2", {}, "How long it took, of those that passed last"), chart(points, `From the event to the end, of the last ${points.length} that passed`),
+    ...daily(flakiness, query, false),
     el("h2", {}, "Projects"), table(["Project", ...HEADS], projects.map((one) => [apart(one.project), ...cells(one)]), "No buildset has ended in this time."),
     el("h2", {}, "Projects in pipelines"), table(["Project", "Pipeline", ...HEADS], both.map((one) => [link("project", one.project, short(one.project)), link("status", one.pipeline, one.pipeline), ...cells(one)]), "No buildset has ended in this time.")];
 }
 const recent = new URLSearchParams([["result", "SUCCESS"], ["final", "true"], ["limit", String(POINTS)], ...only.map((name) => [name, chosen.get(name)])]);
-watch([`${api}/statistics?${query}`, `${api}/buildsets?${recent}`], body, draw, 60_000);
+watch([`${api}/statistics?${query}`, `${api}/buildsets?${recent}`, `${api}/job-flakiness?${flakily(query)}`], body, draw, 60_000);
