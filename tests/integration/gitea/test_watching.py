@@ -230,10 +230,10 @@ async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> 
 
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
-        here.hub.door.limit(1)
+        here.hub.door.limit(600, after_s=1)
         opened(here)
         await gate.until(lambda: "Too Many Requests" in gate.troubles.get(PROJECT, ""))
-        here.hub.world.clock.advance(3)
+        here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
 
 

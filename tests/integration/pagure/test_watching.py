@@ -273,10 +273,10 @@ async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Grou
         await gate.until(lambda: "it cannot be looked at" in gate.troubles.get("127.0.0.1/eve/away", ""))
         here.ada.push(here.project, "main", {"b": "1\n"})
         await here.settled()  # the token of its webhooks is known from now on
-        here.hub.door.limit(1)
+        here.hub.door.limit(600, after_s=1)
         opened(here)
         await gate.until(lambda: "Too Many Requests" in gate.troubles.get(PROJECT, ""))
-        here.hub.world.clock.advance(3)
+        here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
         here.hub.fail("GET", "/{project}/pull-request/{id}/flag", times=1, status=500)
         here.forge.stir(Hint("again", PROJECT, "1"))

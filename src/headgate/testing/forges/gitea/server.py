@@ -62,9 +62,10 @@ class FakeGiteaServer:
         app.router.add_route("*", self.path + git, self._git)
         return app
 
-    def limit(self, after_s: int) -> None:
-        """Answer that there are too many requests, for so long."""
-        self.after_s, self.quiet_until_s = after_s, self.world.clock.now_s() + after_s
+    def limit(self, seconds: int, after_s: int | None = None) -> None:
+        """Answer that there are too many requests, for so long; `after_s` is what it asks for, if not that."""
+        self.after_s = seconds if after_s is None else after_s
+        self.quiet_until_s = self.world.clock.now_s() + seconds
 
     # --- REST
 
