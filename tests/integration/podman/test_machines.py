@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from headgate.adapters.nodes.clouds.podman import places
 from headgate.adapters.nodes.clouds.podman.driver import Podman
+from headgate.adapters.nodes.clouds.podman.engine import complaint
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, Made
 from headgate.ports.provider import HOST_KEY_VARIABLE
 from tests.integration.podman.ground import NEEDS, Site, machine, site
@@ -60,6 +62,20 @@ async def test_what_a_crash_left_unfinished_is_made_anew(here: Site, driver: Pod
     here.podman("create", "--name=headgate-n1", "--network=none", "localhost/machine:1", "sleep", "1")
     node = await driver.advance(machine(), {})
     assert isinstance(node, Made) and (await here.ssh(node, "true"))[0] == 0
+
+
+async def test_a_lease_that_podman_left_keeps_nobody_from_the_address(here: Site, driver: Podman) -> None:
+    left = places.LEASES / places.network(0)
+    left.mkdir(parents=True, exist_ok=True)
+    (left / str(places.subnet(0)[2])).write_text(f"{'a' * 64}\r\neth0")
+    node = await driver.advance(machine(), {})
+    assert isinstance(node, Made) and (await here.ssh(node, "true"))[0] == 0
+
+
+def test_warnings_do_not_hide_what_is_wrong() -> None:
+    warning = 'time="2026-01-01" level=warning msg="Failed to load cached network config"'
+    assert complaint(f"{warning}\nError: no address\n{warning}\n") == "Error: no address"
+    assert complaint(warning) == warning
 
 
 async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_words(here: Site, driver: Podman) -> None:

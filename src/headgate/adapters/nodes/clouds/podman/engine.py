@@ -43,7 +43,7 @@ class Engine:
             raise CloudUnavailable(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
         finally:
             await put_down(process)
-        return PodmanResult(process.returncode or 0, out, said(wrong.decode(errors="replace")))
+        return PodmanResult(process.returncode or 0, out, said(complaint(wrong.decode(errors="replace"))))
 
     async def listed(self, *words: str) -> list[dict[str, Any]]:
         """Return what it lists as JSON."""
@@ -68,3 +68,9 @@ class Engine:
         except (ValueError, LookupError) as error:
             raise CloudUnavailable(f"{self._words[0]} inspect {name}: it answers no JSON") from error
         return found
+
+
+def complaint(text: str) -> str:
+    """Return what podman says without its warnings, unless there is nothing else: they would hide what is wrong."""
+    lines = [line for line in text.splitlines() if "level=warning" not in line]
+    return "\n".join(lines) if any(map(str.strip, lines)) else text

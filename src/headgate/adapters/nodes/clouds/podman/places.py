@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from headgate.adapters.blocklist import DeniedNetworks, Net
 
@@ -15,6 +16,8 @@ FIRST_USER, USERS = 1_901_000_000, 65_536
 """What the users of the first one are on this machine."""
 NAME = "hg-machine-"
 TABLE = "headgate_machines"
+LEASES = Path("/var/lib/cni/networks")
+"""Where podman keeps the addresses of each network that are in use; a version without CNI has no such directory."""
 
 
 def network(number: int) -> str:
