@@ -1,4 +1,4 @@
-"""Pages draw how flaky one job or all jobs together are over time, and say the same in words."""
+"""Pages draw how flaky jobs are and how quickly changes land over time, and say the same in words."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.map.records import Finished
@@ -99,6 +99,97 @@ def test_pipelines_and_projects_say_how_flaky_their_jobs_are(headgate: Headgate,
     expect(page.get_by_text("No build has ended in this time.")).to_be_visible()
 
 
+def days_of(today_s: int) -> list[Finished]:
+    """Return what ended today and yesterday: of today two that passed after 100 and 300 s, one that was tested anew; of
+    yesterday one that failed."""
+    change = replace(ENDED.change, project="git.example/code/api", branch="master")
+    now: dict[str, Any] = {"tenant": "example", "change": change}
+    before_s = today_s - DAY_S
+    reset = build("br", "CANCELED", today_s + 10, today_s + 70, final=False)
+    fast, slow = (build(f"b{n}", "SUCCESS", today_s + 70, today_s + 70 + n) for n in (30, 210))
+    return [
+        ended("reset", today_s + 71, reset, final=False, enqueued_ms=today_s * 1_000, **now),
+        ended("fast", today_s + 100, fast, enqueued_ms=today_s * 1_000, **now),
+        ended("slow", today_s + 300, slow, enqueued_ms=today_s * 1_000, **now),
+        ended("failed", before_s + 60, build("bf", "FAILURE", before_s, before_s + 50), result="FAILURE", **now),
+    ]
+
+
+def point_at_last(page: Page, chart: Locator) -> Locator:
+    """Point at the last bar; return what is said of it."""
+    box = chart.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    return chart.locator("xpath=..").get_by_role("status")
+
+
+def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgate, page: Page) -> None:
+    today_s = int(time.time()) // DAY_S * DAY_S
+    if time.time() - today_s > DAY_S - ENDING_S:
+        pytest.skip("the day may end while this runs, and the page then begins another bar")
+    keep(headgate, days_of(today_s))
+    today, before = (datetime.fromtimestamp(today_s - n * DAY_S, UTC).strftime("%Y-%m-%d") for n in (0, 1))
+    said = {
+        "Time to land": f"{today}: 2 passed, half within 1m 40s, 95 of 100 within 5m 00s",
+        "Tested anew": f"{today}: 1 of 3 (33 %) were tested anew",
+        "Build time lost by that": f"{today}: 1m 00s of 5m 00s of builds (20 %) were for nothing",
+        "Builds for each that passed": f"{today}: 3 builds, 1.5 for each of 2 that passed",
+    }
+    page.goto(f"{headgate.url}/t/example/statistics?pipeline=gate&project=code/api")
+    for name, words in said.items():
+        chart = page.get_by_role("img", name=re.compile(f"^{name}, by day, of the last 30 days"))
+        expect(chart.locator("canvas")).to_be_visible()
+        chart.scroll_into_view_if_needed()
+        expect(point_at_last(page, chart)).to_have_text(words)
+    shoot(page, "throughput")
+    page.get_by_text("The same as a table").first.click()
+    rows = page.locator("details:not(.menu, .door)").first.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first.locator("td")).to_have_text(
+        [today, "3", "2", "1m 40s", "5m 00s", "1 (33 %)", "1m 00s (20 %)", "1.5"]
+    )
+    expect(rows.last.locator("td")).to_have_text([before, "1", "", "", "", "", "", ""])
+    expect(page.get_by_role("img", name="of the last 2 that passed in this time")).to_be_visible()
+    page.goto(f"{headgate.url}/t/example/statistics?pipeline=check")
+    expect(page.get_by_text("Nothing has ended in this time.")).to_be_visible()
+    page.goto(f"{headgate.url}/t/example/status")
+    page.get_by_role("link", name="Statistics of gate").click()
+    expect(page).to_have_url(re.compile(r"/statistics\?pipeline=gate$"))
+
+
+def test_charts_say_what_was_not_counted(headgate: Headgate, page: Page) -> None:
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first, partly, last, end = (f"{midnight + timedelta(days=n):%Y-%m-%dT%H:%M:%S}" for n in (-2, -1, 0, 1))
+    since = partly.replace("00:00:00", "08:00:00")
+    about = {"start_time": first, "end_time": end, "slot_seconds": DAY_S, "complete_from": since}
+    flaky = {"part": "", "builds": 2, "failed": 1, "trees": 1, "flaky": 1, "retried": 0}
+    sums = {"buildsets": 2, "passed": 1, "failed": 0, "resets": 1, "builds": 2, "builds_per_passed": 2.0}
+    times = {"seconds": 9.0, "seconds_lost": 4.0, "to_start_median_s": 1.0, "to_end_median_s": 7.0, "to_end_95_s": 8.0}
+
+    def too_many(route: Route) -> None:
+        of_flakiness = "job-flakiness" in route.request.url
+        one = flaky if of_flakiness else sums | times
+        slots = [{"start_time": start} | one for start in (partly, last)]
+        route.fulfill(
+            json=about | {"slots": slots} | ({"job_name": "unit"} if "job_name=" in route.request.url else {})
+        )
+
+    page.route(re.compile("/(job-flakiness|throughput)[?]"), too_many)
+    for path, name in (("statistics", "Tested anew"), ("statistics", "Flaky jobs on"), ("job/unit", "Flaky states of")):
+        page.goto(f"{headgate.url}/t/example/{path}")
+        chart = page.get_by_role("img", name=re.compile(f"^{name}"))
+        expect(chart.locator("canvas")).to_be_visible()
+        expect(page.get_by_text(f"only what ended from {since.replace('T', ' ')} UTC on").first).to_be_visible()
+        chart.scroll_into_view_if_needed()
+        box = chart.locator(".u-over").bounding_box()
+        assert box is not None
+        words = chart.locator("xpath=..").get_by_role("status")
+        for part, text in ((0.02, f"{first[:10]}: not counted"), (0.5, f"counted from {since.replace('T', ' ')} on")):
+            page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
+            expect(words).to_contain_text(text)
+        expect(point_at_last(page, chart)).not_to_contain_text("counted from")
+
+
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 @pytest.mark.parametrize("size", SIZES)
 def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> None:
@@ -109,9 +200,11 @@ def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> Non
     for of, days in (("job/unit", 30), ("job/unit", 365), ("statistics", 30)):
         page.goto(f"{headgate.url}/t/example/{of}?days={days}")
         expect(page.get_by_role("img", name=re.compile("^Flaky .*states")).locator("canvas")).to_be_visible()
-        page.get_by_text("The same as a table").click()
+        for folded in page.get_by_text("The same as a table").all():
+            folded.click()
         page.evaluate(AXE.read_text())
         assert page.evaluate(ASKED) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        page.get_by_text("The same as a table").click()
+        for unfolded in page.get_by_text("The same as a table").all():
+            unfolded.click()
         shoot(page, f"flakiness-{of.partition('/')[0]}-{days}-{size}")

@@ -37,7 +37,7 @@ OF_THE_TENANT = (
     "status", "events", "builds", "buildsets", f"build/{BUILD}", "build/info", "build/authorizations", "jobs",
     "job/info", "job/x/authorizations", "project/info", "projects", "pipelines", "key/info", "key/info.pub",
     "config-errors", "badge", "changes", "change", "semaphores",
-    "labels", "actions", "tenant-status", "build-times", "job-flakiness", "job-flakiness?job_name=unit",
+    "labels", "actions", "tenant-status", "build-times", "job-flakiness", "job-flakiness?job_name=unit", "throughput",
     "status/change/info",
     f"build/{BUILD}/logs", "pipeline/gate/project/app/branch/master/freeze-job/info", "buildset/info",
 )  # fmt: skip

@@ -13,6 +13,7 @@ from headgate.gate.course import Course
 from headgate.gate.returns.shape import FileComment
 from headgate.map.records import Finished, HandAction
 from headgate.ports.flakiness import Flakiness, Span
+from headgate.ports.throughput import Throughput, ThroughputOverTime
 
 LIMIT_MAX = 1_000
 """Rows answered to one question."""
@@ -208,34 +209,6 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds_lost: float
 
 
-class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """State how quickly buildsets of one project in one pipeline ended, and what that took."""
-
-    project: str
-    """Empty, as `pipeline`: of all of them together."""
-    pipeline: str
-    buildsets: int
-    passed: int
-    """With the result SUCCESS: in a pipeline that lands changes, those that landed."""
-    failed: int
-    """That count, and neither passed nor were taken out."""
-    resets: int
-    """Buildsets that gave way to others."""
-    builds: int
-    """Builds that began, of all these buildsets."""
-    builds_per_passed: float | None
-    seconds: float
-    """All of the builds together."""
-    seconds_lost: float
-    """Of these, of builds of resets."""
-    to_start_median_s: float | None
-    """From the event to the first build, of those that passed."""
-    to_end_median_s: float | None
-    """From the event to the end, through all resets, of those that passed."""
-    to_end_95_s: float | None
-    """What 95 of 100 that passed did not exceed."""
-
-
 WILD = frozenset({"project", "pipeline", "branch", "job_name"})
 """Names in whose values `*` stands for any text."""
 
@@ -325,6 +298,11 @@ class HistoryReader(Protocol):
     async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
         """Return the throughput of the latest buildsets since `since_ms`, by project and pipeline, each alone and
         together; `equal` of the question chooses buildsets."""
+        ...
+
+    async def throughput_over_time(self, tenant: str, question: HistoryQuery, span: Span) -> ThroughputOverTime:
+        """Return the throughput in each slot of the span, of the latest buildsets in it; `equal` of the question
+        chooses buildsets."""
         ...
 
     async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:

@@ -29,7 +29,6 @@ from headgate.web.routes import (
     changes,
     configuration,
     control,
-    flakiness,
     history,
     hooks,
     images,
@@ -41,6 +40,7 @@ from headgate.web.routes import (
     machines,
     onebuild,
     orders,
+    overtime,
     pages,
     quarantine,
     queues,
@@ -94,7 +94,7 @@ class Rooted:
 
 
 _MODULES = (
-    vitals, about, live, history, flakiness, share, changes, configuration, machines, images, control, onebuild,
+    vitals, about, live, history, overtime, share, changes, configuration, machines, images, control, onebuild,
     orders, autohold, actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults,
     linecomments, queues, login, pages,
 )  # fmt: skip

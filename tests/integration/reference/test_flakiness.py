@@ -1,4 +1,4 @@
-"""How flaky a job is over time, as the API tells it, and what it does not accept."""
+"""How flaky a job is and how quickly changes land over time, as the API tells it, and what it does not accept."""
 
 from __future__ import annotations
 
@@ -67,6 +67,51 @@ async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -
     assert far in (before, after), "what is to come ends now"
 
 
+async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -> None:
+    world.running.runner.jobs = {"unit": ran}
+    build = await world.landed("done")
+    found = await world.get("T/throughput?pipeline=gate&project=code/api&branch=master")
+    (one,) = found["slots"]
+    assert (one["buildsets"], one["passed"], one["failed"], one["resets"]) == (1, 1, 0, 0)
+    assert one["builds"] >= 1 and one["builds_per_passed"] == one["builds"] and one["seconds_lost"] == 0
+    assert 0 <= one["to_start_median_s"] <= one["to_end_median_s"] == one["to_end_95_s"] < MOMENT_S
+    assert -MOMENT_S < seconds(build["end_time"]) - seconds(one["start_time"]) < DAY_S
+    assert found["slot_seconds"] == DAY_S and found["complete_from"] is None
+    (altogether,) = [s for s in await world.get("T/statistics?pipeline=gate&project=code/api") if not s["project"]]
+    assert {name: one[name] for name in one if name != "start_time"}.items() <= altogether.items()
+    for slot, length in (("hour", 3_600), ("week", 7 * DAY_S)):
+        again = await world.get(f"T/throughput?pipeline=gate&days=7&slot={slot}")
+        assert again["slots"][0].items() >= {"passed": 1}.items() and again["slot_seconds"] == length
+    for nothing in (
+        "pipeline=none",
+        "branch=none",
+        "end_time=2001-01-01T00:00:00",
+        "project=x",
+        "result=none",
+    ):
+        assert (await world.get(f"T/throughput?{nothing}"))["slots"] == [], nothing
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("days=0", "days is between 1 and 365"),
+        ("days=" + "9" * 400, "days"),
+        ("slot=hour&days=17", "days is at most 16"),
+        ("slot=second", "slot is one of hour, day, week"),
+        ("end_time=yesterday", "end_time"),
+        ("project=*a*b*c*d*", "project"),
+        ("by=project", "there is no filter 'by'"),
+        ("limit=1", "there is no filter 'limit'"),
+        ("job_name=unit", "there is no filter 'job_name'"),
+        ("final=perhaps", "final is true or false"),
+    ],
+)
+async def test_what_throughput_does_not_accept_is_named(world: World, query: str, said: str) -> None:
+    answer = await world.client.get(f"{TENANT}/throughput?{query}")
+    assert answer.status_code == 400 and said in answer.text, answer.text
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -103,5 +148,8 @@ async def test_odd_texts_and_other_tenants_are_answered(world: World) -> None:
             asked = f"{name}={odd}" + ("" if name == "job_name" else "&job_name=unit")
             answer = await world.client.get(f"{TENANT}/job-flakiness?{asked}")
             assert answer.status_code == 200 and answer.json()["slots"] == [], (name, odd, answer.text)
-    unknown = await world.client.get("/api/tenant/none/job-flakiness?job_name=unit")
-    assert unknown.status_code == 404
+        for name in ("pipeline", "branch", "result"):
+            answer = await world.client.get(f"{TENANT}/throughput?{name}={odd}")
+            assert answer.status_code == 200 and answer.json()["slots"] == [], (name, odd, answer.text)
+    for path in ("job-flakiness?job_name=unit", "throughput"):
+        assert (await world.client.get(f"/api/tenant/none/{path}")).status_code == 404

@@ -127,13 +127,13 @@ def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
     ordered = sorted(summed, key=lambda key: (key[0], key[1] is None, key[1] or ""))
     return Flakiness(
         job_name=job or None,
-        start_time=_text(span.since_ms),
-        end_time=_text(span.until_ms),
+        start_time=slot_text(span.since_ms),
+        end_time=slot_text(span.until_ms),
         slot_seconds=span.slot_ms // 1_000,
-        complete_from=_text(from_ms) if from_ms > span.since_ms else None,
+        complete_from=slot_text(from_ms) if from_ms > span.since_ms else None,
         slots=tuple(
             FlakySlot(
-                start_time=_text(span.since_ms + slot * span.slot_ms),
+                start_time=slot_text(span.since_ms + slot * span.slot_ms),
                 part=part,
                 **{name: summed[slot, part][name] for name in COUNTS},
             )
@@ -142,7 +142,8 @@ def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
     )
 
 
-def _text(at_ms: int) -> str:
+def slot_text(at_ms: int) -> str:
+    """Return a time in UTC as `YYYY-MM-DDTHH:MM:SS`, also the first of 1970."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

@@ -20,7 +20,7 @@ from headgate.adapters.sql.reads import BoundedReads
 from headgate.adapters.sql.rows import keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
-from headgate.adapters.sql.throughput import buildset_sums, summed
+from headgate.adapters.sql.throughput import SqlThroughput
 from headgate.base.private import private_file
 from headgate.gate.course import Course
 from headgate.gate.returns.shape import FileComment
@@ -41,7 +41,6 @@ from headgate.ports.history import (
     PastRef,
     Provided,
     ResetCost,
-    Throughput,
     course_of,
     named,
     time_text,
@@ -85,7 +84,7 @@ class HistoryError(Exception):
     """Report that the database cannot be used; the text says which and what to do."""
 
 
-class SqlHistory(SqlFlakiness):
+class SqlHistory(SqlFlakiness, SqlThroughput):
     """Record and query the history in one thread. Raise HistoryError if the database is not one of ours; a server
     that rejects the connection is waited for."""
 
@@ -190,14 +189,12 @@ class SqlHistory(SqlFlakiness):
         return [health_of(row) for row in await self._rows(job_health(chosen))]
 
     async def reset_costs(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[ResetCost]:
-        query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
-        chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
+        chosen = self._buildsets_of(tenant, question).where(BUILDSETS.c.ended_ms >= since_ms)
         return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
 
-    async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
-        query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
-        chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
-        return summed(await self._rows(buildset_sums(chosen)))
+    def _buildsets_of(self, tenant: str, question: HistoryQuery) -> sa.Select[Any]:
+        query = _asked(sa.select(BUILDSETS.c.uuid), tenant, question, _OF_BUILDSET)
+        return query.order_by(BUILDSETS.c.ended_ms.desc())
 
     def _builds_of(self, tenant: str, question: HistoryQuery, job_name: sa.ColumnElement[str]) -> sa.Select[Any]:
         columns = {**_OF_BUILD, "job_name": job_name}

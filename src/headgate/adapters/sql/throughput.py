@@ -1,22 +1,52 @@
-"""Measure how quickly changes come to an end, and what that takes: sum over the latest buildsets alone."""
+"""Measure how quickly changes come to an end, and what that takes: sum over the latest buildsets alone, altogether or
+slot by slot of time."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
+from headgate.adapters.sql.flakiness import beyond, complete_from_ms, slot_text
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS
-from headgate.ports.history import LOOKED_AT_MAX, Throughput
+from headgate.ports.flakiness import Span
+from headgate.ports.history import LOOKED_AT_MAX, HistoryQuery
+from headgate.ports.throughput import Throughput, ThroughputOverTime, ThroughputSlot
 
 Row = Mapping[str, Any]  # columns are of several types
+Query = sa.Select[Any]  # rows of several shapes
 TAKEN_OUT = frozenset({"DEQUEUED", "NO_JOBS", "CANCELED"})
 """Results of buildsets that neither passed nor failed."""
 
 
-def buildset_sums(chosen: sa.Select[Any]) -> sa.Select[Any]:  # rows of several shapes
+class SqlThroughput(ABC):
+    """Answer how quickly changes come to an end, for a history that selects buildsets and asks the database."""
+
+    @abstractmethod
+    async def _rows(self, query: Query) -> list[Row]:
+        """Return the rows of a query."""
+
+    @abstractmethod
+    def _buildsets_of(self, tenant: str, question: HistoryQuery) -> Query:
+        """Return the query for the buildsets that are asked for, the latest first."""
+
+    async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
+        """See `ports.history.HistoryReader`."""
+        chosen = self._buildsets_of(tenant, question).where(BUILDSETS.c.ended_ms >= since_ms)
+        return summed(await self._rows(buildset_sums(chosen)))
+
+    async def throughput_over_time(self, tenant: str, question: HistoryQuery, span: Span) -> ThroughputOverTime:
+        """See `ports.history.HistoryReader`."""
+        from_ms = complete_from_ms(await self._rows(beyond(tenant, span)), span)
+        ended = BUILDSETS.c.ended_ms
+        chosen = self._buildsets_of(tenant, question).where(ended >= from_ms, ended < span.until_ms)
+        return summed_over_time(await self._rows(buildset_sums(chosen)), span, from_ms)
+
+
+def buildset_sums(chosen: Query) -> Query:
     """Return a row for each buildset, with sums over its builds; `chosen`: the buildsets, the latest first."""
     names = ("uuid", "project", "pipeline", "result", "final", "enqueued_ms", "ended_ms")
     one = chosen.with_only_columns(*(BUILDSETS.c[name] for name in names)).limit(LOOKED_AT_MAX).subquery()
@@ -70,22 +100,17 @@ class _Sum:
         if enqueued_ms and row["first_ms"]:
             self.starts_ms.append(max(0, row["first_ms"] - enqueued_ms))
 
-    def told(self, project: str, pipeline: str) -> Throughput:
-        return Throughput(
-            project=project,
-            pipeline=pipeline,
-            buildsets=self.buildsets,
-            passed=self.passed,
-            failed=self.failed,
-            resets=self.resets,
-            builds=self.builds,
-            builds_per_passed=self.builds / self.passed if self.passed else None,
-            seconds=self.took_ms / 1000,
-            seconds_lost=self.lost_ms / 1000,
-            to_start_median_s=_quantile(self.starts_ms, 0.5),
-            to_end_median_s=_quantile(self.ends_ms, 0.5),
-            to_end_95_s=_quantile(self.ends_ms, 0.95),
-        )
+    def told(self) -> dict[str, Any]:
+        """Return the fields of `ThroughputSums`."""
+        return {
+            **{name: getattr(self, name) for name in ("buildsets", "passed", "failed", "resets", "builds")},
+            "builds_per_passed": self.builds / self.passed if self.passed else None,
+            "seconds": self.took_ms / 1000,
+            "seconds_lost": self.lost_ms / 1000,
+            "to_start_median_s": _quantile(self.starts_ms, 0.5),
+            "to_end_median_s": _quantile(self.ends_ms, 0.5),
+            "to_end_95_s": _quantile(self.ends_ms, 0.95),
+        }
 
 
 def summed(rows: Iterable[Row]) -> list[Throughput]:
@@ -95,7 +120,24 @@ def summed(rows: Iterable[Row]) -> list[Throughput]:
         for key in _keys(row["project"] or "", row["pipeline"] or ""):
             found.setdefault(key, _Sum()).add(row)
     ordered = sorted(found.items(), key=lambda one: (bool(one[0][0]), bool(one[0][1]), -one[1].buildsets, one[0]))
-    return [one.told(*key) for key, one in ordered]
+    return [Throughput(project=project, pipeline=pipeline, **one.told()) for (project, pipeline), one in ordered]
+
+
+def summed_over_time(rows: Iterable[Row], span: Span, from_ms: int) -> ThroughputOverTime:
+    """Return the sums of each slot in which a buildset ended; `from_ms`: since when all rows are there."""
+    found: dict[int, _Sum] = {}
+    for row in rows:
+        found.setdefault((row["ended_ms"] - span.since_ms) // span.slot_ms, _Sum()).add(row)
+    return ThroughputOverTime(
+        start_time=slot_text(span.since_ms),
+        end_time=slot_text(span.until_ms),
+        slot_seconds=span.slot_ms // 1_000,
+        complete_from=slot_text(from_ms) if from_ms > span.since_ms else None,
+        slots=tuple(
+            ThroughputSlot(start_time=slot_text(span.since_ms + slot * span.slot_ms), **one.told())
+            for slot, one in sorted(found.items())
+        ),
+    )
 
 
 def _keys(project: str, pipeline: str) -> Iterator[tuple[str, str]]:

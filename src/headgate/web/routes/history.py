@@ -22,9 +22,9 @@ from headgate.ports.history import (
     PastBuild,
     PastBuildset,
     ResetCost,
-    Throughput,
     time_text,
 )
+from headgate.ports.throughput import Throughput
 from headgate.web.builds import Builds
 from headgate.web.description import FLAG, NUMBER, QueryParameter
 from headgate.web.site import HttpRequest, Site, site_of

@@ -6,6 +6,8 @@ document.head.append(el("link", { rel: "stylesheet", href: beside("./uPlot.css")
 // The library is no module: it leaves one variable in the page.
 await new Promise((there, failed) => { document.head.append(el("script", { src: beside("./uPlot.js"), onload: there, onerror: () => failed(new Error("The charts cannot be loaded.")) })); });
 const { uPlot } = /** @type {any} */ (window);
+// Where the lines of an axis of seconds may lie apart.
+const STEPS = [.1, .2, .5, ...[1, 2, 5, 10, 15, 30].flatMap((n) => [n, n * 60]), ...[1, 2, 3, 6, 12, 24, 48, 120, 240, 1200, 2400, 12000, 120000].map((n) => n * 3600)].sort((a, b) => a - b);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // points: { at, seconds, result, name, go }, in any order; `go` is called for the point that is clicked.
@@ -19,7 +21,7 @@ export function chart(points, label) {
   const options = {
     width: 600, height: 220, legend: { show: false }, cursor: { drag: { x: true, y: false }, points: { size: 9 } },
     scales: { y: { range: (_, __, most) => [0, most * 1.08 || 1] } },
-    axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map((s) => (s % 1 ? `${s.toFixed(1)}s` : took(s * 1000))) }],
+    axes: [axis, { ...axis, size: 70, incrs: STEPS, values: (_, ticks) => ticks.map((s) => (s % 1 ? `${s.toFixed(1)}s` : took(s * 1000))) }],
     series: [{}, ...kinds.map(([, colour, name]) => ({ label: name, stroke: style(colour), paths: () => null, points: { show: true, size: name === "passed" ? 5 : 7, fill: style(colour) } }))],
     hooks: { setCursor: [(plot) => {
       const one = sorted[plot.cursor.idx];
@@ -32,20 +34,23 @@ export function chart(points, label) {
   return el("div", {}, holder, told);
 }
 
-// slots: { at, part, text }, one for each slot of time, in order; `part` of 1, or null where there is nothing to say.
-export function bars(slots, label) {
+// slots: { at, part, text, mark }, one for each slot of time, in order; `part` of 1, or null where there is nothing to say. `shown` draws other numbers: whether they are `seconds` or how `values` are written, the `least` that the axis reaches, whether there are `marks`, the `colour`.
+export function bars(slots, label, shown = {}) {
   const told = el("p", { class: "small", role: "status" }, "Point at a bar to see its numbers."), holder = el("div", { class: "chart still", role: "img", "aria-label": label });
-  const first = +instant(slots[0].at) / 1000, step = slots.length > 1 ? +instant(slots[1].at) / 1000 - first : 86_400;
+  const first = +instant(slots[0].at) / 1000, step = slots.length > 1 ? +instant(slots[1].at) / 1000 - first : 86_400, colour = style(shown.colour ?? "--bad");
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") }, font: "12px system-ui" };
+  const height = shown.least ? (most) => Math.max(shown.least, most * 1.08) : (most) => Math.min(1, Math.max(.1, most * 1.08)), written = shown.seconds ? (s) => (s % 1 ? `${s.toFixed(1)}s` : took(s * 1000)) : shown.values ?? ((part) => `${Math.round(part * 100)} %`);
   const options = {
     width: 600, height: 220, legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
-    scales: { x: { range: () => [first - step / 2, first + (slots.length - .5) * step] }, y: { range: (_, __, most) => [0, Math.min(1, Math.max(.1, most * 1.08))] } },
-    axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map((part) => `${Math.round(part * 100)} %`) }],
-    series: [{}, { stroke: style("--bad"), fill: style("--bad"), width: 0, paths: uPlot.paths.bars({ size: [.8, 40] }), points: { show: false } }],
+    scales: { x: { range: () => [first - step / 2, first + (slots.length - .5) * step] }, y: { range: (_, __, most) => [0, height(most)] } },
+    axes: [axis, { ...axis, size: 70, ...(shown.seconds ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map(written) }],
+    series: [{}, { stroke: colour, fill: colour, width: 0, paths: uPlot.paths.bars({ size: [.8, 40] }), points: { show: false } },
+      ...(shown.marks ? [{ stroke: style("--ink"), paths: () => null, points: { show: true, size: 5, fill: style("--ink") } }] : [])],
     hooks: { setCursor: [(plot) => { const one = slots[plot.cursor.idx]; if (one) told.textContent = one.text; }] },
   };
+  const numbers = ["part", ...(shown.marks ? ["mark"] : [])].map((key) => slots.map((one) => one[key]));
   // times are shown as in the slots, which are of UTC
-  const plot = new uPlot({ ...options, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC") }, [slots.map((one) => +instant(one.at) / 1000), slots.map((one) => one.part)], holder);
+  const plot = new uPlot({ ...options, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC") }, [slots.map((one) => +instant(one.at) / 1000), ...numbers], holder);
   new ResizeObserver(() => holder.clientWidth && plot.setSize({ width: holder.clientWidth, height: 220 })).observe(holder);
   return el("div", {}, holder, told);
 }

@@ -200,7 +200,7 @@ function fillQueue(node, { queue, gated }) {
   sync(node.lastChild, rows);
 }
 
-const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" }), el("span", { class: "gate" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
+const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" }), el("a", { class: "small" }, "Statistics"), el("span", { class: "gate" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
 
 // What its jobs do just now, in a few words.
 function work(pipeline) {
@@ -215,6 +215,8 @@ function fillPipeline(node, pipeline) {
   const events = pipeline.trigger_events + pipeline.result_events + pipeline.management_events;
   as(node, `pipeline${total ? "" : " quiet"}`);
   set(head.firstChild, pipeline.name);
+  head.children[2].href = `/t/${encodeURIComponent(tenant)}/statistics?pipeline=${encodeURIComponent(pipeline.name)}`;
+  head.children[2].ariaLabel = `Statistics of ${pipeline.name}`;
   if (pipeline.manager === "dependent") {
     if (!head.lastChild.firstChild) head.lastChild.append(...gate(pipeline.name));
     const closed = Boolean(pipeline.closed || pipeline.change_queues.some((queue) => queue.closed));

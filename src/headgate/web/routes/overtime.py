@@ -1,4 +1,4 @@
-"""How flaky jobs are over time."""
+"""How flaky jobs are, and how quickly changes come through, over time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from headgate.ports.flakiness import SLOTS_MAX, Flakiness, Part, Span
+from headgate.ports.throughput import ThroughputOverTime
 from headgate.web.description import QueryParameter
-from headgate.web.routes.history import DAYS, DAYS_MAX, FILTERS, moment, number, question
+from headgate.web.routes.history import BOUNDS, DAYS, DAYS_MAX, FILTERS, OF_SETS, moment, number, question
 from headgate.web.site import HttpRequest, Site, site_of
 
 HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
@@ -20,14 +21,32 @@ MONDAY_MS = 4 * DAY_MS
 """The first of 1970, a week from which on weeks are counted."""
 FIRST_YEAR_MS = 365 * DAY_MS
 PARTS = tuple(part for part in get_args(Part) if part)
-OF_FLAKINESS = (
-    QueryParameter("job_name", "One job, without `*`; all."),
-    *(one for one in FILTERS if one.name in PARTS and one.name != "job_name"),
+OF_TIME = (
     DAYS,
     QueryParameter("end_time", "Until when; now."),
     QueryParameter("slot", "How long each slot is; day.", {"enum": [*SLOTS_MS]}),
+)
+OF_FLAKINESS = (
+    QueryParameter("job_name", "One job, without `*`; all."),
+    *(one for one in FILTERS if one.name in PARTS and one.name != "job_name"),
+    *OF_TIME,
     QueryParameter("by", "What is told apart; nothing.", {"enum": [*PARTS]}),
 )
+OF_THROUGHPUT = (*(one for one in OF_SETS if one.name not in BOUNDS), *OF_TIME)
+
+
+@get("/api/tenant/{tenant:str}/throughput", opt={"query": OF_THROUGHPUT})
+async def throughput(state: State, request: HttpRequest, tenant: FromPath[str]) -> ThroughputOverTime:
+    """Return how quickly changes came through over time, and what that took, `days` (30) back from `end_time`, in slots
+    of an hour, a day or a week in UTC, at most 400; a week begins on Monday. Filters as for buildsets, such as
+    `pipeline` and `project`. A buildset counts where it ended; of the latest 20,000 buildsets of the tenant.  Headgate
+    only."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked, span = question(site, tenant, request, OF_THROUGHPUT), _span(site, request)
+    if asked is None:
+        raise HTTPException("no buildset can match these filters", status_code=400)
+    return await site.history.throughput_over_time(tenant, asked, span)
 
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
@@ -82,4 +101,4 @@ def _one_of(request: HttpRequest, name: str, allowed: tuple[str, ...], default: 
     return values[0]
 
 
-ROUTES = (job_flakiness,)
+ROUTES = (job_flakiness, throughput)

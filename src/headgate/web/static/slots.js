@@ -1,0 +1,31 @@
+// Times that are cut into slots of equal length, in UTC, as the server counts them: which there are, and what they are called.
+import { el, instant, table } from "./page.js";
+
+const USUAL = 30, BY_WEEK = 90, MOST = 365;
+export const PERIODS = [7, 30, 90, 365];
+export const daysOf = (chosen) => Math.min(MOST, Math.max(1, Math.trunc(Number(chosen.get("days"))) || USUAL));
+export const unit = (days) => (days > BY_WEEK ? "week" : days > 1 ? "day" : "hour");
+export const period = (days) => (days === 1 ? "day" : `${days} days`);
+export const nameOf = (start, slot) => (slot === "hour" ? start.slice(0, 16).replace("T", " ") : start.slice(0, 10));
+export const share = (some, all) => (all ? ` (${Math.round(100 * some / all)} %)` : "");
+const HEADS = { week: "Week from", day: "Day", hour: "Hour" };
+
+// Every slot of the time, also those in which nothing ended and those that were not counted: [{ at, one, said }], where `said` tells what `tell` says of the slot.
+export function everySlot(found, slot, nothing, tell) {
+  const last = +instant(found.end_time), from = found.complete_from ? +instant(found.complete_from) : 0, known = new Map(found.slots.map((one) => [one.start_time, one])), all = [];
+  for (let now = +instant(found.start_time), next; now < last; now = next) {
+    next = now + found.slot_seconds * 1000;
+    const at = new Date(now).toISOString().slice(0, 19), one = known.get(at), partly = now < from ? `, counted from ${found.complete_from.replace("T", " ")} on` : "";
+    all.push({ at, one, said: `${nameOf(at, slot)}: ${next <= from ? "not counted" : `${one ? tell(one) : nothing}${partly}`}` });
+  }
+  return all;
+}
+
+export const notWhole = (found) => (found.complete_from ? el("p", { class: "note" }, `There is more than one answer can count: only what ended from ${found.complete_from.replace("T", " ")} UTC on is counted.`) : "");
+
+// The same numbers as a chart, latest first; what is opened stays open when the page is drawn again. Cells of a row: those after its time.
+const opened = new Set();
+export function asTable(name, found, slot, heads, cells) {
+  const rows = found.slots.map((one) => [nameOf(one.start_time, slot), ...cells(one)]).reverse();
+  return el("details", { open: opened.has(name), ontoggle: ({ target }) => { opened[target.open ? "add" : "delete"](name); } }, el("summary", {}, "The same as a table"), table([HEADS[slot], ...heads], rows, ""));
+}
