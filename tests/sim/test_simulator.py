@@ -332,12 +332,12 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
-    events_not_consumed_in_the_turns_commit: range(1, 100),
+    events_not_consumed_in_the_turns_commit: range(3, 100),
     the_server_does_not_hold_what_people_say: range(6, 800, SEVERAL_EVERY),
     one_person_is_two: range(6, 200, SEVERAL_EVERY),
     who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),
     a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(4115, 12_000, CLOSED_EVERY),
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(6329, 12_000, CLOSED_EVERY),
     the_server_does_not_hold_the_approval: range(602, 3000, SEVERAL_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
