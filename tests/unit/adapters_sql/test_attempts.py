@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
@@ -37,13 +35,6 @@ INSERT INTO build (uuid, buildset, job_name, result, voting, start_ms, end_ms)
 """
 """As version 2 of the history made it."""
 EVERY = HistoryQuery(limit=100)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[SqlHistory]:
-    opened = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
-    yield opened
-    opened.close()
 
 
 def build(uuid: str, result: str, start_s: int = 0, end_s: int = 0, job: str = "unit", **more: object) -> FinishedBuild:

@@ -1,6 +1,5 @@
 """Check that what ended is kept once, per tenant; a file that is not a database is refused by name."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -26,13 +25,6 @@ ENDED = Finished(
     ended_ms=9_000,
     builds=(FinishedBuild(uuid="b1", job_name="unit", result="SUCCESS", start_ms=2_000, end_ms=8_000),),
 )
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[SqlHistory]:
-    opened = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
-    yield opened
-    opened.close()
 
 
 async def test_recording_twice_keeps_one(history: SqlHistory) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 
@@ -15,13 +13,6 @@ from headgate.ports.history import HistoryQuery, Throughput
 
 from .test_attempts import build, ended
 from .test_history import ENDED
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[SqlHistory]:
-    opened = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
-    yield opened
-    opened.close()
 
 
 async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(history: SqlHistory) -> None:

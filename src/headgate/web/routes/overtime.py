@@ -1,4 +1,4 @@
-"""How flaky jobs are, and how quickly changes come through, over time."""
+"""Tell how flaky jobs are, and how quickly changes come through, over time."""
 
 from __future__ import annotations
 

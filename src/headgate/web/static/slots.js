@@ -23,7 +23,7 @@ export function everySlot(found, slot, nothing, tell) {
 
 export const notWhole = (found) => (found.complete_from ? el("p", { class: "note" }, `There is more than one answer can count: only what ended from ${found.complete_from.replace("T", " ")} UTC on is counted.`) : "");
 
-// The same numbers as a chart, latest first; what is opened stays open when the page is drawn again. Cells of a row: those after its time.
+// The numbers of a chart as a table, latest first; once opened, it stays open when the page is drawn again. `cells`: those of a row, after its time.
 const opened = new Set();
 export function asTable(name, found, slot, heads, cells) {
   const rows = found.slots.map((one) => [nameOf(one.start_time, slot), ...cells(one)]).reverse();

@@ -1,23 +1,22 @@
 // How quickly changes come through, and what it takes: by pipeline and by project.
-import { api, el, instant, link, main, nav, short, table, tenant, took } from "./page.js";
+import { api, el, instant, link, main, nav, short, table, tenant } from "./page.js";
 import { watch } from "./live.js";
 import { chart } from "./chart.js";
 import { daily, flakily } from "./flakiness.js";
-import { daysOf, share } from "./slots.js";
-import { overTime, throughly } from "./throughput.js";
+import { PERIODS, daysOf, share } from "./slots.js";
+import { each, overTime, seconds, throughly } from "./throughput.js";
 
 const chosen = new URLSearchParams(location.search), days = daysOf(chosen), POINTS = 500;
 const only = ["project", "pipeline"].filter((name) => chosen.get(name)), body = el("div");
-const seconds = (s) => (s === null ? "" : took(s * 1000));
 const narrow = (more) => `?${new URLSearchParams({ ...Object.fromEntries(chosen), ...more })}`;
 const cells = (one) => [String(one.buildsets), one.passed ? String(one.passed) : "", one.failed ? `${one.failed}${share(one.failed, one.failed + one.passed)}` : "", one.resets ? `${one.resets}${share(one.resets, one.buildsets)}` : "",
-  seconds(one.to_start_median_s), seconds(one.to_end_median_s), seconds(one.to_end_95_s), one.builds_per_passed === null ? "" : one.builds_per_passed.toFixed(1), one.seconds_lost ? `${seconds(one.seconds_lost)}${share(one.seconds_lost, one.seconds)}` : ""];
+  seconds(one.to_start_median_s), seconds(one.to_end_median_s), seconds(one.to_end_95_s), each(one.builds_per_passed), one.seconds_lost ? `${seconds(one.seconds_lost)}${share(one.seconds_lost, one.seconds)}` : ""];
 const HEADS = ["Buildsets", "Passed", "Failed", "Tested anew", "To first build", "To the end", "95 of 100", "Builds each", "Lost"];
 const query = new URLSearchParams([["days", String(days)], ...only.map((name) => [name, chosen.get(name)])]);
 
 nav("statistics", "Statistics");
 const field = (name) => el("input", { type: "search", name, placeholder: name, "aria-label": name[0].toUpperCase() + name.slice(1), value: chosen.get(name) ?? "" });
-const period = el("select", { name: "days", "aria-label": "Days" }, [1, 7, 30, 90, 365].map((n) => el("option", { value: n, selected: n === days }, n === 1 ? "last day" : `last ${n} days`)));
+const period = el("select", { name: "days", "aria-label": "Days" }, [1, ...PERIODS].map((n) => el("option", { value: n, selected: n === days }, n === 1 ? "last day" : `last ${n} days`)));
 main.append(el("h1", {}, "Statistics"), el("form", { class: "tools filters", role: "search" }, field("pipeline"), field("project"), period, el("button", {}, "Show")),
   el("p", { class: "small" }, "Times are from the event to the end, through everything that was tested anew; medians, and what 95 of 100 did not exceed, of what passed. \u201cBuilds each\u201d counts all builds for one that passed. The same numbers are at ", el("a", { href: `${api}/statistics?${query}` }, el("code", {}, "statistics")), " and ", el("a", { href: `${api}/throughput?${throughly(query, only)}` }, el("code", {}, "throughput")), " as JSON."), body);
 

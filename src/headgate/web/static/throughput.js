@@ -3,15 +3,15 @@ import { el, took } from "./page.js";
 import { bars } from "./chart.js";
 import { asTable, daysOf, everySlot, notWhole, period, share, unit } from "./slots.js";
 
-const seconds = (s) => (s === null ? "" : took(s * 1000));
-const each = (n) => (n === null ? "" : n.toFixed(1));
+export const seconds = (s) => (s === null ? "" : took(s * 1000));
+export const each = (n) => (n === null ? "" : n.toFixed(1));
 
 export function throughly(chosen, only) {
   const days = daysOf(chosen);
   return new URLSearchParams([["days", String(days)], ["slot", unit(days)], ...only.map((name) => [name, chosen.get(name)])]);
 }
 
-// What is drawn: of what, the height of a bar (null: none), what it is called, what is said of a slot, and how numbers are shown.
+// What is drawn: its name, the height of a bar (null: none), what is said of a slot, and how numbers are shown.
 /** @type {[string, Function, Function, Record<string, any>][]} */
 const DRAWN = [
   ["Time to land", (one) => one.to_end_median_s, (one) => (one.passed ? `${one.passed} passed, half within ${seconds(one.to_end_median_s)}, 95 of 100 within ${seconds(one.to_end_95_s)}` : "none passed"), { seconds: true, least: 1, marks: (one) => one.to_end_95_s, colour: "--good" }],
