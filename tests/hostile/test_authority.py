@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jwt
-from litestar.handlers import HTTPRouteHandler
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import ROUTES
@@ -76,7 +75,7 @@ def test_a_job_that_asks_for_its_own_change_to_be_landed_is_refused(tmp_path: Pa
 
 
 def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(tmp_path: Path) -> None:
-    routes = [r for r in ROUTES if isinstance(r, HTTPRouteHandler) and set(r.http_methods) - {"GET", "HEAD", "OPTIONS"}]
+    routes = [r for r in ROUTES if set(r.methods) - {"GET", "HEAD", "OPTIONS"}]
     disguises = ({}, {"X-Forwarded-For": "127.0.0.1"}, {"Origin": "http://127.0.0.1"}, {"Cookie": "token=x"})
     with Arena(tmp_path) as arena:
         url, token = arena.headgate.url, tmp_path / "state" / "token"
@@ -84,7 +83,7 @@ def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(
             for path in route.paths:
                 path = path.replace("{tenant:str}", "example").replace("{rest:path}", "code/api/enqueue")
                 path = path.replace("{kind:str}", "scheduler").replace("{name:str}", "x").replace("{zone:str}", "z")
-                (method,) = set(route.http_methods) - {"OPTIONS"}
+                (method,) = set(route.methods) - {"OPTIONS"}
                 for headers in disguises:
                     answer = asked(url + path, {"pipeline": "gate", "state": "stopped"}, headers, method)
                     none = path in ("/api/connection/x/payload", "/logout")  # no such forge; nobody can log in here

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import jwt
 import pytest
-from litestar.exceptions import HTTPException
 
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
@@ -21,6 +20,7 @@ from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
+from headgate.web.rest import HTTPException, HttpRequest
 from headgate.web.site import Site
 
 from .conftest import TENANTS
@@ -243,8 +243,6 @@ async def test_a_claim_makes_an_administrator_of_the_tenants_it_names(client: ht
 
 
 def local(access: Access, client: tuple[str, int] | None, **headers: str) -> bool:
-    from litestar.connection import Request
-
     scope: Any = {  # as a server makes it
         "type": "http",
         "method": "POST",
@@ -254,7 +252,7 @@ def local(access: Access, client: tuple[str, int] | None, **headers: str) -> boo
         "client": client,
         "state": {},
     }
-    return access.bearer(Request(scope)) is not None
+    return access.bearer(HttpRequest(scope)) is not None
 
 
 def test_wherever_a_request_comes_from_it_needs_a_token() -> None:

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
-from litestar import Litestar, get, post
-from litestar.response import Stream
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import run_until
@@ -18,6 +16,7 @@ from headgate.web.messages.leases import LEASE_ROUTES
 from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
 from headgate.web.messages.schedules import SCHEDULE_ROUTES
+from headgate.web.rest import AppState, StreamResponse, WebApplication, get, post
 from headgate.web.serve import serve
 
 ROUTES = (*QUEUE_ROUTES, *MESSAGE_ROUTES, *LEASE_ROUTES, *SCHEDULE_ROUTES)
@@ -31,7 +30,7 @@ async def test_every_address_of_the_message_server_answers_head_as_it_answers_ge
         posted = await http.post(f"/v1/{APP}/mail", json={"messages": [{"body": "a"}]})
         lease = (await http.post(f"/v1/{APP}/mail/lease", json={"ttl": 3600})).json()["lease"]["lease"]
         known = {"app": APP, "queue": "mail", "ids": posted.json()["messages"][0]["key"], "lease": lease}
-        paths = {path for route in ROUTES for path in route.paths if "GET" in route.http_methods}
+        paths = {path for route in ROUTES for path in route.paths if "GET" in route.methods}
         seen = dict[str, int]()
         for template in sorted(paths):
             path = template.replace(":str", "").format(**known)
@@ -61,15 +60,15 @@ async def test_a_stream_ends_once_its_head_was_sent_and_what_writes_is_not_asked
             ended.set()
 
     @get("/stream")
-    async def stream() -> Stream:
-        return Stream(lines())
+    async def stream() -> StreamResponse:
+        return StreamResponse(lines())
 
     @post("/write")
     async def write() -> None:
         written.append("x")
 
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = Litestar([stream, write], openapi_config=None, logging_config=None)
+    app = WebApplication([stream, write], AppState())
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{await bound}", timeout=DEADLINE_S) as http:
         assert (await http.head("/stream")).status_code == 200

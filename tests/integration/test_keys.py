@@ -6,10 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from litestar.testing import AsyncTestClient
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
@@ -215,10 +215,11 @@ async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_f
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:
         history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
 
-        def served(password: str) -> AsyncTestClient:
+        def served(password: str) -> httpx.AsyncClient:
             keystore = KeyStore(running.context.store, password, running.context.now_ms)
             site = Site(running.context, running.scheduler.tenants, history, tmp_path, follow, keys=keystore)
-            return AsyncTestClient(create_app(site))
+            transport = httpx.ASGITransport(create_app(site))  # type: ignore[arg-type]
+            return httpx.AsyncClient(transport=transport, base_url="http://headgate.example")
 
         place = "/api/tenant/example/key/code/api.pub"
         async with served("") as client:

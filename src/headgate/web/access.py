@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from litestar.connection import ASGIConnection, Request
-from litestar.exceptions import HTTPException
-
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.config.operator.access import holds
 from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant
 from headgate.web.login.cookies import CSRF, SESSION, PageOrigin, may_write, ours, reads
 from headgate.web.login.sessions import LoginSessions, named
+from headgate.web.rest import Connection, HTTPException, HttpRequest
 
-Connection = ASGIConnection[Any, Any, Any, Any]  # no user, no auth, no state of its own
 ROOT_ROLES = {"admin": True, "read": False}
 """Built in -> whether it may do everything."""
 UNAPPROVED = "enqueue-unapproved"
@@ -279,7 +276,7 @@ def _plain(text: str) -> str:
     return "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "'" for c in text)
 
 
-def must_be_json(request: Request[Any, Any, Any]) -> None:
+def must_be_json(request: HttpRequest) -> None:
     """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
     nothing else changes anything."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

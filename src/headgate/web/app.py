@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 from urllib.parse import quote
 
-from litestar import Litestar
-from litestar.datastructures import State
-from litestar.enums import ScopeType
-from litestar.handlers.base import BaseRouteHandler
-from litestar.openapi.config import OpenAPIConfig
-
-from headgate import __version__
-from headgate.web.access import Access, Connection
-from headgate.web.description import CompleteJson, CompleteYaml
+from headgate.web.access import Access
+from headgate.web.description import HEADERS
 from headgate.web.errors import HANDLERS
 from headgate.web.loginflow import expected
 from headgate.web.manners import Mannered
 from headgate.web.peers.requests import READING, App, Message, Receive, Send
 from headgate.web.refusals import RefusedWrites
+from headgate.web.rest import AppState, Connection, Handler, WebApplication
 from headgate.web.routes import (
     about,
     accounts,
@@ -103,14 +96,13 @@ AWAY = b"headgate-away-since"
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
-async def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
+async def _readable(connection: Connection, handler: Handler) -> None:
     """Refuse anything of a tenant to those who may not read it, except the pages, which hold nothing.
 
-    Websockets pass, too: whoever streams a log names the token in the first message.  It is a coroutine because the
-    framework hands what is none to a thread, which costs more than the rest of a short answer.
+    Websockets pass, too: whoever streams a log names the token in the first message.
     """
     tenant = connection.path_params.get("tenant")
-    if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == ScopeType.WEBSOCKET:
+    if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == "websocket":
         return
     site = site_of(connection.app.state)
     must_read(site, connection, tenant)
@@ -140,30 +132,19 @@ class _Expecting:
         await self._app(scope, receive, send)
 
 
-def _routed(site: Site) -> Litestar:
-    async def dated(message: Any, _: Any) -> None:  # as ASGI has them
-        """Say since when the store cannot be reached: what is answered is of then."""
-        if message["type"] == "http.response.start" and site.away:
-            message["headers"].append((AWAY, str(site.away[0].since).encode()))
+def _routed(site: Site) -> App:
+    state = AppState({"site": site, "vitals": site.vitals, "access": site.access})
+    refused = RefusedWrites(site).note
+    app = WebApplication(ROUTES, state, guard=_readable, headers=HEADERS, answers=HANDLERS, refused=refused)
 
-    return Litestar(
-        ROUTES,
-        state=State({"site": site, "vitals": site.vitals, "access": site.access}),
-        before_send=[dated],
-        after_exception=[RefusedWrites(site).note],
-        response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
-        guards=[_readable],
-        exception_handlers=HANDLERS,
-        openapi_config=OpenAPIConfig(
-            title="Headgate",
-            version=__version__,
-            description="Zuul's REST API, as far as Headgate has what it speaks of.",
-            path="/openapi",
-            use_handler_docstrings=True,
-            render_plugins=[
-                CompleteJson(path="/openapi.json"),
-                CompleteYaml(path=["/openapi.yaml", "/openapi.yml"]),
-            ],
-        ),
-        logging_config=None,
-    )
+    async def dated(scope: Message, receive: Receive, send: Send) -> None:
+        """Say since when the store cannot be reached: what is answered is of then."""
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start" and site.away:
+                message["headers"].append((AWAY, str(site.away[0].since).encode()))
+            await send(message)
+
+        await app(scope, receive, told)
+
+    return dated

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.response import Stream
 from msgspec.structs import replace
 
 from headgate.adapters.logs.manifest import OUTPUT, Manifest
@@ -18,6 +16,7 @@ from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.web.jobfiles import PASSED_ON, Answer, harmless, headers, local, served, unencoded
 from headgate.web.logfiles import Follow, inside, listed, output
 from headgate.web.remote import NoLogs, RemoteLogs, RunsHere
+from headgate.web.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.web.shapes import LogFile
 
 log = logging.getLogger("headgate.logs")
@@ -166,7 +165,9 @@ class BuildLogs:
         kind = harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
         about = headers(path, kind)
         about |= {name.title(): answer.headers[name] for name in SAID_BY_EXECUTORS if name in answer.headers}
-        return Stream(_whole(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind))
+        return StreamResponse(
+            _whole(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind)
+        )
 
 
 async def _whole(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -31,7 +31,8 @@ from headgate.ports.history import (
 )
 from headgate.services.autohold import held_builds, hold_requests
 from headgate.web.changes import past_ref
-from headgate.web.site import HttpRequest, Site
+from headgate.web.rest import HttpRequest
+from headgate.web.site import Site
 
 MANIFEST = "zuul-manifest.json"
 """The list of a build's files, as clients of the reference's API look for it."""

@@ -1,4 +1,4 @@
-"""The description of the API in OpenAPI: what Litestar knows of the routes, completed by what they say in `opt`.
+"""The description of the API in OpenAPI: what the signatures of handlers say, and what they say in `opt`.
 
 `opt["rest"]` has the ends of a path that takes the rest of an address, `opt["body"]` the type of the body by the last
 word of the path where it depends on that, `opt["query"]` what may be asked, `opt["answers"]` the content types of what
@@ -8,16 +8,19 @@ body, and `opt["refuses"]` refusals that others do not have.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
-from litestar import Litestar, Request
-from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
-from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
-from litestar.routes import HTTPRoute
+
+from headgate import __version__
+from headgate.web.rest import Handler, Response
+from headgate.web.rest.parameters import body_of
+from headgate.web.rest.response import BARE, JSON
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}
@@ -29,6 +32,8 @@ _ERROR: Json = {
     "required": ["error", "description"],
 }
 _KEYS = re.compile(r"{(\w+)}")
+HEADERS = {"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"}
+"""Of every answer that is not a refusal."""
 
 
 class QueryParameter(NamedTuple):
@@ -47,79 +52,117 @@ class QueryParameter(NamedTuple):
         return {**told, "description": self.text} if self.text else told
 
 
-def paths_of(handler: HTTPRouteHandler | WebsocketRouteHandler) -> list[str]:
+class Operation(NamedTuple):
+    """Represent what one method does at one path."""
+
+    handler: Handler
+    method: str
+    path: str
+
+    @property
+    def body(self) -> Any:
+        """Return the type of the body; None: there is none."""
+        kinds = self.handler.opt.get("body")
+        return kinds[self.path.rpartition("/")[2]] if kinds else body_of(self.handler)
+
+    @property
+    def answer(self) -> Any:
+        """Return the type of what it answers."""
+        hint = get_type_hints(self.handler.fn).get("return")
+        return get_args(hint)[0] if get_origin(hint) is Response else hint
+
+    @property
+    def is_described(self) -> bool:
+        """Return whether the answer has the form of its type: not where `opt` says what is answered."""
+        return "answers" not in self.handler.opt and self.handler.status_code not in BARE
+
+
+def paths_of(handler: Handler) -> list[str]:
     """Return the paths of a route: of one that takes the rest of an address, those that `opt` names in its place."""
-    path = re.sub(r":\w+}", "}", min(handler.paths))
+    path = _plain(min(handler.paths))
     head = path.removesuffix("{rest}")
     return [head + tail for tail in handler.opt.get("rest", ())] or [path]
 
 
-class CompleteJson(JsonRenderPlugin):
-    """Serve the completed description of an application as JSON."""
-
-    _made: bytes | None = None
-
-    def render(self, request: Request[Any, Any, Any], openapi_schema: Json) -> bytes:
-        if self._made is None:
-            self._made = super().render(request, completed(openapi_schema, request.app))
-        return self._made
+def _plain(template: str) -> str:
+    return re.sub(r":\w+}", "}", template)
 
 
-class CompleteYaml(YamlRenderPlugin):
-    """Serve the completed description of an application as YAML, which takes long to make."""
-
-    _made: bytes | None = None
-
-    def render(self, request: Request[Any, Any, Any], openapi_schema: Json) -> bytes:
-        if self._made is None:
-            self._made = super().render(request, completed(openapi_schema, request.app))
-        return self._made
+@cache
+def as_json(handlers: tuple[Handler, ...]) -> bytes:
+    """Return the description of an application, which is made once."""
+    return msgspec.json.encode(described(handlers))
 
 
-def completed(schema: Json, app: Litestar) -> Json:
-    """Return the description with every path, query, body and refusal of the routes; `schema` is Litestar's."""
-    shapes: Json = {**schema.get("components", {}).get("schemas", {}), "Error": _ERROR}
+@cache
+def as_yaml(handlers: tuple[Handler, ...]) -> bytes:
+    """Return the same as YAML, which takes long to make."""
+    return msgspec.yaml.encode(msgspec.json.decode(as_json(handlers)))  # in YAML, a tuple is not a list
+
+
+def described(handlers: tuple[Handler, ...]) -> Json:
+    """Return the description of every path, query, body, answer and refusal of the handlers."""
+    operations = sorted(_operations(handlers), key=lambda one: (one.path, one.method))
+    kinds = [kind for one in operations for kind in (one.body, one.answer if one.is_described else None)]
+    schemas, shapes = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, Json] = {}
-    for route in app.routes:
-        if not isinstance(route, HTTPRoute) or route.path_format not in schema["paths"]:
-            continue
-        for handler in route.route_handlers:
-            for method in sorted(handler.http_methods - {"OPTIONS", "HEAD"}):
-                known = schema["paths"][route.path_format].get(method.lower())
-                several = paths_of(handler) if "rest" in handler.opt else [route.path_format]
-                for path in several if known is not None else ():
-                    paths.setdefault(path, {})[method.lower()] = _operation(known, handler, path, method, shapes)
-    found = {**schema, "paths": dict(sorted(paths.items())), "components": {"schemas": shapes}}
-    return dict(msgspec.json.decode(msgspec.json.encode(found)))  # in YAML, a tuple is not a list
+    for one, body, answer in zip(operations, schemas[::2], schemas[1::2], strict=True):
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, body, answer)
+    return {
+        "info": {
+            "title": "Headgate",
+            "version": __version__,
+            "description": "Zuul's REST API, as far as Headgate has what it speaks of.",
+        },
+        "openapi": "3.1.0",
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {"schemas": {**shapes, "Error": _ERROR}},
+    }
 
 
-def _operation(known: Json, handler: HTTPRouteHandler, path: str, method: str, shapes: Json) -> Json:
+def _operations(handlers: tuple[Handler, ...]) -> Iterator[Operation]:
+    for handler in handlers:
+        if handler.include_in_schema:
+            several = paths_of(handler) if "rest" in handler.opt else [_plain(path) for path in handler.paths]
+            yield from (Operation(handler, method, path) for method in handler.methods for path in several)
+
+
+def _operation(one: Operation, body: Json, answer: Json) -> Json:
+    handler, path, method = one.handler, one.path, one.method
     queries: tuple[QueryParameter, ...] = handler.opt.get("query", ())
     keys = [
         {"name": key, "in": "path", "schema": {**TEXT, "minLength": 1}, "required": True} for key in _KEYS.findall(path)
     ]
-    found = {**known, "operationId": _KEYS.sub(r"\1", f"{method.lower()}{path}").replace("/", "-")}
-    found["parameters"] = [*keys, *(one.described() for one in queries)]
-    if "body" in handler.opt:
-        kind = handler.opt["body"][path.rpartition("/")[2]]
-        (schema,), more = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
-        shapes.update(more)
-        found["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
-    if "answers" in handler.opt:
-        body: Json = {kind: {"schema": {}} for kind in handler.opt["answers"]}
-        found["responses"] = {"200": {"description": "As asked.", "content": body}}
-    answers = {status: one for status, one in found["responses"].items() if status < "300"}
-    refused = {str(status): _refusal(status) for status in _refusals(handler, path, method, keys, queries)}
-    found["responses"] = {**answers, **refused}
+    found: Json = {
+        "summary": handler.name.title().replace("_", ""),
+        "description": inspect.getdoc(handler.fn) or "",
+        "operationId": _KEYS.sub(r"\1", f"{method.lower()}{path}").replace("/", "-"),
+        "parameters": [*keys, *(query.described() for query in queries)],
+    }
+    if one.body is not None:
+        found["requestBody"] = {"content": {"application/json": {"schema": body}}, "required": True}
+    good = _good(one, answer)
+    responses: Json = {str(handler.status_code): good}
+    responses |= {str(status): _refusal(status) for status in _refusals(handler, path, method, keys, queries)}
     for status in handler.opt.get("alike", ()):
-        found["responses"][str(status)] = {**answers["200"], "description": HTTPStatus(status).phrase}
+        responses[str(status)] = {**good, "description": HTTPStatus(status).phrase}
     known_already = (304,) if method == "GET" and path.startswith("/api") else ()
     for status in (*known_already, *handler.opt.get("bare", ())):
-        found["responses"][str(status)] = {"description": HTTPStatus(status).phrase}
-    return found
+        responses[str(status)] = {"description": HTTPStatus(status).phrase}
+    return {**found, "responses": responses}
 
 
-def _refusals(handler: HTTPRouteHandler, path: str, method: str, keys: list[Json], queries: object) -> Iterator[int]:
+def _good(one: Operation, answer: Json) -> Json:
+    """Return the answer of what succeeds."""
+    handler, headers = one.handler, {name: {"schema": TEXT} for name in HEADERS}
+    if "answers" in handler.opt:
+        return {"description": "As asked.", "content": {kind: {"schema": {}} for kind in handler.opt["answers"]}}
+    told = {"description": HTTPStatus(handler.status_code).description, "headers": headers}
+    return {**told, "content": {handler.media_type or JSON: {"schema": answer}}} if one.is_described else told
+
+
+def _refusals(handler: Handler, path: str, method: str, keys: list[Json], queries: object) -> Iterator[int]:
     """Yield the statuses of what may be in the way."""
     writes = method != "GET"
     if keys or queries or writes:

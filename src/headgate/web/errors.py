@@ -8,17 +8,15 @@ from html import escape
 from http import HTTPStatus
 from typing import Any
 
-from litestar import Request, Response
-from litestar.exceptions import HTTPException
-
 from headgate.ports.history import HistoryUnavailable
 from headgate.ports.secrets import SecretError
 from headgate.store.types import SessionLost, StoreError
 from headgate.web.files import edition
+from headgate.web.rest import HTTPException, HttpRequest, Response
+from headgate.web.rest.application import Answer
 
 log = logging.getLogger("headgate.web")
 
-AnyRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 _HTML = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -39,7 +37,7 @@ def wants_html(accept: str) -> bool:
 
 
 def answer(
-    request: AnyRequest,
+    request: HttpRequest,
     status: int,
     text: str,
     error: str = "",
@@ -56,7 +54,7 @@ def answer(
     return Response(body, status_code=status, media_type="application/json", headers=told)
 
 
-def _refused(request: AnyRequest, refused: HTTPException) -> Response[Any]:
+def _refused(request: HttpRequest, refused: HTTPException) -> Response[Any]:
     more = dict(refused.extra) if isinstance(refused.extra, dict) else {}
     error = str(more.pop("error", ""))
     text = refused.detail or HTTPStatus(refused.status_code).phrase
@@ -66,29 +64,29 @@ def _refused(request: AnyRequest, refused: HTTPException) -> Response[Any]:
     return answer(request, refused.status_code, text, error, refused.headers, more)
 
 
-def _no_history(request: AnyRequest, error: HistoryUnavailable) -> Response[Any]:
+def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[Any]:
     return answer(request, 503, f"the history cannot be read just now: {error}; the queues are not affected")
 
 
-def _no_store(request: AnyRequest, error: Exception) -> Response[Any]:
+def _no_store(request: HttpRequest, error: Exception) -> Response[Any]:
     return answer(request, 503, f"the store cannot be used just now: {error}")
 
 
-def _no_keys(request: AnyRequest, error: SecretError) -> Response[Any]:
+def _no_keys(request: HttpRequest, error: SecretError) -> Response[Any]:
     return answer(request, 503, str(error))
 
 
-def _fault(request: AnyRequest, error: Exception) -> Response[Any]:
+def _fault(request: HttpRequest, error: Exception) -> Response[Any]:
     log.error("%s %s", request.method, request.url.path, exc_info=error)
     return answer(request, 500, "this is a fault of Headgate, and is in its log")
 
 
-def _no_body(request: AnyRequest, error: Exception) -> Response[Any]:
+def _no_body(request: HttpRequest, error: Exception) -> Response[Any]:
     what = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
     return answer(request, 400, f"what was sent is {what}")
 
 
-HANDLERS: dict[int | type[Exception], Any] = {  # of several exceptions
+HANDLERS: dict[type[Exception], Answer] = {
     HTTPException: _refused,
     HistoryUnavailable: _no_history,
     StoreError: _no_store,
@@ -96,5 +94,5 @@ HANDLERS: dict[int | type[Exception], Any] = {  # of several exceptions
     SecretError: _no_keys,
     RecursionError: _no_body,
     UnicodeError: _no_body,
-    500: _fault,
+    Exception: _fault,
 }

@@ -11,15 +11,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from litestar import Response
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.response import Stream
-
 from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
 from headgate.adapters.logs.reader import Content
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.web.manners import takes_gzip
 from headgate.web.peers.requests import STRICT_POLICY
+from headgate.web.rest import HTTPException, NotFoundException, Response, StreamResponse
 
 CHUNK_SIZE_BYTES = 262_144
 PACKED_MIN_BYTES = 1_000
@@ -34,7 +31,7 @@ PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
 PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
 """Headers of a request that an executor answers in our place."""
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-Answer = Stream | Response[bytes]
+Answer = StreamResponse | Response[bytes]
 
 
 async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answer:
@@ -69,7 +66,7 @@ async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answe
         return Response(b"", status_code=status, headers=about, media_type=unencoded(kind))
     if length is not None:
         about["Content-Length"] = str(length)
-    return Stream(await begun(pieces), status_code=status, headers=about, media_type=unencoded(kind))
+    return StreamResponse(await begun(pieces), status_code=status, headers=about, media_type=unencoded(kind))
 
 
 async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

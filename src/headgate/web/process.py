@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from litestar import HttpMethod, Litestar, Request, Response, get, route
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.handlers import HTTPRouteHandler
-from litestar.handlers.base import BaseRouteHandler
-from litestar.params import FromPath, FromQuery
-from litestar.response import Stream
 
 from headgate.services.context import Context
 from headgate.store.types import StoreError
-from headgate.web.access import Access, Connection
+from headgate.web.access import Access
 from headgate.web.errors import HANDLERS
 from headgate.web.jobfiles import local, served
 from headgate.web.logfiles import Follow, inside, listed, output, over
 from headgate.web.peers.fleet import HEADER, PeerFleet
+from headgate.web.rest import (
+    AppState,
+    Connection,
+    FromQuery,
+    Handler,
+    HTTPException,
+    HttpRequest,
+    NotFoundException,
+    Response,
+    StreamResponse,
+    WebApplication,
+    get,
+    route,
+)
 from headgate.web.routes import vitals as vital
 from headgate.web.shapes import LogFile
 from headgate.web.vitals import Vitals
@@ -37,7 +42,7 @@ class Logs:
     fleet: PeerFleet
 
 
-async def _of_the_fleet(connection: Connection, _: BaseRouteHandler) -> None:
+async def _of_the_fleet(connection: Connection, _: Handler) -> None:
     """Admit the web, which knows who may read logs, and the operator. Raise 401."""
     logs, access = connection.app.state["logs"], connection.app.state["access"]
     build = connection.path_params.get("build", "")
@@ -51,7 +56,7 @@ async def _of_the_fleet(connection: Connection, _: BaseRouteHandler) -> None:
         raise access.refused(401, "logs are fetched from the web; here the operator's token is needed")
 
 
-def _directory(state: State, build: str) -> Path:
+def _directory(state: AppState, build: str) -> Path:
     logs = state["logs"]
     if not isinstance(logs, Logs) or not build.isalnum() or not (logs.root / build).is_dir():
         raise NotFoundException(f"there are no logs of a build {build} here")
@@ -59,22 +64,20 @@ def _directory(state: State, build: str) -> Path:
 
 
 @get("/logs/{build:str}", guards=[_of_the_fleet])
-async def log_files(state: State, build: FromPath[str]) -> list[LogFile]:
+async def log_files(state: AppState, build: str) -> list[LogFile]:
     """List the files that a build left here."""
     return await listed(_directory(state, build), f"/logs/{build}")
 
 
 @get("/logs/{build:str}/{rest:path}", guards=[_of_the_fleet])
-async def log_file(
-    request: Request[Any, Any, Any], state: State, build: FromPath[str], rest: FromPath[str]
-) -> Stream | Response[bytes]:
+async def log_file(request: HttpRequest, state: AppState, build: str, rest: str) -> StreamResponse | Response[bytes]:
     """Return a file, or a part of it."""
     file = inside(_directory(state, build), rest)
     return await served(local(file), rest, request.headers)
 
 
 @get("/stream/{build:str}", guards=[_of_the_fleet])
-async def stream(state: State, build: FromPath[str], offset: FromQuery[int] = 0) -> Stream:
+async def stream(state: AppState, build: str, offset: FromQuery[int] = 0) -> StreamResponse:
     """Stream the output of a build from `offset` on, as it is written; a negative offset counts bytes from the end."""
     logs: Logs = state["logs"]
     if not isinstance(logs, Logs) or not build.isalnum():
@@ -84,27 +87,27 @@ async def stream(state: State, build: FromPath[str], offset: FromQuery[int] = 0)
         async for chunk in output(logs.follow, logs.root / build, over(logs.context, build), offset):
             yield chunk
 
-    return Stream(pieces(), media_type="application/octet-stream")
+    return StreamResponse(pieces(), media_type="application/octet-stream")
 
 
-@route(["/", "/{rest:path}"], http_method=[HttpMethod.GET, HttpMethod.POST, HttpMethod.PUT, HttpMethod.DELETE])
-async def waiting(state: State, rest: FromPath[str] = "") -> None:
+@route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
+async def waiting(state: AppState) -> None:
     """Answer every other request before there is a store."""
     vitals: Vitals = state["vitals"]
     raise HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
 
 
-def create_waiting_app(vitals: Vitals) -> Litestar:
+def create_waiting_app(vitals: Vitals) -> WebApplication:
     """Create the application that answers before there is a store."""
-    state = State({"vitals": vitals, "access": Access(figures_open=True)})  # there are none yet
+    state = AppState({"vitals": vitals, "access": Access(figures_open=True)})  # there are none yet
     return _app((*vital.ROUTES, waiting), state)
 
 
-def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> Litestar:
+def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> WebApplication:
     routes = (*vital.ROUTES, *((log_files, log_file, stream) if logs else ()))
-    state = State({"vitals": vitals, "access": access, "logs": logs})
+    state = AppState({"vitals": vitals, "access": access, "logs": logs})
     return _app(routes, state)
 
 
-def _app(routes: Sequence[HTTPRouteHandler], state: State) -> Litestar:
-    return Litestar(routes, state=state, openapi_config=None, logging_config=None, exception_handlers=HANDLERS)
+def _app(routes: Sequence[Handler], state: AppState) -> WebApplication:
+    return WebApplication(routes, state, answers=HANDLERS)

@@ -6,8 +6,6 @@ import hmac
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get, post
-from litestar.datastructures import State
 from prometheus_client import generate_latest
 
 from headgate.map.workers import Control
@@ -17,8 +15,8 @@ from headgate.queueing.lanes import Lane, parse_lane
 from headgate.services.queueing.control import steer
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.types import StoreError
+from headgate.web.rest import AppState, HttpRequest, Response, WebApplication, get, post
 
-Asked = Request[Any, Any, Any]  # no user, no auth, no state of its own
 Worker = QueueWorker | LeaseWorker
 NEEDED = "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
 
@@ -31,14 +29,14 @@ class PartitionChange(msgspec.Struct, frozen=True):
     seek: str | None = None
 
 
-def _worker(state: State) -> Worker:
+def _worker(state: AppState) -> Worker:
     worker = state["worker"]
     assert isinstance(worker, QueueWorker | LeaseWorker), "set by create_worker_app"
     return worker
 
 
 @get("/health")
-async def health(state: State) -> Response[dict[str, Any]]:  # JSON
+async def health(state: AppState) -> Response[dict[str, Any]]:  # JSON
     """Return 200 once the worker is among the workers and its session holds, or, if it has no store, while the message
     server answers; else 503."""
     worker = _worker(state)
@@ -54,7 +52,7 @@ async def health(state: State) -> Response[dict[str, Any]]:  # JSON
 
 
 @get("/metrics")
-async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or why there are none
+async def metrics(state: AppState, request: HttpRequest) -> Response[Any]:  # figures, or why there are none
     """Return the figures of the worker.  They name queues, so they are only for whoever has the key."""
     if not _knows_the_key(state, request):
         return _refused(401, NEEDED)
@@ -65,7 +63,7 @@ async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or
 
 
 @post("/control", status_code=200)
-async def control(state: State, request: Asked) -> Response[dict[str, Any]]:  # JSON
+async def control(state: AppState, request: HttpRequest) -> Response[dict[str, Any]]:  # JSON
     """Pause, resume or seek a partition, for stores that one process owns: whoever wants that asks this process."""
     worker = _worker(state)
     if not _knows_the_key(state, request):
@@ -91,12 +89,14 @@ def _refused(status: int, why: str) -> Response[dict[str, Any]]:  # JSON
     return Response({"status": "error", "error_msg": why}, status_code=status)
 
 
-def _knows_the_key(state: State, request: Asked) -> bool:
+def _knows_the_key(state: AppState, request: HttpRequest) -> bool:
     said: str = state["credential"]
     return bool(said) and hmac.compare_digest(request.headers.get("authorization", "").encode(), said.encode())
 
 
-def create_worker_app(worker: Worker, key: str, token: str = "") -> Litestar:
+def create_worker_app(worker: Worker, key: str, token: str = "") -> WebApplication:
     """Return the application of a worker.  `key`: of its application; if empty, the operator's token is needed."""
-    state = State({"worker": worker, "credential": f"Application {key}" if key else f"Bearer {token}" if token else ""})
-    return Litestar([health, metrics, control], state=state, openapi_config=None, logging_config=None)
+    state = AppState(
+        {"worker": worker, "credential": f"Application {key}" if key else f"Bearer {token}" if token else ""}
+    )
+    return WebApplication([health, metrics, control], state)

@@ -6,11 +6,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from litestar import Request
-from litestar.exceptions import HTTPException
-
 from headgate.web.access import Bearer
 from headgate.web.peers.requests import READING, Message
+from headgate.web.rest import HTTPException, HttpRequest
 from headgate.web.routes.actions import KEPT, Hand
 from headgate.web.site import Site
 
@@ -40,12 +38,12 @@ class RefusedWrites:
         verb = _verb(scope)
         if self._room((bearer.authenticator, bearer.name), tenant, verb):
             subject = str(scope["path"]).removeprefix(f"/api/tenant/{tenant}/").removeprefix("/api/")
-            await Hand(self._site, Request(scope), verb, tenant, subject).refused(str(error.detail))
+            await Hand(self._site, HttpRequest(scope), verb, tenant, subject).refused(str(error.detail))
 
     def _bearer(self, scope: Any) -> Bearer | None:
         """Return who asked; None for strangers, and for pages elsewhere that use the login of somebody."""
         with suppress(HTTPException):
-            return self._site.access.bearer(Request(scope))
+            return self._site.access.bearer(HttpRequest(scope))
         return None
 
     def _room(self, who: tuple[str, str], tenant: str, verb: str) -> bool:
@@ -63,7 +61,7 @@ class RefusedWrites:
 
 def _verb(scope: Message) -> str:
     """Return the last word of the address, or the permission that is needed where that is a name of something."""
-    last = str(scope["path_template"]).rpartition("/")[2]
-    if "{" in last and last != "{rest}":
-        return str(scope["route_handler"].opt.get("permission", "write"))
+    last = str(scope["template"]).rpartition("/")[2]
+    if "{" in last and last != "{rest:path}":
+        return str(scope["handler"].opt.get("permission", "write"))
     return str(scope["path"]).rpartition("/")[2]

@@ -6,12 +6,12 @@ import re
 from typing import NamedTuple
 
 import msgspec
-from litestar.exceptions import HTTPException
 
 from headgate.gate.change import Change
 from headgate.web.access import APPROVE, Bearer
+from headgate.web.rest import HTTPException, HttpRequest
 from headgate.web.review.speaker import Speaker
-from headgate.web.site import HttpRequest, Site
+from headgate.web.site import Site
 
 _WHO = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9._@+-]{0,99}")
 """Names that can be part of a ref."""

@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-
-from litestar import Request
-from litestar.datastructures import State as AppState
-from litestar.exceptions import HTTPException, NotFoundException
+from typing import TypeVar
 
 from headgate.adapters.logs.reader import KeptLogs
 from headgate.gate.change import Change, is_called
@@ -29,12 +25,13 @@ from headgate.services.requests import Unanswered, ask
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
-from headgate.web.access import Access, Bearer, Connection, must_be_json
+from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
 from headgate.web.remote import RemoteLogs
+from headgate.web.rest import AppState, Connection, HTTPException, HttpRequest, NotFoundException
 from headgate.web.review.service import ReviewService
 from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, TroubleShape
@@ -63,8 +60,6 @@ UNREAD = "the repository {} has not been looked at yet; ask again"
 NEEDED = (
     "a bearer token is needed: the operator's, which commands of the user that runs Headgate find themselves, or a JWT"
 )
-
-HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
 
 @dataclass(slots=True)

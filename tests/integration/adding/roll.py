@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
-from litestar.params import FromPath
 
+from headgate.web.rest import AppState, get
 from headgate.web.site import site_of
 
 SHOWN_MAX = 100
@@ -21,7 +19,7 @@ class RollShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/api/tenant/{tenant:str}/roll/{begins:str}")
-async def roll(state: State, tenant: FromPath[str], begins: FromPath[str]) -> RollShape:
+async def roll(state: AppState, tenant: str, begins: str) -> RollShape:
     """Return the projects whose names begin so."""
     projects = site_of(state).tenant(tenant).tenant.projects
     found = sorted(one.name for one in projects if one.name.startswith(begins))

@@ -23,7 +23,7 @@ from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.inventory.http import ROUTES, create_app
 from headgate.web.inventory.identity import CallerSessions, Identity, Trusting, Verifying
-from headgate.web.inventory.server import V1, v1_parts
+from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1, v1_parts
 from headgate.web.serve import Tls, serve
 from tests.integration.inventory.authority import Authority
 
@@ -122,6 +122,8 @@ async def test_refusals_over_http() -> None:
             status, answer = await web(verb, path, body)
             assert (status, bool(answer["detail"])) == (expected, True), (verb, path, answer)
         assert (await web("POST", "/v1/objects/watch", {"revision": "1"}, **{"headgate-partition": ""}))[0] == 412
+        large = {"Content-Length": str(REQUEST_SIZE_MAX_BYTES + 1)}
+        assert (await web("POST", "/v1/objects/apply", b"{}", **large))[0] == 413
 
 
 async def test_the_openapi_tells_of_every_method() -> None:

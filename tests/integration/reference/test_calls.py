@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-from litestar.handlers import HTTPRouteHandler
 
 from headgate.cli.pages.calls import CALLS
 from headgate.web.app import ROUTES, create_app
@@ -45,10 +44,7 @@ async def test_what_may_be_read_is_answered(world: World) -> None:
 
 def test_whatever_may_be_done_has_its_route() -> None:
     served = {
-        (method, path)
-        for route in ROUTES
-        for method in (route.http_methods if isinstance(route, HTTPRouteHandler) else ["WEBSOCKET"])
-        for path in paths_of(route)
+        (method, path) for route in ROUTES for method in (route.methods or ["WEBSOCKET"]) for path in paths_of(route)
     }
     served |= {(m, p.replace("{verb}", v)) for m, p in served for v in ("validate", "upload") if "{verb}" in p}
     assert not [call for call in CALLS if not call.absent and (call.method, call.path) not in served]

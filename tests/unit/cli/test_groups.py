@@ -78,7 +78,7 @@ def test_a_group_imports_what_it_names_only_when_it_is_used() -> None:
     assert isinstance(group, click.Group)
 
 
-HEAVY = ("aiohttp", "ansible", "grpc", "httpx", "litestar", "pygit2", "sqlalchemy", "uvicorn")
+HEAVY = ("aiohttp", "ansible", "grpc", "httpx", "pygit2", "sqlalchemy", "starlette", "uvicorn")
 QUICK = ("propose", "approve", "recheck", "hook", "enqueue", "promote", "close", "status", "builds", "completion")
 
 

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from litestar.exceptions import HTTPException
-
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
 from headgate.adapters.logs.reader import KeptLogs
@@ -60,6 +58,7 @@ from headgate.web.peers.fleet import PeerFleet
 from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, PeerTurns
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import NoLogs, RemoteLogs
+from headgate.web.rest import HTTPException
 from headgate.web.serve import serve
 from headgate.web.site import Site
 

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from litestar import Response
-from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
-from litestar.response import File, Stream
 
 from headgate.cli.pages.calls import table
 from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
+from headgate.web.rest import Handler, Response, StreamResponse
 
 _HEAD = """\
 # The API
@@ -73,10 +71,9 @@ Clients of Zuul's API work unchanged. What they may notice:
 def page() -> str:
     lines = [_HEAD]
     shapes: dict[str, type[msgspec.Struct]] = {}
-    groups: dict[str, list[HTTPRouteHandler | WebsocketRouteHandler]] = {}
+    groups: dict[str, list[Handler]] = {}
     for route in ROUTES:
-        shown = isinstance(route, WebsocketRouteHandler) or route.include_in_schema is not False
-        if shown:
+        if route.include_in_schema:
             groups.setdefault(inspect.getdoc(inspect.getmodule(route.fn)) or "", []).append(route)
     for title, routes in groups.items():
         lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
@@ -88,8 +85,8 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]:  # of two kinds
-    methods = sorted(getattr(route, "http_methods", ())) or ["websocket"]
+def _route(route: Handler, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]:
+    methods = sorted(route.methods) or ["websocket"]
     yield f"### `{', '.join(methods)} {', '.join(paths_of(route))}`"
     yield ""
     yield " ".join((inspect.getdoc(route.fn) or "").split())
@@ -105,13 +102,13 @@ def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]
 
 
 def _answer(
-    route: HTTPRouteHandler | WebsocketRouteHandler,
+    route: Handler,
     hint: Any,  # any annotation
     shapes: dict[str, type[msgspec.Struct]],
 ) -> str:
     if route.opt.get("answers") == ("text/event-stream",):
         return "server-sent events"
-    if {File, Stream}.intersection((hint, *get_args(hint))):
+    if {StreamResponse}.intersection((hint, *get_args(hint))):
         return "text"
     if get_origin(hint) is Response:
         (hint,) = get_args(hint)

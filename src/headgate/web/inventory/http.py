@@ -12,10 +12,6 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
-from litestar import Litestar, Request, Response
-from litestar.datastructures import State
-from litestar.handlers import HTTPRouteHandler
-from litestar.response import Stream
 
 from headgate.inventory.names import Invalid
 from headgate.web.inventory.identity import InventoryCall
@@ -24,9 +20,18 @@ from headgate.web.inventory.pages import PAGES
 from headgate.web.inventory.rpc import CALL_MAX_S, methods
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
 from headgate.web.inventory.status import RpcStatus, status
+from headgate.web.rest import (
+    AppState,
+    Handler,
+    HTTPException,
+    HttpRequest,
+    Response,
+    StreamResponse,
+    WebApplication,
+    get,
+)
+from headgate.web.rest import route as serve
 from headgate.web.serve import CLIENT_CERTIFICATE
-
-HttpRequest = Request[Any, Any, State]  # neither users nor tokens are Litestar's business here
 
 
 class HttpRoute(NamedTuple):
@@ -87,33 +92,26 @@ _HTTP = {
 }
 
 
-def create_app(parts: Sequence[object]) -> Litestar:
+def create_app(parts: Sequence[object]) -> WebApplication:
     """Create the application. `parts` answer the methods, as for gRPC."""
     answers = methods(V1, parts)
     handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
-    return Litestar(
-        [*handlers, _openapi(), *PAGES],
-        openapi_config=None,
-        logging_config=None,
-        request_max_body_size=REQUEST_SIZE_MAX_BYTES,
-    )
+    return WebApplication([*handlers, _openapi(), *PAGES], AppState(), body_max_bytes=REQUEST_SIZE_MAX_BYTES)
 
 
-def _openapi() -> HTTPRouteHandler:
+def _openapi() -> Handler:
     text = json.dumps(document(ROUTES, V1), indent=1)
 
     async def openapi() -> Response[bytes]:
         return Response(text.encode(), media_type="application/json")
 
-    return HTTPRouteHandler("/openapi.json", http_method="GET", include_in_schema=False)(openapi)
+    return get("/openapi.json", include_in_schema=False)(openapi)
 
 
-def _handler(
-    route: HttpRoute, method: MethodDescriptor, answer: Callable[..., Any]
-) -> HTTPRouteHandler:  # of any message
+def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., Any]) -> Handler:  # of any message
     made = GetMessageClass(method.input_type)
 
-    async def handle(request: HttpRequest) -> Response[Any]:
+    async def handle(request: HttpRequest) -> Response[Any] | StreamResponse:
         try:
             headers = {key.lower(): value for key, value in request.headers.items()}
             call = InventoryCall(headers, request.scope["state"].get(CLIENT_CERTIFICATE, b""))
@@ -122,12 +120,15 @@ def _handler(
                 return await _stream(answer(call, message))
             async with asyncio.timeout(CALL_MAX_S):
                 return _json(await answer(call, message), 200)
+        except HTTPException as refused:
+            told = _told(RpcStatus(StatusCode.INVALID_ARGUMENT, refused.detail))
+            return Response(told, status_code=refused.status_code)
         except Exception as error:
             return _refusal(status(error))
 
     handle.__name__ = route.method
     path = route.path.replace("}", ":str}")
-    return HTTPRouteHandler(path, http_method=route.verb, status_code=200, include_in_schema=False)(handle)  # type: ignore[arg-type]  # a verb
+    return serve(path, (route.verb,), include_in_schema=False)(handle)
 
 
 async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Message:
@@ -141,7 +142,7 @@ async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Mes
         if not isinstance(said, dict):
             raise Invalid("the body is not a JSON object")
     else:
-        for key, value in request.query_params.multi_items():
+        for key, value in request.query.pairs:
             _put(said, key.split("."), value)
     said |= request.path_params
     session = {name: request.headers.get(f"headgate-{name}", "") for name in SESSION}
@@ -171,7 +172,7 @@ def _flags(said: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
     return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in said.items()}
 
 
-async def _stream(told: AsyncIterator[Message]) -> Response[Any]:  # what Litestar streams
+async def _stream(told: AsyncIterator[Message]) -> StreamResponse:
     """Stream one line of JSON a message. What is refused at once is refused with its status."""
     first = await anext(told)
 
@@ -183,7 +184,7 @@ async def _stream(told: AsyncIterator[Message]) -> Response[Any]:  # what Litest
         except Exception as error:
             yield _line(_told(status(error)))
 
-    return Stream(lines(), media_type="application/x-ndjson")
+    return StreamResponse(lines(), media_type="application/x-ndjson")
 
 
 def _line(said: dict[str, Any]) -> bytes:  # JSON

@@ -28,6 +28,7 @@ REFUSALS = {
     409: "ALREADY_EXISTS, or ABORTED: somebody else changed it meanwhile.",
     410: "OUT_OF_RANGE: the journal no longer reaches back that far.",
     412: "FAILED_PRECONDITION: something has to be done first.",
+    413: "INVALID_ARGUMENT: the body is too large.",
     422: "RESOURCE_EXHAUSTED: a quota or a limit is reached.",
     503: "UNAVAILABLE: the store is away; try again.",
     504: "DEADLINE_EXCEEDED: it takes too long.",

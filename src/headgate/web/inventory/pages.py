@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import MediaType, Request, Response, get
-from litestar.exceptions import NotFoundException
-from litestar.params import FromPath
-
 from headgate.web.files import document, static_file
+from headgate.web.rest import HttpRequest, NotFoundException, Response, get
 
 FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 """What the page needs, also where no gate is served."""
@@ -18,13 +13,11 @@ FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 async def inventory_page() -> Response[str]:
     """Return the page; its files are found beside it, wherever the inventory is served."""
     text = document("inventory", "Inventory").replace('"/static/', '"static/').replace('href="/"', 'href="?"')
-    return Response(text, media_type=MediaType.HTML, headers={"Cache-Control": "no-cache"})
+    return Response(text, media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
-async def inventory_file(
-    request: Request[Any, Any, Any], name: FromPath[str], edition: FromPath[str] = ""
-) -> Response[bytes | None]:
+async def inventory_file(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
     """Serve one of the files that the page is made of."""
     asked = request.headers
     if name not in FILES:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from litestar.datastructures import Cookie
-
 from headgate.web.peers.requests import READING
+from headgate.web.rest import Cookie
 
 SESSION, BEGUN = "headgate", "headgate-login"
 """The cookie of who is logged in; that of who is on the way to the provider and back."""
@@ -46,7 +45,7 @@ class PageOrigin:
     def kept(self, of: str, value: str, age_s: int) -> Cookie:
         """Return what has the browser keep it; `age_s` 0: forget it.  No script sees it, and no request of another site
         has it with it, but for links that people follow."""
-        return Cookie(self.name(of), "/", value, age_s, secure=self.safe, httponly=True, samesite="lax")
+        return Cookie(self.name(of), value, age_s, secure=self.safe)
 
 
 def place_of(root: str, scheme: str, host: str) -> PageOrigin:

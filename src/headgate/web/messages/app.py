@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-
-from litestar import Litestar, Response, get
-from litestar.datastructures import State
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.web.messages.access import ApplicationKeys
@@ -16,6 +12,7 @@ from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
 from headgate.web.messages.schedules import SCHEDULE_ROUTES
 from headgate.web.messages.state import REFUSALS, MessageSite, answer, refused
+from headgate.web.rest import AppState, Response, WebApplication, get
 from headgate.web.routes.pages import page as document_page
 from headgate.web.routes.pages import static
 
@@ -38,10 +35,10 @@ async def admin() -> Response[str]:
     return document_page("messages", "Queues of messages")
 
 
-def create_app(board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> Litestar:
+def create_app(board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> WebApplication:
     """Create the application. The board belongs to the caller and outlives it. Streams and waiting requests end at
     `stop`."""
-    routes: list[Any] = [
+    routes = [
         *QUEUE_ROUTES,
         *MESSAGE_ROUTES,
         *LEASE_ROUTES,
@@ -50,12 +47,7 @@ def create_app(board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) 
         docs,
         admin,
         static,
-    ]  # route handlers of several kinds
-    return Litestar(
-        routes,
-        state=State({"messages": MessageSite(board, keys, stop)}),
-        exception_handlers=dict.fromkeys(REFUSALS, refused),
-        request_max_body_size=REQUEST_MAX_BYTES,
-        openapi_config=None,
-        logging_config=None,
-    )
+    ]
+    state = AppState({"messages": MessageSite(board, keys, stop)})
+    answers = dict.fromkeys(REFUSALS, refused)
+    return WebApplication(routes, state, answers=answers, body_max_bytes=REQUEST_MAX_BYTES)

@@ -7,9 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
-from litestar import Response, delete, get, post
-from litestar.datastructures import State
-from litestar.params import FromPath
 
 from headgate.adapters.messages import leases
 from headgate.adapters.messages.holders import CREW, LeaseRequest, Outcome
@@ -18,7 +15,8 @@ from headgate.base.tasks import unless
 from headgate.queueing.ids import is_id
 from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
 from headgate.web.messages import forms
-from headgate.web.messages.state import OK, Asked, MessageSite, answer, site_of
+from headgate.web.messages.state import OK, MessageSite, answer, site_of
+from headgate.web.rest import AppState, HttpRequest, Response, delete, get, post
 
 T = TypeVar("T")
 
@@ -39,7 +37,7 @@ class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/v1/{app:str}/{queue:str}/lease", status_code=200)
-async def take_lease(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def take_lease(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     said = await _body(request, LeaseBody)
@@ -52,17 +50,15 @@ async def take_lease(state: State, request: Asked, app: FromPath[str], queue: Fr
         raise InvalidPost({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     wanted = LeaseRequest(app, queue, said.worker, said.group, said.partition, said.ttl)
     look = lambda: site.board.change(app, lambda database, now: leases.take(database, wanted, now))  # noqa: E731
-    found = await _patiently(site, app, queue, forms.wait(request.query_params), look)
+    found = await _patiently(site, app, queue, forms.wait(request.query), look)
     return answer({**OK, "lease": found})
 
 
 @get("/v1/{app:str}/{queue:str}/lease/{lease:str}")
-async def fetch(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], lease: FromPath[str]
-) -> Response[bytes]:
+async def fetch(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    query = request.query_params
+    query = request.query
     limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     look = lambda: site.board.change(  # noqa: E731
         app, lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
@@ -73,9 +69,7 @@ async def fetch(
 
 
 @post("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
-async def commit(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], lease: FromPath[str]
-) -> Response[bytes]:
+async def commit(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     outcome = await _body(request, Outcome)
@@ -85,9 +79,7 @@ async def commit(
 
 
 @delete("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
-async def give_back(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], lease: FromPath[str]
-) -> Response[bytes]:
+async def give_back(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     await site.board.change(app, lambda database, now: leases.release(database, app, queue, lease, now))
@@ -108,7 +100,7 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
     return found
 
 
-async def _body(request: Asked, type: type[T]) -> T:
+async def _body(request: HttpRequest, type: type[T]) -> T:
     """Parse a body of JSON; nothing at all stands for an object without members."""
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=type)

@@ -5,44 +5,41 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from litestar import Response, delete, get, post, put
-from litestar.datastructures import State
-from litestar.params import FromPath
-
 from headgate.adapters.messages import queues, status
 from headgate.adapters.messages.records import NoQueue, QueueRecord
 from headgate.web.messages import forms
-from headgate.web.messages.state import OK, Asked, MessageSite, answer, now_ms, site_of
+from headgate.web.messages.state import OK, MessageSite, answer, now_ms, site_of
 from headgate.web.messages.streams import happenings
+from headgate.web.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
 
 LIST_MAX = 100_000
 
 
 @get("/v1")
-async def list_applications(state: State, request: Asked) -> Response[bytes]:
+async def list_applications(state: AppState, request: HttpRequest) -> Response[bytes]:
     """Return the applications that the caller may see."""
     proved = site_of(state).keys.somebody(request.headers.get("authorization", ""))
     return answer({**OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
 
 
 @get("/v1/{app:str}/{queue:str}/standing")
-async def get_standing(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def get_standing(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
-    group = request.query_params.get("group", "")
+    group = request.query.get("group", "")
     found = await site.board.look(lambda database, now_ms: status.partition_statuses(database, of, now_ms, group))
     return answer({**OK, "partitions": found})
 
 
 @get("/v1/{app:str}")
-async def list_queues(state: State, request: Asked, app: FromPath[str]) -> Response[Any]:
+async def list_queues(state: AppState, request: HttpRequest, app: str) -> Response[bytes] | StreamResponse:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     if "text/event-stream" in request.headers.get("accept", ""):
         return happenings(site, app, site.still(request, app))
-    query = request.query_params
+    query = request.query
     limit = forms.whole(query, "limit", 1, LIST_MAX, None)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
     details, count = forms.truth(query, "details"), forms.truth(query, "include_count")
@@ -55,7 +52,7 @@ async def list_queues(state: State, request: Asked, app: FromPath[str]) -> Respo
 
 
 async def _listed(
-    site: MessageSite, app: FromPath[str], queue: QueueRecord, details: bool, count: bool
+    site: MessageSite, app: str, queue: QueueRecord, details: bool, count: bool
 ) -> dict[str, Any]:  # JSON
     shown: dict[str, Any] = {"queue_name": queue.name}  # JSON
     if details:
@@ -85,7 +82,7 @@ def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 
 @post("/v1/{app:str}", status_code=201)
-async def create_queue(state: State, request: Asked, app: FromPath[str]) -> Response[bytes]:
+async def create_queue(state: AppState, request: HttpRequest, app: str) -> Response[bytes]:
     """Create a queue. If it exists, change the given settings and leave the others."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
@@ -98,7 +95,7 @@ async def create_queue(state: State, request: Asked, app: FromPath[str]) -> Resp
 
 
 @put("/v1/{app:str}/{queue:str}")
-async def change_queue(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def change_queue(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     known = await site.queue(app, queue)
@@ -108,7 +105,7 @@ async def change_queue(state: State, request: Asked, app: FromPath[str], queue: 
 
 
 @delete("/v1/{app:str}/{queue:str}", status_code=200)
-async def remove_queue(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def remove_queue(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     await site.board.remove(app, queue)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Response, delete, get, post, put
-from litestar.datastructures import State
-from litestar.params import FromPath
 from prometheus_client import generate_latest
 
 from headgate.adapters.messages import later
@@ -15,12 +10,13 @@ from headgate.adapters.messages.pages import backlog
 from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, InvalidPost, QueueRecord
 from headgate.queueing.ids import is_id, position_of
 from headgate.web.messages import forms
-from headgate.web.messages.state import OK, Asked, MessageSite, answer, now_ms, site_of
+from headgate.web.messages.state import OK, MessageSite, answer, now_ms, site_of
 from headgate.web.messages.streams import messages, stream
+from headgate.web.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
 
 
 @post("/v1/{app:str}/{queue:str}", status_code=201)
-async def post_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def post_messages(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Post messages, once for each Idempotency-Key."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
@@ -38,7 +34,7 @@ async def post_messages(state: State, request: Asked, app: FromPath[str], queue:
     return answer({**OK, "messages": posted}, 201, headers)
 
 
-async def _seen(state: State, request: Asked, app: str, queue: str) -> tuple[MessageSite, QueueRecord]:
+async def _seen(state: AppState, request: HttpRequest, app: str, queue: str) -> tuple[MessageSite, QueueRecord]:
     """Return the queue, which the caller may read.  Raise NoQueue, Denied."""
     site = site_of(state)
     caller = site.caller(request, app)
@@ -48,16 +44,16 @@ async def _seen(state: State, request: Asked, app: str, queue: str) -> tuple[Mes
 
 
 @get("/v1/{app:str}/{queue:str}")
-async def get_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def get_messages(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site, of = await _seen(state, request, app, queue)
-    return answer({**OK, "messages": await messages(site, app, of, forms.page(request.query_params, of))})
+    return answer({**OK, "messages": await messages(site, app, of, forms.page(request.query, of))})
 
 
 @get("/v1/{app:str}/{queue:str}/stream")
-async def stream_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[Any]:
+async def stream_messages(state: AppState, request: HttpRequest, app: str, queue: str) -> StreamResponse:
     """Stream messages. Continue after `Last-Event-ID`, which browsers send after a broken connection."""
     site, of = await _seen(state, request, app, queue)
-    page = forms.page(request.query_params, of)
+    page = forms.page(request.query, of)
     last = request.headers.get("last-event-id", "")
     if is_id(last) and len(page.partitions) == 1:
         page = forms.MessagePage(page.partitions, position_of(last), True, page.limit, False, 0)
@@ -65,20 +61,20 @@ async def stream_messages(state: State, request: Asked, app: FromPath[str], queu
 
 
 @get("/v1/{app:str}/{queue:str}/lag")
-async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def get_lag(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what waits behind `after` in one `partition`."""
     site, of = await _seen(state, request, app, queue)
-    partition = forms.whole(request.query_params, "partition", 1, of.partitions, 1)
-    after = forms.position_after(request.query_params)
+    partition = forms.whole(request.query, "partition", 1, of.partitions, 1)
+    after = forms.position_after(request.query)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
     return answer({**OK, **msgspec.structs.asdict(found)})
 
 
 @get("/v1/{app:str}/{queue:str}/delayed")
-async def get_delayed(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def get_delayed(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what is not due yet in one `partition`."""
     site, of = await _seen(state, request, app, queue)
-    query = request.query_params
+    query = request.query
     partition = forms.whole(query, "partition", 1, of.partitions, 1)
     limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
@@ -86,9 +82,7 @@ async def get_delayed(state: State, request: Asked, app: FromPath[str], queue: F
 
 
 @delete("/v1/{app:str}/{queue:str}/delayed/{ids:str}", status_code=200)
-async def withdraw(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
-) -> Response[bytes]:
+async def withdraw(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site = site_of(state)
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
@@ -99,17 +93,13 @@ async def withdraw(
 
 
 @get("/v1/{app:str}/{queue:str}/{ids:str}")
-async def get_by_id(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
-) -> Response[bytes]:
+async def get_by_id(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site, of = await _seen(state, request, app, queue)
     return answer({**OK, "messages": await site.board.get(of, forms.ids(ids))})
 
 
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
-async def put_by_id(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
-) -> Response[bytes]:
+async def put_by_id(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     body, ttl_s = forms.single(request.headers, await request.body())
@@ -118,9 +108,7 @@ async def put_by_id(
 
 
 @delete("/v1/{app:str}/{queue:str}/{ids:str}", status_code=200)
-async def delete_by_id(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
-) -> Response[bytes]:
+async def delete_by_id(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site = site_of(state)
     caller = site.caller(request, app)
     caller.must_change(app, await site.queue(app, queue))
@@ -134,7 +122,7 @@ async def heartbeat() -> str:
 
 
 @get("/metrics")
-async def metrics(state: State, request: Asked) -> Response[bytes]:
+async def metrics(state: AppState, request: HttpRequest) -> Response[bytes]:
     """Return metrics. They name applications, so the caller needs a key of one, or the operator's token."""
     site_of(state).keys.somebody(request.headers.get("authorization", ""))
     return Response(generate_latest(site_of(state).metrics), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from litestar import Response, delete, get, put
-from litestar.datastructures import State
-from litestar.params import FromPath
 
 from headgate.adapters.messages import schedules
 from headgate.adapters.messages.records import TTL_DEFAULT_S, InvalidPost
 from headgate.adapters.messages.schedules import BODY_MAX_CHARS, MessageSchedule
 from headgate.queueing.lanes import QUEUE_NAME
 from headgate.web.messages import forms
-from headgate.web.messages.state import OK, Asked, answer, now_ms, site_of
+from headgate.web.messages.state import OK, answer, now_ms, site_of
+from headgate.web.rest import AppState, HttpRequest, Response, delete, get, put
 
 
 class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +29,7 @@ class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/v1/{app:str}/{queue:str}/schedules")
-async def list_schedules(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def list_schedules(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
@@ -40,9 +38,7 @@ async def list_schedules(state: State, request: Asked, app: FromPath[str], queue
 
 
 @put("/v1/{app:str}/{queue:str}/schedules/{name:str}")
-async def put_schedule(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], name: FromPath[str]
-) -> Response[bytes]:
+async def put_schedule(state: AppState, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     wanted = _wanted(name, await request.body())
@@ -53,9 +49,7 @@ async def put_schedule(
 
 
 @delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)
-async def remove_schedule(
-    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], name: FromPath[str]
-) -> Response[bytes]:
+async def remove_schedule(state: AppState, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
     count = await site.board.change(app, lambda database, _: schedules.remove(database, app, queue, name))

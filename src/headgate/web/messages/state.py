@@ -6,12 +6,8 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
-from litestar import Request, Response
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from headgate.adapters.messages.board import MessageBoard
@@ -20,8 +16,7 @@ from headgate.adapters.messages.holders import LeaseLost
 from headgate.adapters.messages.line import AGAIN_S, Overloaded
 from headgate.adapters.messages.records import InvalidPost, KeyReused, NoQueue, PartitionFull, QueueRecord
 from headgate.web.messages.access import AccessDenied, ApplicationKeys, QueueCaller
-
-Asked = Request[Any, Any, Any]  # its own generics say nothing here
+from headgate.web.rest import AppState, HTTPException, HttpRequest, Response
 
 
 class MessageSite:
@@ -32,11 +27,11 @@ class MessageSite:
         self.read = Counter("headgate_messages_read", "Messages read.", ["app"], registry=self.metrics)
         self.waiting = Gauge("headgate_messages_waiting", "Requests that wait for messages.", registry=self.metrics)
 
-    def caller(self, request: Asked, app: str) -> QueueCaller:
+    def caller(self, request: HttpRequest, app: str) -> QueueCaller:
         """Return the caller. Raise AccessDenied."""
         return self.keys.caller(app, request.headers.get("authorization", ""))
 
-    def still(self, request: Asked, app: str, queue: QueueRecord | None = None) -> Callable[[], bool]:
+    def still(self, request: HttpRequest, app: str, queue: QueueRecord | None = None) -> Callable[[], bool]:
         """Return what says whether the request would be let in now, to this queue or to the whole application: keys
         are taken away, and tokens come to their end."""
 
@@ -55,7 +50,7 @@ class MessageSite:
         return await self.board.queue(app, name)
 
 
-def site_of(state: State) -> MessageSite:
+def site_of(state: AppState) -> MessageSite:
     site = state["messages"]
     assert isinstance(site, MessageSite), "set by create_app"
     return site
@@ -79,7 +74,7 @@ def _refusal(status: int, fields: dict[str, str], again_s: float = 0.0) -> Respo
     return answer({"status": "error", "error_msg": fields}, status, headers)
 
 
-def refused(_: Asked, error: Exception) -> Response[bytes]:
+def refused(_: HttpRequest, error: Exception) -> Response[bytes]:
     """Answer every error in one shape: `status` and `error_msg`."""
     match error:
         case AccessDenied():

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
-from litestar.response import ServerSentEvent
 
 from headgate.adapters.messages.postsignal import Listener
 from headgate.adapters.messages.records import NoQueue, QueueRecord, StoredMessage
@@ -15,6 +14,7 @@ from headgate.queueing.ids import Position, position_of
 from headgate.queueing.lanes import Lane
 from headgate.web.messages.forms import MessagePage
 from headgate.web.messages.state import MessageSite
+from headgate.web.rest import ServerSentEvents
 
 PING_INTERVAL_S = 10.0
 """On an idle stream, so that both ends notice when the other is gone."""
@@ -57,7 +57,7 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
 
 def stream(
     site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, still: Callable[[], bool]
-) -> ServerSentEvent:
+) -> ServerSentEvents:
     """Stream the messages behind the page's position and every later one, in order within each partition.
 
     It ends when `still` says that the caller would not be let in any more.
@@ -80,7 +80,7 @@ def stream(
                     yield {"event": "gone", "data": ""}
                     return
 
-    return ServerSentEvent(events())
+    return ServerSentEvents(events())
 
 
 async def _after(
@@ -104,7 +104,7 @@ async def _after(
             return
 
 
-def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> ServerSentEvent:
+def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> ServerSentEvents:
     """Stream where something was posted, and when queues are created, removed or enlarged: one stream for all queues of
     an application.
 
@@ -127,7 +127,7 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
                 if lanes:
                     yield {"event": "posted", "data": " ".join(str(lane) for lane in sorted(lanes))}
 
-    return ServerSentEvent(events())
+    return ServerSentEvents(events())
 
 
 async def _rung(site: MessageSite, listener: Listener) -> tuple[set[Lane], bool] | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from litestar.exceptions import HTTPException
 
 from headgate.gate.review import PatchRequest, RemarksRequest, ReviewWork, SayRequest
 from headgate.gate.work import MergerAnswer
@@ -20,6 +19,7 @@ from headgate.services.context import Context
 from headgate.store.store import Session
 from headgate.store.types import SessionLost, StoreError
 from headgate.web.peers.fleet import PeerFleet
+from headgate.web.rest import HTTPException
 
 A = TypeVar("A")
 

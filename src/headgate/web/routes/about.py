@@ -8,23 +8,18 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from litestar import Litestar, Response, get
-from litestar.datastructures import State
-from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
-from litestar.params import FromPath
-from litestar.routes import HTTPRoute, WebSocketRoute
-
 from headgate import __version__
 from headgate.adapters.identity.tokens import OPENID
 from headgate.config.tenants import Tenant
 from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
-from headgate.web.description import CompleteYaml, paths_of
+from headgate.web.description import as_json, as_yaml, paths_of
 from headgate.web.errors import wants_html
+from headgate.web.rest import AppState, Handler, HttpRequest, Response, get
 from headgate.web.routes.autohold import AUTOHOLD
 from headgate.web.routes.machines import MODIFY_REQUEST
 from headgate.web.routes.orders import STATE
 from headgate.web.routes.pages import page
-from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
+from headgate.web.site import NEEDED, OPEN, Site, site_of
 
 OF_CHANGES = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED, APPROVE, COMMENT)
 OF_MACHINES = (
@@ -40,19 +35,13 @@ async def everything(request: HttpRequest) -> Response[Any]:
     """Return every path of the API by name, in the notation of the reference; a browser gets the page about it."""
     if "text/html" in request.headers.get("accept", "") and wants_html(request.headers["accept"]):
         return page("api", "API")
-    return Response(paths(request.app), headers={"Vary": "Accept"})
+    return Response(paths(request.app.handlers), headers={"Vary": "Accept"})
 
 
-def paths(app: Litestar) -> dict[str, str]:
+def paths(handlers: Iterable[Handler]) -> dict[str, str]:
     """Return name -> path; what takes the rest of an address stands as `{rest:.*}`."""
     found: dict[str, str] = {}
-    handlers = list[HTTPRouteHandler | WebsocketRouteHandler]()
-    for route in app.routes:
-        if isinstance(route, HTTPRoute):
-            handlers += [one for one in route.route_handlers if one.handler_name != "options_handler"]
-        elif isinstance(route, WebSocketRoute):
-            handlers.append(route.route_handler)
-    several = ((h.handler_name, path) for h in handlers for path in paths_of(h) if path.startswith("/api/"))
+    several = ((one.name, path) for one in handlers for path in paths_of(one) if path.startswith("/api/"))
     for named, path in dict.fromkeys(several):
         told = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
         if told not in found.values():
@@ -62,7 +51,7 @@ def paths(app: Litestar) -> dict[str, str]:
 
 
 @get("/api/info")
-async def info(state: State) -> dict[str, Any]:  # JSON
+async def info(state: AppState) -> dict[str, Any]:  # JSON
     """Return what this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
     site = site_of(state)
     tenants = [found.tenant for found in site.tenants.values()]
@@ -70,7 +59,7 @@ async def info(state: State) -> dict[str, Any]:  # JSON
 
 
 @get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
-async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
+async def tenant_info(state: AppState, tenant: str) -> dict[str, Any]:  # JSON
     """Return what this server can do for one tenant; `niz`: whether it has providers of machines."""
     site = site_of(state)
     found = site.tenant(tenant)
@@ -107,7 +96,7 @@ def _realm(realm: Realm) -> dict[str, Any]:  # JSON
 
 
 @get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
-async def authorizations(state: State, request: HttpRequest, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
+async def authorizations(state: AppState, request: HttpRequest, tenant: str) -> dict[str, Any]:  # JSON
     """Return what the bearer of the token may do in the tenant."""
     site = site_of(state)
     found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
@@ -118,7 +107,7 @@ async def authorizations(state: State, request: HttpRequest, tenant: FromPath[st
 
 
 @get("/api/authorizations")
-async def all_authorizations(state: State, request: HttpRequest) -> dict[str, Any]:  # JSON
+async def all_authorizations(state: AppState, request: HttpRequest) -> dict[str, Any]:  # JSON
     """Return what the bearer of the token may do to the whole system."""
     site = site_of(state)
     bearer = site.access.bearer(request)
@@ -138,14 +127,22 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
     return {"zuul": {"admin": admin, "permissions": dict.fromkeys(names, True), "scope": [scope]}}
 
 
-@get("/openapi.yaml", include_in_schema=False)
+@get(["/openapi", "/openapi/openapi.json"], include_in_schema=False)
+async def description(request: HttpRequest) -> Response[bytes]:
+    """Return the description of the API."""
+    return Response(as_json(request.app.handlers), media_type="application/vnd.oai.openapi+json")
+
+
+@get(["/openapi/openapi.yaml", "/openapi/openapi.yml"], include_in_schema=False)
 async def described(request: HttpRequest) -> Response[bytes]:
-    """Return the description of the API as YAML, at the path where the reference has it."""
-    config = request.app.openapi_config
-    assert config is not None, "the application has a description"
-    yaml = next(one for one in config.render_plugins if isinstance(one, CompleteYaml))
-    schema = await asyncio.to_thread(yaml.render, request, request.app.openapi_schema.to_schema())
-    return Response(schema, media_type="application/yaml")
+    """Return the same as YAML."""
+    return Response(await asyncio.to_thread(as_yaml, request.app.handlers), media_type="application/vnd.oai.openapi")
 
 
-ROUTES = (everything, described, info, tenant_info, authorizations, all_authorizations)
+@get("/openapi.yaml", include_in_schema=False)
+async def described_there(request: HttpRequest) -> Response[bytes]:
+    """Return the same at the path where the reference has it."""
+    return Response(await asyncio.to_thread(as_yaml, request.app.handlers), media_type="application/yaml")
+
+
+ROUTES = (everything, description, described, described_there, info, tenant_info, authorizations, all_authorizations)

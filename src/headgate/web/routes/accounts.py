@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from litestar import get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath, JSONBody
 from msgspec.structs import replace
 
 from headgate.store.types import At, Op
 from headgate.web.nodeaccounts import AccountShape, node_accounts
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.control import OF_ALL
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import site_of
 
 
 class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +24,7 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
-async def list_accounts(state: State, request: HttpRequest) -> list[AccountShape]:
+async def list_accounts(state: AppState, request: HttpRequest) -> list[AccountShape]:
     """Return accounts that machines were made in, as long as something of ours may be there.  Headgate only."""
     site = site_of(state)
     site.allow_all(request)
@@ -35,7 +32,7 @@ async def list_accounts(state: State, request: HttpRequest) -> list[AccountShape
 
 
 @post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
-async def forget_account(state: State, request: HttpRequest, id: FromPath[str], data: JSONBody[WhatOfAccount]) -> bool:
+async def forget_account(state: AppState, request: HttpRequest, id: str, data: JSONBody[WhatOfAccount]) -> bool:
     """Strike out what was made in an account that the launcher's settings do not have any more.  Headgate only."""
     site = site_of(state)
     site.allow_all(request)

@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
@@ -21,8 +17,9 @@ from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.store.types import Op, StoreError
 from headgate.web.description import NUMBER, QueryParameter
+from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.routes.history import number
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 log = logging.getLogger("headgate.hand")
 
@@ -55,7 +52,7 @@ class Hand:
         """Perform the action and record its outcome. `work` writes the operations that it receives in the commit
         that requests the effect, so that every action is recorded, whatever fails next."""
         action = self._action()
-        self.request.scope[KEPT] = True  # type: ignore[literal-required]  # a key of ours
+        self.request.scope[KEPT] = True
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
         try:
             await self._tried(action, work)
@@ -188,14 +185,14 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
 
 
 @get("/api/tenant/{tenant:str}/actions", opt={"query": PART})
-async def actions(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ActionShape]:
+async def actions(state: AppState, request: HttpRequest, tenant: str) -> list[ActionShape]:
     """Return the actions of people in the tenant, latest first; limit and skip work as for builds. Headgate only."""
     site_of(state).tenant(tenant)
     return await _found(site_of(state), request, tenant)
 
 
 @get("/api/actions", opt={"query": PART})
-async def all_actions(state: State, request: HttpRequest) -> list[ActionShape]:
+async def all_actions(state: AppState, request: HttpRequest) -> list[ActionShape]:
     """Return the actions of people on the whole system, for its administrators. Headgate only."""
     site_of(state).allow_all(request)
     return await _found(site_of(state), request, "")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from litestar import post
-from litestar.datastructures import State
-from litestar.params import FromPath, JSONBody
 
 from headgate.store.types import Op
+from headgate.web.rest import AppState, HttpRequest, JSONBody, post
 from headgate.web.routes.actions import Hand
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import site_of
 
 
 class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,7 +23,7 @@ class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
-async def approval(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ApprovalBody]) -> bool:
+async def approval(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ApprovalBody]) -> bool:
     """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Headgate only."""
     site = site_of(state)
     site.allow(request, tenant, "enqueue", project=data.project)

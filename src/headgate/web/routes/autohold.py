@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from litestar import delete, get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.config.files.source import nearest
@@ -17,8 +13,9 @@ from headgate.gate.autohold import EVERY, HeldBuild, HoldRequest
 from headgate.services.autohold import hold_requests
 from headgate.store.types import At, Conflict, Op, StoreError
 from headgate.web.description import QueryParameter
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.web.routes.actions import Hand, plain
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 AUTOHOLD = "autohold"
 """The permission."""
@@ -213,16 +210,16 @@ def _found(site: Site, tenant: str, id: str) -> HoldRequest:
 
 
 @get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project"),)})
-async def holds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[HoldShape]:
+async def holds(state: AppState, request: HttpRequest, tenant: str) -> list[HoldShape]:
     """Return the requests to hold failing builds, with the builds held, oldest first; `project` restricts them."""
-    site, project = site_of(state), request.query_params.get("project", "")
+    site, project = site_of(state), request.query.get("project", "")
     if project:
         return of_project(site, request, tenant, project)
     return [_shape(site, request, one) for one in _of(site, tenant)]
 
 
 @get("/api/tenant/{tenant:str}/autohold/{id:str}")
-async def one_hold(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> HoldShape:
+async def one_hold(state: AppState, request: HttpRequest, tenant: str, id: str) -> HoldShape:
     """Return one request to hold builds, with the builds that are held for it."""
     site = site_of(state)
     return _shape(site, request, _found(site, tenant, id))
@@ -233,7 +230,7 @@ async def one_hold(state: State, request: HttpRequest, tenant: FromPath[str], id
     status_code=204,
     opt={"permission": AUTOHOLD, "query": (QueryParameter("reason"),)},
 )
-async def end_hold(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+async def end_hold(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
     """Hold no more builds for it, and give back at once what is held; `reason` says why."""
     site = site_of(state)
     site.allow(request, tenant, AUTOHOLD)
@@ -246,7 +243,7 @@ async def end_hold(state: State, request: HttpRequest, tenant: FromPath[str], id
             raise HTTPException(f"the store: {error}", status_code=503) from error
         await site.context.mirror.gone(place.path)
 
-    await Hand(site, request, "autohold-delete", tenant, id, request.query_params.get("reason", "")).does(work)
+    await Hand(site, request, "autohold-delete", tenant, id, request.query.get("reason", "")).does(work)
 
 
 ROUTES = (holds, one_hold, end_hold)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath
-
 from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.outlook import ChangeShape, Outlook, ProposedShape
 from headgate.web.places import ItemPlaces
+from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.routes.history import number
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 LATELY_MS = 30 * 86_400_000
 COSTS_MS = 60_000
@@ -40,11 +36,11 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
         )
     },
 )
-async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ProposedShape]:
+async def changes(state: AppState, request: HttpRequest, tenant: str) -> list[ProposedShape]:
     """Return the open changes, ordered by project and name, with what each still lacks. Headgate only."""
     site = site_of(state)
     name, limit, skip = (
-        request.query_params.get("project", ""),
+        request.query.get("project", ""),
         number(request, "limit", 50),
         number(request, "skip", 0),
     )
@@ -72,11 +68,11 @@ async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> 
         )
     },
 )
-async def change(state: State, request: HttpRequest, tenant: FromPath[str]) -> ChangeShape:
+async def change(state: AppState, request: HttpRequest, tenant: str) -> ChangeShape:
     """Return one change that is open or has landed: where it is, when it will land, what it needs and what it lacks.
     Headgate only."""
     site = site_of(state)
-    project, name = (request.query_params.get(key, "") for key in ("project", "change"))
+    project, name = (request.query.get(key, "") for key in ("project", "change"))
     if not project or not name:
         raise HTTPException("say which: project and change", status_code=400)
     site.tenant(tenant)

@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from litestar import put
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath, JSONBody
 
 from headgate.map.inventory.machines import MadeNode, NodeOrder
 from headgate.map.inventory.nodes import NodeRequest
@@ -17,10 +13,11 @@ from headgate.ports.history import time_text
 from headgate.services.nodes.machines.records import names_of
 from headgate.services.nodes.machines.survey import seen
 from headgate.store.types import Op
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, put
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.routes.pooled import not_ours
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 MODIFY = "modify-node"
 """The permission."""
@@ -109,9 +106,7 @@ def _text(value: Any) -> str | None:
 
 
 @put("/api/tenant/{tenant:str}/nodes/{uuid:str}", status_code=201, opt={"permission": MODIFY})
-async def change_node(
-    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[ForNode]
-) -> None:
+async def change_node(state: AppState, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[ForNode]) -> None:
     """Have a machine that was made held, or taken away: once no build has it."""
     site = site_of(state)
     site.allow(request, tenant, MODIFY)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 from msgspec import UNSET
 
 from headgate.config.explain import answers
@@ -23,19 +19,20 @@ from headgate.config.tenants import TenantProject
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.jobview import RunPlace, explanation, frozen
 from headgate.web.projects import project_shape
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
 from headgate.web.routes.history import must_be_known, number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape
-from headgate.web.site import HttpRequest, Site, must_be_read, site_of
+from headgate.web.site import Site, must_be_read, site_of
 
 
-def _landed(state: State, tenant: str) -> Layout:
+def _landed(state: AppState, tenant: str) -> Layout:
     """Raise 404; 422 while it is being read: what is not known yet is not nothing."""
     return must_be_read(site_of(state), tenant).layouts.landed
 
 
 @get("/api/tenant/{tenant:str}/pipelines")
-async def pipelines(state: State, tenant: FromPath[str]) -> list[PipelineName]:
+async def pipelines(state: AppState, tenant: str) -> list[PipelineName]:
     """Return pipelines, in the order they are defined."""
     configured = must_be_read(site_of(state), tenant)
     return [
@@ -50,7 +47,7 @@ async def pipelines(state: State, tenant: FromPath[str]) -> list[PipelineName]:
 
 
 @get("/api/tenant/{tenant:str}/jobs")
-async def jobs(state: State, tenant: FromPath[str]) -> list[JobName]:
+async def jobs(state: AppState, tenant: str) -> list[JobName]:
     """Return jobs, with what each of their definitions is the child of and where it counts; what is empty is left
     out."""
     layout = _landed(state, tenant)
@@ -70,7 +67,7 @@ def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
 
 
 @get("/api/tenant/{tenant:str}/job/{rest:path}", opt={"rest": ("{job}",)})
-async def job(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[dict[str, Any]]:  # JSON
+async def job(state: AppState, tenant: str, rest: str) -> list[dict[str, Any]]:  # JSON
     """Return every definition of one job, in the order they apply; `body`, as it is written, is ours."""
     layout, name = _landed(state, tenant), rest.strip("/")
     known = {**layout.jobs, "noop": layout.variants("noop")}
@@ -84,7 +81,7 @@ async def job(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[
 
 
 @get("/api/tenant/{tenant:str}/projects")
-async def projects(state: State, tenant: FromPath[str]) -> list[ProjectName]:
+async def projects(state: AppState, tenant: str) -> list[ProjectName]:
     """Return projects of the tenant, by name."""
     known = site_of(state).tenant(tenant).tenant.projects
     return [ProjectName(p.name, p.connection, p.project, _type(p)) for p in sorted(known, key=lambda p: p.name)]
@@ -95,9 +92,7 @@ def _type(source: TenantProject) -> str:
 
 
 @get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"rest": ("{project}", "{project}/autohold")})
-async def project(
-    state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str]
-) -> ProjectShape | list[HoldShape]:
+async def project(state: AppState, request: HttpRequest, tenant: str, rest: str) -> ProjectShape | list[HoldShape]:
     """Return one project, with every stanza that configures it and the templates that these name; below `…/autohold`
     its requests to hold builds."""
     name, _, last = rest.strip("/").rpartition("/")
@@ -120,15 +115,15 @@ async def project(
         )
     },
 )
-async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ConfigErrorShape]:
+async def config_errors(state: AppState, request: HttpRequest, tenant: str) -> list[ConfigErrorShape]:
     """Return what is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
     of which may be given several times; limit (50) and skip."""
-    query, names = request.query_params, ("project", "branch", "severity", "name")
+    query, names = request.query, ("project", "branch", "severity", "name")
     must_be_known(request, (*names, "limit", "skip"))
     found = [
         error
         for error in must_be_read(site_of(state), tenant).layouts.errors
-        if all(getattr(error, name) in query.getall(name) for name in names if query.get(name))
+        if all(getattr(error, name) in query.all(name) for name in names if query.get(name))
     ]
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
     return [
@@ -144,7 +139,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
 
 
 @get("/api/tenant/{tenant:str}/tenant-status")
-async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
+async def tenant_status(state: AppState, tenant: str) -> dict[str, int]:
     """Return how many errors the configuration has."""
     return {"config_error_count": len(must_be_read(site_of(state), tenant).layouts.errors)}
 
@@ -159,7 +154,7 @@ async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
         )
     },
 )
-async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], rest: FromPath[str]) -> Any:  # of two
+async def freeze(state: AppState, tenant: str, pipeline: str, rest: str) -> Any:  # of two
     """Return the jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to; or
     (ours) with the place in the configuration that each of its attributes comes from."""
     name, _, tail = rest.strip("/").partition("/branch/")

@@ -7,10 +7,6 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from litestar import post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
 from headgate.config.explain.variants import parameter
@@ -22,10 +18,11 @@ from headgate.map.orders import ReadAnew
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED, must_be_json
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.routes.onebuild import Why
-from headgate.web.site import HttpRequest, Site, asked, ref_of, site_of
+from headgate.web.site import Site, asked, ref_of, site_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -86,10 +83,10 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     },
 )
 async def control(
-    state: State,
+    state: AppState,
     request: HttpRequest,
-    tenant: FromPath[str],
-    rest: FromPath[str],
+    tenant: str,
+    rest: str,
     data: JSONBody[dict[str, Any]],  # of the verb
 ) -> bool | dict[str, Any]:  # of the verb
     """Put a change or a ref into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only
@@ -194,7 +191,7 @@ def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
 
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200, opt={"permission": "promote"})
-async def promote(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForChanges]) -> bool:
+async def promote(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForChanges]) -> bool:
     """Move changes to the head of their queue; everything from there on is tested anew."""
     site = site_of(state)
     site.allow(request, tenant, "promote")
@@ -234,7 +231,7 @@ OF_ALL = "of the whole system: the operator's token, or a token for every tenant
 
 
 @post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})
-async def reconfigure(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForProjects]) -> bool:
+async def reconfigure(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForProjects]) -> bool:
     """Read the configuration of projects anew, whether or not they were pushed to."""
     site = site_of(state)
     site.allow_all(request)
@@ -260,7 +257,7 @@ class ReadAgain(msgspec.Struct, frozen=True):
 
 
 @post("/api/reconfigure", status_code=200, opt={"permission": OF_ALL})
-async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
+async def read_anew(state: AppState, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
     """Read the tenant file anew: tenants and projects come and go on every process.  One that is broken is refused, and
     everything goes on as before.  Headgate only."""
     site = site_of(state)
@@ -291,9 +288,7 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status_code=200,
     opt={"permission": OF_ALL},
 )
-async def component(
-    state: State, request: HttpRequest, kind: FromPath[str], name: FromPath[str], data: JSONBody[ControlBody]
-) -> bool:
+async def component(state: AppState, request: HttpRequest, kind: str, name: str, data: JSONBody[ControlBody]) -> bool:
     """Pause a process, let it go on, or stop it: an executor or merger ends what it does first."""
     site = site_of(state)
     site.allow_all(request)
@@ -307,7 +302,7 @@ async def component(
 
 
 @post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
-async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: JSONBody[Why]) -> bool:
+async def forget(state: AppState, request: HttpRequest, zone: str, data: JSONBody[Why]) -> bool:
     """Forget the labels of a zone's machines, but for those of executors that are there."""
     site = site_of(state)
     site.allow_all(request)

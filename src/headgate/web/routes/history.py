@@ -6,10 +6,6 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.config.files.source import nearest
@@ -27,7 +23,8 @@ from headgate.ports.history import (
 from headgate.ports.throughput import Throughput
 from headgate.web.builds import Builds
 from headgate.web.description import FLAG, NUMBER, QueryParameter
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
+from headgate.web.site import Site, site_of
 
 NAMES = (
     "project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "queue_item_uuid",
@@ -64,8 +61,8 @@ def question(
     equal: dict[str, list[str | bool]] = {}
     unequal: dict[str, list[str | bool]] = {}
     must_be_known(request, [one.name for one in filters])
-    for name in request.query_params:
-        values: list[str] = request.query_params.getall(name)
+    for name in request.query:
+        values = request.query.all(name)
         if name in FLAGS:
             flags = {_flag(name, value) for value in values}
             if name != "held":
@@ -82,17 +79,17 @@ def question(
     limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
     if limit > LIMIT_MAX:
         raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
-    unequal["result"] = [*request.query_params.getall("exclude_result", [])]
+    unequal["result"] = [*request.query.all("exclude_result")]
     if not all(equal.values()):
         return None
-    least, most = (number(request, n, 0) if n in request.query_params else None for n in ("idx_min", "idx_max"))
+    least, most = (number(request, n, 0) if n in request.query else None for n in ("idx_min", "idx_max"))
     kept = {name: values for name, values in unequal.items() if values}
     return HistoryQuery(equal, kept, limit, skip, (least, most))
 
 
 def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
     """Raise 400 for a filter that is none."""
-    for name in request.query_params:
+    for name in request.query:
         if name not in filters:
             raise HTTPException(f"there is no filter {name!r}{nearest(name, list(filters))}", status_code=400)
 
@@ -122,14 +119,14 @@ def _flag(name: str, value: str) -> bool:
 
 def number(request: HttpRequest, name: str, default: int) -> int:
     """Return a number of the query. Raise 400."""
-    value = request.query_params.get(name, str(default))
+    value = request.query.get(name, str(default))
     if not (value.isdecimal() and value.isascii() and len(value) <= DIGITS_MAX):
         raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
     return int(value)
 
 
 @get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
-async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuild]:
+async def builds(state: AppState, request: HttpRequest, tenant: str) -> list[PastBuild]:
     """Return builds, those under way first, then those that ended, latest first.  A filter given several times is an
     alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
     branch and job_name."""
@@ -139,7 +136,7 @@ async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> l
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
-async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
+async def build(state: AppState, request: HttpRequest, tenant: str, uuid: str) -> PastBuild:
     """Return one build, under way or ended, of whichever attempt; while it is under way `final` is false."""
     found = await Builds.of(site_of(state), tenant, request).build(uuid)
     if found is None:
@@ -148,7 +145,7 @@ async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid:
 
 
 @get("/api/tenant/{tenant:str}/buildsets", opt={"query": OF_SETS})
-async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
+async def buildsets(state: AppState, request: HttpRequest, tenant: str) -> list[PastBuildset]:
     """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
     of = Builds.of(site_of(state), tenant, request)
     asked = question(of.site, tenant, request, OF_SETS)
@@ -156,7 +153,7 @@ async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -
 
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
-async def buildset(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
+async def buildset(state: AppState, request: HttpRequest, tenant: str, uuid: str) -> PastBuildset:
     """Return one buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
     found = await Builds.of(site_of(state), tenant, request).buildset(uuid)
     if found is None:
@@ -198,7 +195,7 @@ OF_TIMES = (
 
 
 @get("/api/tenant/{tenant:str}/build-times", opt={"query": OF_TIMES})
-async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[BuildTime]:
+async def build_times(state: AppState, request: HttpRequest, tenant: str) -> list[BuildTime]:
     """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
     `end_time` bound when they ended."""
     of = Builds.of(site_of(state), tenant, request)
@@ -232,7 +229,7 @@ def _time(build: PastBuild) -> BuildTime:
 
 def moment(request: HttpRequest, name: str) -> int | None:
     """Return milliseconds since the epoch.  Raise 400."""
-    said = request.query_params.get(name, "")
+    said = request.query.get(name, "")
     if not said:
         return None
     try:
@@ -263,10 +260,10 @@ class SystemEvent(msgspec.Struct, frozen=True):
         )
     },
 )
-async def system_events(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[SystemEvent]:
+async def system_events(state: AppState, request: HttpRequest, tenant: str) -> list[SystemEvent]:
     """Return when another configuration came into force last, and when somebody had it read anew, latest first.
     Filters: event_type, idx_min, idx_max, limit, skip."""
-    site, wanted = site_of(state), request.query_params.getall("event_type", [RECONFIGURED])
+    site, wanted = site_of(state), request.query.all("event_type") or [RECONFIGURED]
     site.tenant(tenant)
     must_be_known(request, ("event_type", *BOUNDS))
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -287,7 +284,7 @@ async def system_events(state: State, request: HttpRequest, tenant: FromPath[str
 
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
-async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[JobHealth]:
+async def job_health(state: AppState, request: HttpRequest, tenant: str) -> list[JobHealth]:
     """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
     flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Headgate only."""
     site = site_of(state)
@@ -297,7 +294,7 @@ async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) 
 
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
-async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ResetCost]:
+async def reset_costs(state: AppState, request: HttpRequest, tenant: str) -> list[ResetCost]:
     """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
     look back (30); of the latest 20,000 buildsets.  Headgate only."""
     site = site_of(state)
@@ -307,7 +304,7 @@ async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str])
 
 
 @get("/api/tenant/{tenant:str}/statistics", opt={"query": (*OF_SETS, DAYS)})
-async def statistics(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[Throughput]:
+async def statistics(state: AppState, request: HttpRequest, tenant: str) -> list[Throughput]:
     """Return how quickly changes came through, and what that took: of each pipeline (`project` is empty), of each
     project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
     back (30); of the latest 20,000 buildsets.  Headgate only."""

@@ -6,15 +6,11 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from litestar import post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
-
 from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
 from headgate.services.scheduler.hints import kept
 from headgate.store.types import StoreError
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, post
+from headgate.web.site import Site, site_of
 
 log = logging.getLogger("headgate.web")
 
@@ -25,8 +21,8 @@ SMALL_BYTES, LARGE_MAX = 256_000, 4
 take a minute over it."""
 
 
-@post("/api/connection/{name:str}/payload", status_code=200, request_max_body_size=BODY_MAX_BYTES)
-async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> dict[str, Any]:
+@post("/api/connection/{name:str}/payload", status_code=200, body_max_bytes=BODY_MAX_BYTES)
+async def payload(state: AppState, request: HttpRequest, name: str) -> dict[str, Any]:
     """Accept a delivery of a forge's webhook, signed as that forge signs, or of a git server's hook. Its content is
     not trusted; Headgate looks at the forge soon. A repeated delivery has no further effect."""
     site = site_of(state)

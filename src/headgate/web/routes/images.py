@@ -7,10 +7,6 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
-from litestar import delete, get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 
 from headgate.base.ids import fresh
@@ -27,8 +23,9 @@ from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.retention import spots
 from headgate.services.nodes.machines.survey import providers, seen
 from headgate.store.types import Op
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get, post
 from headgate.web.routes.actions import Hand, plain
-from headgate.web.site import HttpRequest, Site, must_be_permitted, site_of
+from headgate.web.site import Site, must_be_permitted, site_of
 
 BUILD, UPLOAD, VALIDATE = "build-image", "upload-image", "validate-image-upload"
 DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-upload"
@@ -96,7 +93,7 @@ class ImageShape(msgspec.Struct, frozen=True):
 
 
 @get("/api/tenant/{tenant:str}/images")
-async def images(state: State, tenant: FromPath[str]) -> list[ImageShape]:
+async def images(state: AppState, tenant: str) -> list[ImageShape]:
     """Return images that the configuration defines, by name, with what was built and where it is."""
     site = site_of(state)
     known = sorted(site.tenant(tenant).layouts.landed.singles["image"].items())
@@ -192,7 +189,7 @@ def _upload(one: ImageUpload, uses: _Uses) -> UploadShape:
 
 
 @post("/api/tenant/{tenant:str}/image/{name:str}/build", status_code=200, opt={"permission": BUILD})
-async def build_image(state: State, request: HttpRequest, tenant: FromPath[str], name: FromPath[str]) -> None:
+async def build_image(state: AppState, request: HttpRequest, tenant: str, name: str) -> None:
     """Have the pipelines that are triggered by `image-build` run the jobs that build an image."""
     site = site_of(state)
     must_be_permitted(site, request, tenant, BUILD)
@@ -220,7 +217,7 @@ async def build_image(state: State, request: HttpRequest, tenant: FromPath[str],
 
 
 @delete("/api/tenant/{tenant:str}/image-build-artifact/{id:str}", opt={"permission": DELETE_ARTIFACT})
-async def end_artifact(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+async def end_artifact(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
     """Have an artifact that the tenant built deleted, and its uploads: once no machine is made of them."""
     site = site_of(state)
     site.allow(request, tenant, DELETE_ARTIFACT)
@@ -231,7 +228,7 @@ async def end_artifact(state: State, request: HttpRequest, tenant: FromPath[str]
 
 
 @delete("/api/tenant/{tenant:str}/image-upload/{id:str}", opt={"permission": DELETE_UPLOAD})
-async def end_upload(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+async def end_upload(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
     """Have an upload of what the tenant built deleted, once no machine is made of it; it does not come back."""
     site = site_of(state)
     site.allow(request, tenant, DELETE_UPLOAD)
@@ -240,7 +237,7 @@ async def end_upload(state: State, request: HttpRequest, tenant: FromPath[str], 
 
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/validate", status_code=200, opt={"permission": VALIDATE})
-async def validate_upload(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+async def validate_upload(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
     """Have the jobs that try an upload run again."""
     site = site_of(state)
     must_be_permitted(site, request, tenant, VALIDATE)
@@ -250,7 +247,7 @@ async def validate_upload(state: State, request: HttpRequest, tenant: FromPath[s
 
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/upload", status_code=200, opt={"permission": UPLOAD})
-async def upload_again(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+async def upload_again(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
     """Have an upload that failed tried again."""
     site = site_of(state)
     must_be_permitted(site, request, tenant, UPLOAD)

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from litestar import MediaType, get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath, JSONBody
 
 from headgate.config.files.check import deep_plain
 from headgate.config.tenants import TenantProject
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError
 from headgate.store.types import Op
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 
-@get("/api/tenant/{tenant:str}/key/{rest:path}", media_type=MediaType.TEXT, opt={"rest": ("{project}.pub",)})
-async def public_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -> str:
+@get("/api/tenant/{tenant:str}/key/{rest:path}", media_type="text/plain", opt={"rest": ("{project}.pub",)})
+async def public_key(state: AppState, tenant: str, rest: str) -> str:
     """Return the public key as PEM; create the pair if there is none. `rest` is `<project>.pub`; a project's name
     may contain slashes."""
     site = site_of(state)
@@ -54,7 +51,7 @@ class KeyShape(msgspec.Struct, frozen=True):
 
 @post("/api/tenant/{tenant:str}/key/{rest:path}", status_code=200, opt={"rest": ("{project}",), "permission": OF_ALL})
 async def change_keys(
-    state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str], data: JSONBody[ForKey]
+    state: AppState, request: HttpRequest, tenant: str, rest: str, data: JSONBody[ForKey]
 ) -> list[KeyShape]:
     """Make a new key of a project, or retire an older one; the keys that it then has."""
     site = site_of(state)

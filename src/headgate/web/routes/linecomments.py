@@ -6,10 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath
 
 from headgate.gate.change import Change
 from headgate.gate.comments import COMMENTS_MAX
@@ -18,7 +14,8 @@ from headgate.gate.returns.shape import FileComment, Range
 from headgate.ports.history import HistoryQuery
 from headgate.web.builds import job_of
 from headgate.web.description import QueryParameter
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.rest import AppState, HTTPException, HttpRequest, get
+from headgate.web.site import Site, site_of
 
 BUILDS_MAX = 100
 """Looked at for one answer."""
@@ -53,12 +50,12 @@ class _Said(NamedTuple):
 
 
 @get("/api/tenant/{tenant:str}/file-comments", opt={"query": ASKED})
-async def file_comments(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[LineComment]:
+async def file_comments(state: AppState, request: HttpRequest, tenant: str) -> list[LineComment]:
     """Return what a build says of lines of files, or what builds of a patchset say, each job of each pipeline as it ran
     last; by file and line, at most 500.  Headgate only."""
     site = site_of(state)
     site.tenant(tenant)
-    build, project, patchset = (request.query_params.get(name, "") for name in ("build", "project", "patchset"))
+    build, project, patchset = (request.query.get(name, "") for name in ("build", "project", "patchset"))
     if bool(build) == bool(project and patchset):
         raise HTTPException("name a build, or a project and a patchset", status_code=400)
     if build:

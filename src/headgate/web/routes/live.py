@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from litestar import MediaType, Response, get
-from litestar.datastructures import State
-from litestar.params import FromPath
-from litestar.response import Stream
-
 from headgate.gate.change import Change, is_called
 from headgate.web.manners import matches, takes_gzip
 from headgate.web.peers.door import peer_of
 from headgate.web.peers.protocols import HANDOVER
+from headgate.web.rest import AppState, HttpRequest, Response, StreamResponse, get
 from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
@@ -24,12 +20,12 @@ from headgate.web.shapes import (
     TenantName,
     TroubleShape,
 )
-from headgate.web.site import HttpRequest, Site, must_read, site_of
+from headgate.web.site import Site, must_read, site_of
 from headgate.web.status import timed_queue
 
 
 @get("/health")
-async def health(state: State) -> dict[str, Any]:  # JSON
+async def health(state: AppState) -> dict[str, Any]:  # JSON
     """Return whether every tenant's configuration has been read. Only tenants that everybody may read are named."""
     site = site_of(state)
     loaded = {name: found.loaded.is_set() for name, found in site.tenants.items()}
@@ -38,7 +34,7 @@ async def health(state: State) -> dict[str, Any]:  # JSON
 
 
 @get("/api/tenants")
-async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
+async def tenants(state: AppState, request: HttpRequest) -> list[TenantName]:
     """Return every tenant that the caller may read."""
     site = site_of(state)
     bearer = site.access.reader(request)
@@ -50,28 +46,28 @@ async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
 
 
 @get("/api/components")
-async def components(state: State, request: HttpRequest) -> dict[str, list[ComponentShape]]:
+async def components(state: AppState, request: HttpRequest) -> dict[str, list[ComponentShape]]:
     """Return every running component, by kind."""
     must_read(site_of(state), request)
     return site_of(state).status.components()
 
 
 @get("/api/troubles")
-async def troubles(state: State, request: HttpRequest) -> list[TroubleShape]:
+async def troubles(state: AppState, request: HttpRequest) -> list[TroubleShape]:
     """Return what is wrong for every tenant: the store cannot be used, or no component does the work. Headgate only."""
     must_read(site_of(state), request)
     return list(site_of(state).troubles())
 
 
 @get("/api/connections")
-async def connections(state: State, request: HttpRequest) -> list[ConnectionShape]:
+async def connections(state: AppState, request: HttpRequest) -> list[ConnectionShape]:
     """Return every configured connection."""
     must_read(site_of(state), request)
     return list(site_of(state).connections)
 
 
 @get("/api/tenant/{tenant:str}/status")
-async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[StatusShape | None]:
+async def status(state: AppState, request: HttpRequest, tenant: str) -> Response[StatusShape | None]:
     """Return the queues. The entity tag changes when something happens, not as time passes; times may be one second
     old."""
     site = site_of(state)
@@ -83,11 +79,11 @@ async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> R
     if gzip:
         headers["Content-Encoding"] = "gzip"
     body: Any = await site.documents.of(tenant, shot, gzip=gzip)
-    return Response(body, media_type=MediaType.JSON, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
 
 
 @get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
-async def status_change(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[ItemShape]:
+async def status_change(state: AppState, tenant: str, rest: str) -> list[ItemShape]:
     """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
     its ref or commit."""
     site, said = site_of(state), rest.strip("/")
@@ -108,8 +104,8 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
             yield from item.whole
 
 
-@get("/api/tenant/{tenant:str}/events", raises=[], opt={"answers": ("text/event-stream",)})
-async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> Stream:
+@get("/api/tenant/{tenant:str}/events", opt={"answers": ("text/event-stream",)})
+async def events(state: AppState, request: HttpRequest, tenant: str) -> StreamResponse:
     """Stream the queues as server-sent events: `status` has the queues with the ids of items, and the items that
     changed."""
     site = site_of(state)
@@ -121,11 +117,11 @@ async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> S
     take = cast(Any, request.scope.get("extensions") or {}).get(HANDOVER)
     peer = peer_of(request.client.host if request.client else "")
     body = site.audience.stream(tenant, site.access.reader(request), peer, take, gzip=gzip)
-    return Stream(body, media_type="text/event-stream", headers=headers)
+    return StreamResponse(body, media_type="text/event-stream", headers=headers)
 
 
 @get("/api/tenant/{tenant:str}/semaphores")
-async def semaphores(state: State, tenant: FromPath[str]) -> list[SemaphoreShape]:
+async def semaphores(state: AppState, tenant: str) -> list[SemaphoreShape]:
     """Return the semaphores and their holders."""
     site_of(state).tenant(tenant)
     return site_of(state).status.semaphores(tenant)

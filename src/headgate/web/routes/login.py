@@ -6,10 +6,6 @@ import logging
 from typing import Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.response import Redirect
 
 from headgate.base.texts import line
 from headgate.web import loginflow as flow
@@ -17,8 +13,9 @@ from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.login.cookies import BEGUN, SESSION, PageOrigin, local, token_of
 from headgate.web.login.sessions import LoginSessions
 from headgate.web.peers.door import peer_of
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, Redirect, Response, get, post
 from headgate.web.routes.pages import page
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import site_of
 
 log = logging.getLogger("headgate.hand")
 
@@ -53,7 +50,7 @@ class WhoShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/api/login")
-async def login_state(state: State, request: HttpRequest) -> Response[WhoShape]:
+async def login_state(state: AppState, request: HttpRequest) -> Response[WhoShape]:
     """Return who is logged in, and where people can log in. Headgate only."""
     access = site_of(state).access
     realms = tuple(RealmShape(one.authenticator.name, one.name) for one in access.realms if one.authenticator.provider)
@@ -69,7 +66,7 @@ def _called(bearer: Bearer) -> str:
     return line(next((one for one in said if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
 
 
-def _doors(state: State, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
+def _doors(state: AppState, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
     """Raise 404 where nobody can log in."""
     access = site_of(state).access
     place = access.place(request)
@@ -79,12 +76,12 @@ def _doors(state: State, request: HttpRequest) -> tuple[Access, LoginSessions, P
 
 
 @get("/login", include_in_schema=False)
-async def login(state: State, request: HttpRequest) -> Response[Any]:
+async def login(state: AppState, request: HttpRequest) -> Response[Any]:
     """Send somebody to the provider, or have them choose one; `next`: where they go on."""
     access, sessions, place = _doors(state, request)
-    if not request.query_params.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
+    if not request.query.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
         return page("login", "Log in")
-    chosen = request.query_params.get("realm") or next(
+    chosen = request.query.get("realm") or next(
         one.authenticator.name for one in access.realms if one.authenticator.provider
     )
     realm = access.realm_of(chosen)
@@ -95,21 +92,21 @@ async def login(state: State, request: HttpRequest) -> Response[Any]:
         published = await provider.published()
     except flow.ProviderAway as away:
         raise HTTPException(f"{away}; try again later", status_code=503) from away
-    way = flow.begun(chosen, local(request.query_params.get("next", "/")), sessions.context.now_ms())
+    way = flow.begun(chosen, local(request.query.get("next", "/")), sessions.context.now_ms())
     there = provider.login(published, flow.asked(way, known, place.origin))
     cookies = [place.kept(BEGUN, flow.written(way), flow.BEGUN_MAX_S)]
     return Redirect(there, status_code=303, headers=_FRESH, cookies=cookies)
 
 
 @get(flow.BACK, include_in_schema=False)
-async def callback(state: State, request: HttpRequest) -> Response[Any]:
+async def callback(state: AppState, request: HttpRequest) -> Response[Any]:
     """Take somebody back from the provider, once it is known who they are."""
     access, sessions, place = _doors(state, request)
     peer = peer_of(request.client.host if request.client else "")
     of_peer = sum(1 for one in sessions.returning.values() if one == peer)
     if len(sessions.returning) >= RETURNING_MAX or of_peer >= OF_PEER_MAX:
         raise HTTPException("many log in just now; try again", status_code=503, headers={"Retry-After": "1"})
-    returning = flow.Return(access, sessions, place.origin, dict(request.query_params))
+    returning = flow.Return(access, sessions, place.origin, dict(request.query))
     own = object()
     try:
         way = returning.way(place.given(BEGUN, request.headers))
@@ -134,7 +131,7 @@ async def callback(state: State, request: HttpRequest) -> Response[Any]:
 
 
 @post("/logout", status_code=200, include_in_schema=False)
-async def logout(state: State, request: HttpRequest) -> Response[bool]:
+async def logout(state: AppState, request: HttpRequest) -> Response[bool]:
     """End the login of this browser, everywhere and at once."""
     must_be_json(request)
     access, sessions, place = _doors(state, request)

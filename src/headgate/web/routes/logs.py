@@ -11,20 +11,27 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from litestar import Response, WebSocket, get, websocket
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException, WebSocketDisconnect
-from litestar.params import FromPath
-from litestar.response import Stream
 
 from headgate.web.access import Bearer
 from headgate.web.builds import MANIFEST
 from headgate.web.logfiles import over
 from headgate.web.loginflow import expected
 from headgate.web.remote import NoLogs
+from headgate.web.rest import (
+    AppState,
+    HTTPException,
+    HttpRequest,
+    NotFoundException,
+    Response,
+    StreamResponse,
+    WebSocket,
+    WebSocketDisconnect,
+    get,
+    websocket,
+)
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
-from headgate.web.site import OPEN, HttpRequest, Site, must_read, site_of
+from headgate.web.site import OPEN, Site, must_read, site_of
 
 ASKED = {"Vary": "Accept, Authorization, Cookie"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
@@ -54,7 +61,7 @@ def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | 
 
 
 @get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True, "answers": ("text/html",)})
-async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str]) -> Response[str]:
+async def log_index(state: AppState, request: HttpRequest, tenant: str, build: str) -> Response[str]:
     """Return the files of a build's logs as a page of links."""
     site = site_of(state)
     if (asking := _stranger(site, request, tenant)) is not None:
@@ -92,8 +99,8 @@ _INDEX = """\
     opt={OPEN: True, "answers": ("*/*",), "alike": (206,), "bare": (304, 416)},
 )
 async def log_file(
-    state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
-) -> Stream | Response[Any]:
+    state: AppState, request: HttpRequest, tenant: str, build: str, rest: str
+) -> StreamResponse | Response[Any]:
     """Return one file of a build's logs, or a range of it, as what it is; `zuul-manifest.json` is the list of them.
 
     A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
@@ -107,7 +114,7 @@ async def log_file(
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/logs")
-async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -> list[LogFile]:
+async def log_files(state: AppState, tenant: str, build: str) -> list[LogFile]:
     """Return the files of a build's logs."""
     site = site_of(state)
     return await site.logs.files(await checked(site, tenant, build), _below(tenant, build))
@@ -127,7 +134,7 @@ class LogRequest(msgspec.Struct, frozen=True):
 
 
 @websocket("/api/tenant/{tenant:str}/console-stream")
-async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPath[str]) -> None:
+async def console(socket: WebSocket, state: AppState, tenant: str) -> None:
     """Send the log of the build that the client names, as it is written, then close the connection (1000)."""
     site = site_of(state)
     await socket.accept()
@@ -165,7 +172,7 @@ def _cut(reason: str) -> str:
     return reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore")
 
 
-def _follower(site: Site, socket: WebSocket[Any, Any, Any], tenant: str, wanted: LogRequest) -> Bearer | None:
+def _follower(site: Site, socket: WebSocket, tenant: str, wanted: LogRequest) -> Bearer | None:
     """Return who follows a log.  A token that is not good, and a page that lacks the token of who is logged in, count
     only where not everybody may read.  Raise 401, 403."""
     try:

@@ -8,10 +8,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from litestar import delete, get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -29,12 +25,13 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import SeenMachines, seen
 from headgate.services.nodes.status import node_state
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.cloudmachines import change_node, made_nodes
 from headgate.web.routes.executormachines import executor_nodes
 from headgate.web.routes.machineshapes import NodeShape, RequestShape
 from headgate.web.routes.pooled import free_nodes
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 R = TypeVar("R")
 SECTIONS_MAX = 100
@@ -74,7 +71,7 @@ class ProviderShape(msgspec.Struct, frozen=True):
     """name, canonical_name."""
 
 
-def _layout(state: State, tenant: str) -> Layout:
+def _layout(state: AppState, tenant: str) -> Layout:
     return site_of(state).tenant(tenant).layouts.landed
 
 
@@ -83,7 +80,7 @@ def _canonical(stanza: Stanza) -> str:
 
 
 @get("/api/tenant/{tenant:str}/labels")
-async def labels(state: State, tenant: FromPath[str]) -> list[LabelShape]:
+async def labels(state: AppState, tenant: str) -> list[LabelShape]:
     """Return labels that the tenant has, and those that its nodesets ask for, by name."""
     layout = _layout(state, tenant)
     found = {name: LabelShape(name) for name in (*_asked(layout), *layout.tenant.labels)}
@@ -102,14 +99,14 @@ def _asked(layout: Layout) -> Iterator[str]:
 
 
 @get("/api/tenant/{tenant:str}/flavors")
-async def flavors(state: State, tenant: FromPath[str]) -> list[FlavorShape]:
+async def flavors(state: AppState, tenant: str) -> list[FlavorShape]:
     """Return flavors that the configuration defines, by name."""
     known = sorted(_layout(state, tenant).singles["flavor"].items())
     return [FlavorShape(name, _canonical(s), s.body.get("description")) for name, s in known]
 
 
 @get("/api/tenant/{tenant:str}/providers")
-async def providers(state: State, tenant: FromPath[str]) -> list[ProviderShape]:
+async def providers(state: AppState, tenant: str) -> list[ProviderShape]:
     """Return providers that the configuration defines, by name, with what they and their sections attach."""
     layout = _layout(state, tenant)
     return [_provider(layout, stanza) for _, stanza in sorted(layout.singles["provider"].items())]
@@ -137,7 +134,7 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 
 @get("/api/tenant/{tenant:str}/nodes")
-async def nodes(state: State, tenant: FromPath[str]) -> list[NodeShape]:
+async def nodes(state: AppState, tenant: str) -> list[NodeShape]:
     """Return the machines of the tenant by name: those that builds have, those that are made for them, and those that
     could be given to one."""
     site = site_of(state)
@@ -171,7 +168,7 @@ def _node(site: Site, claim: NodeClaim, asked: NodeRequest | None) -> NodeShape:
 
 
 @get("/api/tenant/{tenant:str}/nodeset-requests")
-async def nodeset_requests(state: State, tenant: FromPath[str]) -> list[RequestShape]:
+async def nodeset_requests(state: AppState, tenant: str) -> list[RequestShape]:
     """Return builds of the tenant that wait for machines, or have them, the longest first."""
     site = site_of(state)
     site.tenant(tenant)
@@ -254,7 +251,7 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[R]:
 
 
 @delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}", opt={"permission": MODIFY_REQUEST})
-async def end_request(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> None:
+async def end_request(state: AppState, request: HttpRequest, tenant: str, uuid: str) -> None:
     """Have a build wait for machines no more: it is canceled, and its job counts as one that did not pass."""
     site = site_of(state)
     site.allow(request, tenant, MODIFY_REQUEST)
@@ -272,7 +269,7 @@ async def end_request(state: State, request: HttpRequest, tenant: FromPath[str],
 
 
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})
-async def project_ssh_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -> None:
+async def project_ssh_key(state: AppState, tenant: str, rest: str) -> None:
     """Find nothing: projects have no SSH keys of their own here; jobs get what they need as secrets."""
     site = site_of(state)
     site.project(tenant, rest.strip("/").removesuffix(".pub"))
@@ -280,7 +277,7 @@ async def project_ssh_key(state: State, tenant: FromPath[str], rest: FromPath[st
 
 
 @get("/api/tenant/{tenant:str}/tenant-ssh-key/ssh.pub")
-async def tenant_ssh_key(state: State, tenant: FromPath[str]) -> None:
+async def tenant_ssh_key(state: AppState, tenant: str) -> None:
     """Find nothing, as for a project."""
     site_of(state).tenant(tenant)
     raise NotFoundException("tenants have no SSH keys here: give a job what it needs as a secret")

@@ -6,15 +6,12 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from litestar import post
-from litestar.datastructures import State
-from litestar.exceptions import NotFoundException
-from litestar.params import FromPath, JSONBody
 
 from headgate.gate.model import Build, Item
 from headgate.gate.onebuild import CancelBuild, RerunBuild
+from headgate.web.rest import AppState, HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,9 +42,7 @@ def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permissio
 
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
-async def cancel(
-    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
-) -> bool:
+async def cancel(state: AppState, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
     """Stop one build that waits or runs: its job counts as one that did not pass.  Headgate only."""
     site = site_of(state)
     found = _allowed(site, request, tenant, uuid, "dequeue")
@@ -57,9 +52,7 @@ async def cancel(
 
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/rerun", status_code=200, opt={"permission": "enqueue"})
-async def rerun(
-    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
-) -> bool:
+async def rerun(state: AppState, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
     """Run the job of a failed build again while its change is still in its queue, and the jobs that depend on it.
     If the pipeline lands changes, the changes behind are tested again on it.  Headgate only."""
     site = site_of(state)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from litestar import post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath, JSONBody
 from msgspec.structs import replace
 
 from headgate.base.texts import line
@@ -16,8 +12,9 @@ from headgate.gate.closures import Closing
 from headgate.map.orders import TenantState
 from headgate.services.orders import landings_over, ordered, state_of
 from headgate.store.types import Op
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 STATE = "set-tenant-state"
 """The permission."""
@@ -37,7 +34,7 @@ class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/state", status_code=200, opt={"permission": STATE})
-async def tenant_state(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForState]) -> None:
+async def tenant_state(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForState]) -> None:
     """Let what happens start nothing, or have it forgotten, or let results wait; or let all of it go on."""
     site = site_of(state)
     site.allow(request, tenant, STATE)
@@ -68,7 +65,7 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 @post("/api/tenant/{tenant:str}/close", status_code=200, opt={"permission": STATE})
-async def close(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForQueue]) -> Closed:
+async def close(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> Closed:
     """Let nothing land from a pipeline, or from one queue of it; changes are tested as ever.  Answered once what was
     being pushed has ended.  Headgate only."""
     site = site_of(state)
@@ -92,7 +89,7 @@ async def close(state: State, request: HttpRequest, tenant: FromPath[str], data:
 
 
 @post("/api/tenant/{tenant:str}/open", status_code=200, opt={"permission": STATE})
-async def open_again(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForQueue]) -> bool:
+async def open_again(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> bool:
     """Let what was closed land again; a pipeline with all its queues, when no queue is named.  Headgate only."""
     site = site_of(state)
     site.allow(request, tenant, STATE)

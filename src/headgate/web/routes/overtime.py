@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import get_args
 
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath
-
 from headgate.ports.flakiness import SLOTS_MAX, Flakiness, Part, Span
 from headgate.ports.throughput import ThroughputOverTime
 from headgate.web.description import QueryParameter
+from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.routes.history import BOUNDS, DAYS, DAYS_MAX, FILTERS, OF_SETS, moment, number, question
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
 SLOTS_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
@@ -36,7 +32,7 @@ OF_THROUGHPUT = (*(one for one in OF_SETS if one.name not in BOUNDS), *OF_TIME)
 
 
 @get("/api/tenant/{tenant:str}/throughput", opt={"query": OF_THROUGHPUT})
-async def throughput(state: State, request: HttpRequest, tenant: FromPath[str]) -> ThroughputOverTime:
+async def throughput(state: AppState, request: HttpRequest, tenant: str) -> ThroughputOverTime:
     """Return how quickly changes came through over time, and what that took, `days` (30) back from `end_time`, in slots
     of an hour, a day or a week in UTC, at most 400; a week begins on Monday. Filters as for buildsets, such as
     `pipeline` and `project`. A buildset counts where it ended; of the latest 20,000 buildsets of the tenant.  Headgate
@@ -50,7 +46,7 @@ async def throughput(state: State, request: HttpRequest, tenant: FromPath[str]) 
 
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
-async def job_flakiness(state: State, request: HttpRequest, tenant: FromPath[str]) -> Flakiness:
+async def job_flakiness(state: AppState, request: HttpRequest, tenant: str) -> Flakiness:
     """Return how flaky one job was over time, or all jobs together, `days` (30) back from `end_time`, in slots of an
     hour, a day or a week in UTC, at most 400; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset`
     select builds, and `by` one of these or `job_name` tells them apart. A job is flaky on a tree where it failed and
@@ -67,7 +63,7 @@ async def job_flakiness(state: State, request: HttpRequest, tenant: FromPath[str
 
 def _job(request: HttpRequest) -> str:
     """Return the name of the job; empty: all. Raise 400."""
-    names: list[str] = request.query_params.getall("job_name", [])
+    names = request.query.all("job_name")
     if len(names) > 1 or (names and (not names[0] or "*" in names[0])):
         raise HTTPException("job_name: name one job, without `*`, or none at all", status_code=400)
     return names[0] if names else ""
@@ -95,7 +91,7 @@ def _span(site: Site, request: HttpRequest) -> Span:
 
 def _one_of(request: HttpRequest, name: str, allowed: tuple[str, ...], default: str) -> str:
     """Return the value of a parameter. Raise 400."""
-    values: list[str] = request.query_params.getall(name, [default])
+    values = request.query.all(name) or [default]
     if len(values) != 1 or values[0] not in (*allowed, default):
         raise HTTPException(f"{name} is one of {', '.join(allowed)}, given once", status_code=400)
     return values[0]

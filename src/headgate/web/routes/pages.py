@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from litestar import MediaType, Response, get
-from litestar.datastructures import State
-from litestar.exceptions import NotFoundException
-from litestar.params import FromPath
-from litestar.response import Redirect
-
 from headgate.web.files import document, static_file
-from headgate.web.site import OPEN, HttpRequest, site_of
+from headgate.web.rest import AppState, HttpRequest, NotFoundException, Redirect, Response, get
+from headgate.web.site import OPEN, site_of
 
 PAGES = {
     "status": "Status",
@@ -46,7 +41,7 @@ _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"
 
 
 @get("/", include_in_schema=False)
-async def index(state: State, request: HttpRequest) -> Response[str] | Redirect:
+async def index(state: AppState, request: HttpRequest) -> Response[str] | Redirect:
     """Redirect to the one tenant there is, if who asks may read it; else return the page that lists the tenants."""
     site = site_of(state)
     bearer, known = site.access.reader(request), site.tenants
@@ -60,13 +55,13 @@ async def tenants() -> Response[str]:
 
 
 @get("/t/{tenant:str}", include_in_schema=False, opt={OPEN: True})
-async def tenant_index(state: State, tenant: FromPath[str]) -> Redirect:
+async def tenant_index(state: AppState, tenant: str) -> Redirect:
     site_of(state).tenant(tenant)
     return Redirect(f"/t/{tenant}/status")
 
 
 @get("/t/{tenant:str}/stream/{uuid:str}", include_in_schema=False, opt={OPEN: True})
-async def stream(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> Redirect:
+async def stream(state: AppState, tenant: str, uuid: str) -> Redirect:
     site_of(state).tenant(tenant)
     return Redirect(f"/t/{quote(tenant)}/build/{quote(uuid)}")
 
@@ -74,7 +69,7 @@ async def stream(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> Re
 @get(
     ["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False, opt={OPEN: True}
 )
-async def tenant_page(state: State, tenant: FromPath[str], name: FromPath[str]) -> Response[str]:
+async def tenant_page(state: AppState, tenant: str, name: str) -> Response[str]:
     site_of(state).tenant(tenant)
     if name not in PAGES:
         raise NotFoundException(f"there is no page {name!r}; there are {', '.join(PAGES)}")
@@ -82,11 +77,11 @@ async def tenant_page(state: State, tenant: FromPath[str], name: FromPath[str]) 
 
 
 def page(script: str, title: str, status: int = 200) -> Response[str]:
-    return Response(document(script, title), status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
+    return Response(document(script, title), status_code=status, media_type="text/html", headers=_HEADERS)
 
 
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
-async def static(request: HttpRequest, name: FromPath[str], edition: FromPath[str] = "") -> Response[bytes | None]:
+async def static(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
     """Serve one of the files that pages are made of."""
     asked = request.headers
     return static_file(name, edition, asked.get("accept-encoding", ""), asked.get("if-none-match", ""))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from litestar.exceptions import HTTPException, NotFoundException
-
 from headgate.config.operator.model import Tenant
 from headgate.gate.autohold import HoldRequest
 from headgate.map.inventory.nodes import NodeClaim
@@ -13,6 +11,7 @@ from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
 from headgate.services.autohold import hold_requests
 from headgate.services.nodes.pooled import PooledMachine
+from headgate.web.rest import HTTPException, NotFoundException
 from headgate.web.routes.executormachines import not_steered
 from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.site import Site

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from litestar import get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath, JSONBody
 
 from headgate.map.check import check
 from headgate.map.records import Quarantined
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.store.types import Op, SessionLost, StoreError
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import site_of
 
 SHOWN_MAX = 1_000
 
@@ -69,7 +66,7 @@ def shape(id: str, one: Quarantined) -> AsideShape:
 
 
 @get("/api/quarantine", opt={"permission": OF_ALL})
-async def everything(state: State, request: HttpRequest) -> QuarantineShape:
+async def everything(state: AppState, request: HttpRequest) -> QuarantineShape:
     """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000
     each."""
     site = site_of(state)
@@ -83,7 +80,7 @@ async def everything(state: State, request: HttpRequest) -> QuarantineShape:
 
 
 @get("/api/tenant/{tenant:str}/quarantine")
-async def of_tenant(state: State, tenant: FromPath[str]) -> tuple[AsideShape, ...]:
+async def of_tenant(state: AppState, tenant: str) -> tuple[AsideShape, ...]:
     """Return what was set aside for this tenant; at most 1,000. Headgate only."""
     site = site_of(state)
     site.tenant(tenant)
@@ -99,7 +96,7 @@ class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/quarantine/{id:str}", status_code=200, opt={"permission": OF_ALL})
-async def change(state: State, request: HttpRequest, id: FromPath[str], data: JSONBody[What]) -> bool:
+async def change(state: AppState, request: HttpRequest, id: str, data: JSONBody[What]) -> bool:
     """Retry what was set aside, or drop it."""
     site = site_of(state)
     site.allow_all(request)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
 
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
 from headgate.services.queueing.status import PartitionShape, partition_statuses, shape, workers
-from headgate.web.site import HttpRequest, must_read, site_of
+from headgate.web.rest import AppState, HttpRequest, get
+from headgate.web.site import must_read, site_of
 
 
 class WorkerShape(msgspec.Struct, frozen=True):
@@ -27,7 +26,7 @@ class ApplicationShape(msgspec.Struct, frozen=True):
 
 
 @get("/api/queues")
-async def queues(state: State, request: HttpRequest) -> list[ApplicationShape]:
+async def queues(state: AppState, request: HttpRequest) -> list[ApplicationShape]:
     """Return every application with its workers and partitions, as of now."""
     must_read(site_of(state), request)
     root = QueueMap()

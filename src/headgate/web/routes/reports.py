@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from litestar import get, post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath, JSONBody
 
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.reports.views import Outbox, outboxes, wanted
 from headgate.store.types import Op, SessionLost, StoreError
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
 from headgate.web.routes.quarantine import SHOWN_MAX, AsideShape, shape
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import Site, site_of
 
 
 class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +57,7 @@ def _undelivered(site: Site, tenant: str | None) -> tuple[AsideShape, ...]:
 
 
 @get("/api/reports", opt={"permission": OF_ALL})
-async def everything(state: State, request: HttpRequest) -> ReportsShape:
+async def everything(state: AppState, request: HttpRequest) -> ReportsShape:
     """Return what waits for delivery to each connection, and the reports that no receiver accepts, at most 1,000."""
     site = site_of(state)
     site.allow_all(request)
@@ -69,7 +66,7 @@ async def everything(state: State, request: HttpRequest) -> ReportsShape:
 
 
 @get("/api/tenant/{tenant:str}/reports")
-async def of_tenant(state: State, tenant: FromPath[str]) -> ReportsShape:
+async def of_tenant(state: AppState, tenant: str) -> ReportsShape:
     """Return the same as `/api/reports` for the connections that pipelines of the tenant report to, and for its own
     reports. Headgate only."""
     site = site_of(state)
@@ -87,7 +84,7 @@ class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/reports/{connection:str}", status_code=200, opt={"permission": OF_ALL})
-async def change(state: State, request: HttpRequest, connection: FromPath[str], data: JSONBody[ForOutbox]) -> bool:
+async def change(state: AppState, request: HttpRequest, connection: str, data: JSONBody[ForOutbox]) -> bool:
     """Try what waits for a connection at once, or drop all of it."""
     site = site_of(state)
     site.allow_all(request)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 
 from headgate.gate.review import (
     FILES_A_PAGE,
@@ -23,10 +19,11 @@ from headgate.gate.review import (
 from headgate.ports.history import HistoryQuery, HistoryUnavailable, named
 from headgate.web.access import APPROVE, COMMENT
 from headgate.web.description import NUMBER, QueryParameter
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.review.remarks import ShownRemark, read
 from headgate.web.reviewcalls import Approving, ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.history import number
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import site_of
 
 EARLIER_MAX = 9
 """Patchsets before the one that is proposed whose remarks are shown."""
@@ -119,9 +116,9 @@ async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
         "refuses": (502,),
     },
 )
-async def review(state: State, request: HttpRequest, tenant: FromPath[str]) -> ReviewShape:
+async def review(state: AppState, request: HttpRequest, tenant: str) -> ReviewShape:
     """Return the commits and files of a change of plain git.  Headgate only."""
-    query = request.query_params
+    query = request.query
     asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
     page = number(request, "page", 0)
     answer = await _review(asked, query.get("commit", ""), page)
@@ -165,9 +162,9 @@ def _file(number: int, file: ReviewFile) -> FileShape:
         ),
     },
 )
-async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> PatchShape:
+async def patch(state: AppState, request: HttpRequest, tenant: str) -> PatchShape:
     """Return how one file of a change differs.  Headgate only."""
-    query = request.query_params
+    query = request.query
     asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
     listed = (await _review(asked, query.get("commit", ""), which // FILES_A_PAGE)).files
@@ -187,9 +184,9 @@ async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> Pa
     "/api/tenant/{tenant:str}/remarks",
     opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER)), "refuses": (502,)},
 )
-async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> RemarksShape:
+async def remarks(state: AppState, request: HttpRequest, tenant: str) -> RemarksShape:
     """Return what people said of a change of plain git and of its last patchsets.  Headgate only."""
-    query = request.query_params
+    query = request.query
     site = site_of(state)
     asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     change, secret = asked.change, await site.review.secret()

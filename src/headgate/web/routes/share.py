@@ -5,15 +5,12 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
-from litestar import Response, get
-from litestar.datastructures import State
-from litestar.exceptions import NotFoundException
-from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.ports.history import HistoryQuery, PastBuildset
+from headgate.web.rest import AppState, HttpRequest, NotFoundException, Response, get
 from headgate.web.routes.history import OF_SETS, question
-from headgate.web.site import OPEN, HttpRequest, must_read, site_of
+from headgate.web.site import OPEN, must_read, site_of
 
 ENTRIES_MAX = 50
 NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
@@ -28,7 +25,7 @@ def _ended(asked: HistoryQuery) -> HistoryQuery:
     ["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"],
     opt={"query": OF_SETS, "answers": ("image/svg+xml",)},
 )
-async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
+async def badge(state: AppState, request: HttpRequest, tenant: str) -> Response[str]:
     """Return an SVG picture of how the latest buildset ended, with the name of its pipeline. `project`, `pipeline`
     and `branch` select it."""
     site = site_of(state)
@@ -63,7 +60,7 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
     "/t/{tenant:str}/feed.atom",
     opt={"query": OF_SETS, "answers": ("application/atom+xml",), OPEN: True},
 )
-async def feed(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
+async def feed(state: AppState, request: HttpRequest, tenant: str) -> Response[str]:
     """Return finished buildsets, latest first, as an Atom feed; filters work as for buildsets."""
     site = site_of(state)
     site.tenant(tenant)

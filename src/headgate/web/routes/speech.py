@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from litestar import post
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
 from headgate.gate.review import SayAnswer, SayRequest
 from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT, must_be_json
+from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, post
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
 from headgate.web.reviewcalls import ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.actions import Hand
-from headgate.web.site import NEEDED, HttpRequest, Site, site_of
+from headgate.web.site import NEEDED, Site, site_of
 
 
 class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +37,7 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
-async def remark(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForRemark]) -> ShownRemark:
+async def remark(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForRemark]) -> ShownRemark:
     """Say something of a proposed commit, under one's own name: it is kept in its repository.  Headgate only."""
     site = site_of(state)
     asked = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
@@ -81,7 +78,7 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/approve", status_code=200, opt={"permission": APPROVE})
-async def approve(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForApproval]) -> bool:
+async def approve(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Approve exactly this commit of a change of plain git under one's own name, or take that back.  What it is worth
     the requirements of the pipelines say, as of any other approval.  Headgate only."""
     site = site_of(state)
@@ -105,7 +102,7 @@ async def approve(state: State, request: HttpRequest, tenant: FromPath[str], dat
 
 
 @post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
-async def recheck(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForApproval]) -> bool:
+async def recheck(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Have a change of plain git tested again, as by a push to `refs/recheck`.  Headgate only."""
     site = site_of(state)
     asked = asked_about(site, request, tenant, data.project, data.change)

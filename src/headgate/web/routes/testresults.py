@@ -9,10 +9,6 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from litestar import get
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
-from litestar.params import FromPath
 
 from headgate.ports.history import PastBuild
 from headgate.ports.logstore import LogStoreError, NotStored
@@ -20,9 +16,10 @@ from headgate.web.buildlogs import BuildLogs
 from headgate.web.builds import Builds
 from headgate.web.junit import CaseShape, JUnitReader, Malformed, worst
 from headgate.web.remote import NoLogs
+from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.routes.logs import checked
 from headgate.web.shapes import LogFile
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import site_of
 
 FILES_MAX = 20
 FILE_MAX_BYTES = 5_000_000
@@ -57,9 +54,7 @@ _known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = Ordered
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
-async def test_results(
-    state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str]
-) -> TestResultsShape:
+async def test_results(state: AppState, request: HttpRequest, tenant: str, build: str) -> TestResultsShape:
     """Return what tests of a build say, read from JUnit files among its logs: artifacts whose metadata has the type
     `junit`, `unittest`, `unit_test_report` or `xunit`, then files named as `junit.xml`, `TEST-*.xml` or
     `test-results.xml`; at most 20 files of 5 MB each.  Headgate only."""

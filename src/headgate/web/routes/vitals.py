@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, Response, get
-from litestar.datastructures import State
-
 from headgate.web.access import Access
+from headgate.web.rest import AppState, HttpRequest, Response, get
 from headgate.web.vitals import ProcessHealth, Vitals
 
 
-def _vitals(state: State) -> Vitals:
+def _vitals(state: AppState) -> Vitals:
     vitals = state["vitals"]
     assert isinstance(vitals, Vitals), "set by who made the application"
     return vitals
@@ -24,14 +20,14 @@ async def live() -> dict[str, bool]:
 
 
 @get("/health/ready", opt={"alike": (503,)})
-async def ready(state: State) -> Response[ProcessHealth]:
+async def ready(state: AppState) -> Response[ProcessHealth]:
     """Answer 200 when every component of the process takes part, else 503 with what is missing."""
     health = _vitals(state).health
     return Response(health, status_code=200 if health.ready else 503)
 
 
 @get("/metrics", opt={"answers": ("text/plain",)})
-async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[bytes]:
+async def metrics(state: AppState, request: HttpRequest) -> Response[bytes]:
     """Return figures, in Prometheus' text format, for who brings a token, or for everybody (`[web] metrics`)."""
     access = state["access"]
     assert isinstance(access, Access), "set by who made the application"

@@ -1,0 +1,156 @@
+"""An ASGI application of handlers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from starlette import responses
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+
+from headgate.web.rest.decorators import Guard, Handler
+from headgate.web.rest.errors import HTTPException, NotFoundException
+from headgate.web.rest.parameters import AppState, bound
+from headgate.web.rest.paths import SOCKET, RouteTarget, RouteTrie, segments
+from headgate.web.rest.request import BODY_MAX_BYTES, HttpRequest
+from headgate.web.rest.response import JSON, Response
+from headgate.web.rest.socket import WebSocket
+
+log = logging.getLogger("headgate.web")
+
+Answer = Callable[[HttpRequest, Any], responses.Response]
+"""Makes the answer of an exception."""
+CLOSED = 4_000
+"""A websocket that is refused is closed with this and the status."""
+_HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
+
+
+class WebApplication:
+    """Answer requests with handlers."""
+
+    def __init__(
+        self,
+        handlers: Iterable[Handler],
+        state: AppState,
+        *,
+        guard: Guard | None = None,
+        headers: Mapping[str, str] | None = None,
+        answers: Mapping[type[Exception], Answer] | None = None,
+        refused: Callable[[Exception, Scope], Awaitable[None]] | None = None,
+        body_max_bytes: int = BODY_MAX_BYTES,
+    ) -> None:
+        """Take what handlers share as `state`. `guard` is asked before any handler. `headers` are those of every answer
+        of a handler that has no other. `answers` make the answers of exceptions, and `refused` is told of each
+        exception first."""
+        self.handlers, self.state = tuple(handlers), state
+        self._guard, self._refused, self._body_max_bytes = guard, refused, body_max_bytes
+        self._headers = dict(headers or {})
+        self._answers: Mapping[type[Exception], Answer] = {HTTPException: _plain, Exception: _fault} | dict(
+            answers or {}
+        )
+        self._paths = RouteTrie[Handler]()
+        for handler in self.handlers:
+            bound(handler)
+            for path in handler.paths:
+                for method in handler.methods or (SOCKET,):
+                    self._paths.add(path, method, handler)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            if self._refused is not None:
+                await self._refused(error, scope)
+            answer = self._answer_of(HttpRequest(scope), error)
+        await answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> responses.Response:
+        """Raise HTTPException, and whatever the handler raises."""
+        found = self._found(scope)
+        method = scope["method"]
+        one = found.get(method)
+        if one is None:  # no guard is asked: the methods of an address tell nothing of anybody
+            allowed = ", ".join(sorted({*found, "OPTIONS"} - {SOCKET}))
+            if method != "OPTIONS":
+                raise HTTPException(status_code=405, headers={"Allow": allowed})
+            return self._whole(Response(None, status_code=204, headers={"Allow": allowed}))
+        handler = one.handler
+        request = HttpRequest(scope, receive, handler.body_max_bytes or self._body_max_bytes)
+        await self._guarded(request, handler)
+        said = await handler.fn(**await bound(handler)(request))
+        if not isinstance(said, responses.Response):
+            said = Response(said, status_code=handler.status_code, media_type=handler.media_type or JSON)
+        return self._whole(said)
+
+    def _found(self, scope: Scope) -> dict[str, RouteTarget[Handler]]:
+        """Return what answers the address, by method, and put its keys into the scope. Raise 400, 404."""
+        scope["path_params"] = {}
+        if any(name == b"host" and _HOST.fullmatch(value) is None for name, value in scope["headers"]):
+            raise HTTPException("Invalid host header", status_code=400)
+        words = segments(scope["path"])
+        found, values = self._paths.find(words)
+        if not found:
+            raise NotFoundException
+        scope["path"] = "/" + "/".join(words)
+        method = SOCKET if scope["type"] == "websocket" else scope["method"]
+        one = found.get(method) or next(iter(found.values()))
+        scope["handler"], scope["template"] = one.handler, one.template
+        scope["path_params"] = dict(zip(one.keys, values, strict=True))
+        return found
+
+    async def _guarded(self, connection: HTTPConnection, handler: Handler) -> None:
+        """Raise what the guards raise."""
+        if self._guard is not None:
+            await self._guard(connection, handler)
+        for guard in handler.guards:
+            await guard(connection, handler)
+
+    def _whole(self, answer: responses.Response) -> responses.Response:
+        for name, value in self._headers.items():
+            answer.headers.setdefault(name, value)
+        return answer
+
+    def _answer_of(self, request: HttpRequest, error: Exception) -> responses.Response:
+        kind = next(kind for kind in type(error).__mro__ if kind in self._answers)
+        return self._answers[kind](request, error)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, why = 500, "Internal Server Error"
+        try:
+            one = self._found(scope).get(SOCKET)
+            if one is None:
+                raise NotFoundException
+            socket = WebSocket(scope, receive, send)
+            await self._guarded(socket, one.handler)
+            await one.handler.fn(**await bound(one.handler)(socket))
+            return
+        except WebSocketDisconnect:
+            return
+        except HTTPException as error:
+            status, why = error.status_code, error.detail
+        except Exception as error:
+            log.error("websocket %s", scope["path"], exc_info=error)
+        await send({"type": "websocket.close", "code": CLOSED + status, "reason": why})
+
+
+def _plain(_: HttpRequest, error: HTTPException) -> Response[dict[str, Any]]:  # JSON
+    body = {"status_code": error.status_code, "detail": error.detail}
+    return Response(body, status_code=error.status_code, headers=error.headers)
+
+
+def _fault(request: HttpRequest, error: Exception) -> Response[dict[str, Any]]:  # JSON
+    log.error("%s %s", request.method, request.scope["path"], exc_info=error)
+    return _plain(request, HTTPException())

@@ -1,0 +1,113 @@
+"""Bind the parameters of handlers to requests."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from headgate.web.rest.decorators import Handler
+from headgate.web.rest.errors import HTTPException
+from headgate.web.rest.paths import keys_of, segments
+
+T = TypeVar("T")
+Source = Callable[[Any], Any]
+"""Returns the value of a parameter, of a request or a websocket."""
+_BODY, _QUERY = "body", "query"
+JSONBody = Annotated[T, _BODY]
+FromQuery = Annotated[T, _QUERY]
+_WHERE = re.compile(r"`\$\.(.+)`$")
+"""How msgspec names the part that is wrong."""
+
+
+class AppState(dict[str, Any]):
+    """Hold what the handlers of an application share."""
+
+
+@cache
+def bound(handler: Handler) -> Callable[[Any], Awaitable[dict[str, Any]]]:
+    """Return what binds the parameters of a handler, which are worked out once. Raise TypeError for one that no
+    request could have."""
+    hints = get_type_hints(handler.fn, include_extras=True)
+    sources, bodies = dict[str, Source](), list[tuple[str, Any]]()
+    for name, parameter in inspect.signature(handler.fn).parameters.items():
+        kind, hint = _kind(hints.get(name))
+        if kind == _BODY:
+            bodies.append((name, hint))
+        else:
+            sources[name] = _source(handler, name, kind, hint, parameter.default)
+
+    async def values(connection: Any) -> dict[str, Any]:  # a request or a websocket
+        found = {name: source(connection) for name, source in sources.items()}
+        for name, hint in bodies:
+            found[name] = _decoded(connection, name, await connection.body(), hint)
+        return found
+
+    return values
+
+
+def body_of(handler: Handler) -> Any:
+    """Return the type of the body that a handler takes; None: it takes none."""
+    hints = get_type_hints(handler.fn, include_extras=True)
+    return next((hint for kind, hint in map(_kind, hints.values()) if kind == _BODY), None)
+
+
+def _kind(hint: Any) -> tuple[str, Any]:
+    if get_origin(hint) is Annotated:
+        inner, kind = get_args(hint)
+        return str(kind), inner
+    return "", hint
+
+
+def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any) -> Source:
+    if kind == _QUERY:
+        return lambda request: _asked(request, name, hint, default)
+    if hint is AppState:
+        return lambda connection: connection.app.state
+    if isinstance(hint, type) and issubclass(hint, HTTPConnection):
+        return lambda connection: connection
+    having = [name in keys_of(path) for path in handler.paths]
+    if hint is str and all(having):
+        return lambda connection: connection.path_params[name]
+    if hint is str and any(having) and default is not inspect.Parameter.empty:
+        return lambda connection: connection.path_params.get(name, default)
+    raise TypeError(f"{handler.name}: nothing in a request is {name}")
+
+
+def _asked(request: Any, name: str, hint: Any, default: Any) -> Any:
+    said = request.query.get(name)
+    if said is None and default is not inspect.Parameter.empty:
+        return default
+    return _converted(request, name, said, hint)
+
+
+def _decoded(request: Any, name: str, body: bytes, hint: Any) -> Any:
+    """Decode a body. Raise 400, RecursionError, UnicodeError."""
+    if not body:
+        raise _refused(request, name, "a body of JSON is needed")
+    try:
+        said = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise HTTPException(str(error), status_code=400) from error
+    return _converted(request, name, said, hint)
+
+
+def _converted(request: Any, name: str, said: Any, hint: Any) -> Any:
+    try:
+        return msgspec.convert(said, hint, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        where = _WHERE.search(str(error))
+        raise _refused(request, where[1] if where else name, str(error).split(" - ", 1)[0]) from error
+
+
+def _refused(request: Any, key: str, message: str) -> HTTPException:
+    """Return a 400 that says which part is wrong."""
+    query = request.scope.get("query_string", b"").decode("latin-1")
+    place = "/" + "/".join(segments(request.scope["path"])) + (f"?{query}" if query else "")
+    text = f"Validation failed for {request.scope['method']} {place}"
+    return HTTPException(text, status_code=400, extra=[{"key": key, "message": message}])

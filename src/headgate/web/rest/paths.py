@@ -1,0 +1,95 @@
+"""Find what answers an address, segment by segment."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+H = TypeVar("H")
+_KEY = re.compile(r"\{(\w+):(str|path)\}")
+SOCKET = "WEBSOCKET"
+"""Stands among the methods for websockets."""
+
+
+class BadTemplate(ValueError):
+    """Report a template that cannot be served, or that two handlers would answer."""
+
+
+@dataclass(slots=True)
+class RouteTarget(Generic[H]):
+    """Hold what answers one method of an address, and the keys of the template by which it is found."""
+
+    handler: H
+    template: str
+    keys: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class RouteNode(Generic[H]):
+    """Represent the beginning of some templates."""
+
+    words: dict[str, RouteNode[H]] = field(default_factory=dict)
+    one: RouteNode[H] | None = None
+    """Below any other segment."""
+    rest: RouteNode[H] | None = None
+    """For all other segments that follow."""
+    found: dict[str, RouteTarget[H]] = field(default_factory=dict)
+    """By method."""
+
+
+def segments(path: str) -> list[str]:
+    """Return the segments of a path. Empty ones, as of doubled slashes, do not count."""
+    return [word for word in path.split("/") if word]
+
+
+def keys_of(template: str) -> tuple[str, ...]:
+    """Return the keys in a template."""
+    return tuple(name for name, _ in _KEY.findall(template))
+
+
+class RouteTrie(Generic[H]):
+    """Hold handlers by templates. A word of a template comes before a key in its place, whatever follows."""
+
+    def __init__(self) -> None:
+        self._root = RouteNode[H]()
+
+    def add(self, template: str, method: str, handler: H) -> None:
+        """Raise BadTemplate."""
+        node = self._root
+        words = segments(template)
+        for place, word in enumerate(words, 1):
+            key = _KEY.fullmatch(word)
+            if key is None:
+                if "{" in word:
+                    raise BadTemplate(f"{template}: a key is {{name:str}} or {{name:path}}, not {word}")
+                node = node.words.setdefault(word, RouteNode())
+            elif key[2] == "str":
+                node.one = node.one or RouteNode()
+                node = node.one
+            else:
+                if place < len(words):
+                    raise BadTemplate(f"{template}: nothing can follow {word}")
+                node.rest = node.rest or RouteNode()
+                node = node.rest
+        keys = keys_of(template)
+        if method in node.found or len(set(keys)) < len(keys):
+            raise BadTemplate(f"{method} {template} is answered twice, or has a key twice")
+        node.found[method] = RouteTarget(handler, template, keys)
+
+    def find(self, words: list[str]) -> tuple[dict[str, RouteTarget[H]], list[str]]:
+        """Return what answers each method at an address, and the values of its keys. There is nothing for an unknown
+        address."""
+        node, values = self._root, list[str]()
+        for place, word in enumerate(words):
+            below = node.words.get(word)
+            if below is None:
+                if node.one is None:
+                    if node.rest is None:
+                        return {}, []
+                    values.append("/" + "/".join(words[place:]))
+                    return node.rest.found, values
+                values.append(word)
+                below = node.one
+            node = below
+        return node.found, values

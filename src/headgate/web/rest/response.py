@@ -1,0 +1,117 @@
+"""Answers: whole ones, streams and redirections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from starlette import responses
+from starlette.types import Send
+
+T = TypeVar("T")
+JSON, TEXT = "application/json", "text/plain"
+BARE = (204, 304)
+"""Statuses of answers without a body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """Declare what a browser keeps for this server, unseen by scripts. `age_s` 0 has it forgotten."""
+
+    name: str
+    value: str
+    age_s: int
+    secure: bool
+
+
+class Response(responses.Response, Generic[T]):
+    """Answer with a whole body: bytes and text as they are, anything else as JSON."""
+
+    def __init__(
+        self,
+        content: T,
+        *,
+        status_code: int = 200,
+        media_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        cookies: Iterable[Cookie] = (),
+    ) -> None:
+        kind = None if status_code in BARE else media_type
+        self._bare = kind is None
+        super().__init__(content, status_code, headers, kind)
+        for one in cookies:
+            self.set_cookie(one.name, one.value, one.age_s, secure=one.secure, httponly=True)
+
+    def render(self, content: Any) -> bytes:  # JSON
+        if isinstance(content, bytes):
+            return content
+        if isinstance(content, str):
+            return content.encode()
+        if self._bare or (content is None and self.media_type != JSON):
+            return b""
+        return msgspec.json.encode(content)
+
+
+class Redirect(Response[str]):
+    """Send the client elsewhere."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        status_code: int = 302,
+        headers: Mapping[str, str] | None = None,
+        cookies: Iterable[Cookie] = (),
+    ) -> None:
+        place = responses.RedirectResponse(address).headers["location"]
+        told = {**(headers or {}), "Location": place}
+        super().__init__("", status_code=status_code, media_type=TEXT, headers=told, cookies=cookies)
+
+
+class StreamResponse(responses.StreamingResponse):
+    """Answer piece by piece. Once the client is gone or the answer ends otherwise, the pieces are closed."""
+
+    def __init__(
+        self,
+        pieces: AsyncIterable[bytes],
+        *,
+        status_code: int = 200,
+        media_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(pieces, status_code, headers, media_type)
+
+    async def stream_response(self, send: Send) -> None:
+        if isinstance(self.body_iterator, AsyncGenerator):
+            async with aclosing(self.body_iterator):
+                await super().stream_response(send)
+        else:
+            await super().stream_response(send)
+
+
+class ServerSentEvents(StreamResponse):
+    """Stream events; each is a mapping of `event`, `id` and `data`."""
+
+    def __init__(self, events: AsyncIterator[Mapping[str, str]]) -> None:
+        headers = {"Cache-Control": "no-cache", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
+        super().__init__(_written(events), media_type="text/event-stream", headers=headers)
+
+
+async def _written(events: AsyncIterator[Mapping[str, str]]) -> AsyncIterator[bytes]:
+    """Yield events as they are sent. Their data may have several lines, nothing else may."""
+    try:
+        async for event in events:
+            lines = [f"{name}: {line}" for name in ("id", "event") if (line := event.get(name))]
+            lines += [f"data: {line}" for line in _lines(event.get("data", ""))]
+            yield "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text as a reader of events counts them: not all that `splitlines` counts are any."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
