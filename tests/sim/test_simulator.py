@@ -332,7 +332,6 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
-    events_not_consumed_in_the_turns_commit: range(3, 100),
     the_server_does_not_hold_what_people_say: range(6, 800, SEVERAL_EVERY),
     one_person_is_two: range(6, 200, SEVERAL_EVERY),
     who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),
@@ -352,9 +351,27 @@ AMONG = {
 """Seeds of worlds that have what it takes, where most have not."""
 
 
+SOONEST = {
+    what_runs_after_a_landing_is_forgotten: 73,
+    semaphores_are_never_given_up: 10,
+    base_check_removed: 62,
+    what_ran_beside_a_lost_build_goes_on: 110,
+    a_lost_pause_is_forgotten: 110,
+    the_server_does_not_hold_the_approval: 746,
+    what_is_needed_is_not_asked_for_again: 266,
+    the_server_does_not_hold_what_people_say: 22,
+    a_closed_gate_lands: 41,
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: 6359,
+    claims_outlive_their_worker: 7,
+    semaphores_are_written_blindly: 909,
+    unknown_outcomes_are_repeated: 32,
+}
+"""The seed of a world that finds it at once.  It is looked at first; once worlds are others, the search takes longer."""
+
+
 OF_CIRCLES: dict[Mutant, range] = {
     a_part_is_taken_for_the_whole: range(100),
-    who_goes_on_forgets_what_has_landed: range(80, 600),
+    who_goes_on_forgets_what_has_landed: range(87, 600),
 }
 """Mutants of worlds where changes need each other, and their seeds."""
 
@@ -400,5 +417,6 @@ def test_the_simulator_finds_in_circles(mutant: Mutant, monkeypatch: pytest.Monk
 def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare()
     mutant(monkeypatch)
+    seeds = AMONG.get(mutant, range(100))
     with pytest.raises((AssertionError, TimeoutError)):
-        simulate(AMONG.get(mutant, range(100)))
+        simulate([SOONEST.get(mutant, seeds[0]), *seeds])
