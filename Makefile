@@ -42,6 +42,7 @@ soak: .venv/.dev sim faults
 	QUEUE_SIM_SEEDS=$(SEEDS) SIM_SEEDS=$(SEEDS) $(BIN)/pytest -q -n $(WORKERS) -k "not at_any_request" tests/sim
 	$(BIN)/python -m tests.soak $(CHANGES)
 	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_quarantine.py
+	$(BIN)/pytest -q -n $(WORKERS) -m soak tests
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests bench

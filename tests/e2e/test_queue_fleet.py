@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from headgate.base.ids import fresh
 from headgate.map.check import check
 from headgate.map.trees import StoreTree
@@ -23,6 +25,7 @@ QUEUES = 27
 _ROW = "{:32} {:>6} {:>20} {:>20} {:>9}"
 
 
+@pytest.mark.soak
 async def test_three_workers_and_whatever_comes_on_zookeeper(tmp_path: Path) -> None:
     with ensemble(tmp_path / "zookeeper") as servers:
         url = "zookeeper://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)

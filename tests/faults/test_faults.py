@@ -8,11 +8,10 @@ import pytest
 from rich.console import Console
 
 from tests.faults.__main__ import run, table
-from tests.faults.engines import ENGINES
 from tests.faults.faults import SHORT
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["etcd", pytest.param("zookeeper", marks=pytest.mark.soak)])
 async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path, engine: str) -> None:
     outcomes = await run(tmp_path, engine, SHORT[engine], 8)
     Console(width=120).print(table(engine, outcomes))
