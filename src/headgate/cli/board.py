@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headgate.base.texts import line
 from headgate.gate.report import duration
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
 
@@ -19,7 +20,7 @@ def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
     each pipeline shows its head and the number of the rest."""
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
-    troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
+    troubles = (Text(line(f"{trouble.project}: {trouble.text}"), "red") for trouble in status.troubles)
     pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
     return Group(*_change_state(status.state), *troubles, *pipelines)
 
@@ -31,7 +32,7 @@ def _change_state(state: StateShape) -> list[Text]:
         "what happens starts nothing for now": state.trigger_queue_paused,
         "results are not taken up for now": state.result_queue_paused,
     }
-    why = f": {state.reason}" if state.reason else ""
+    why = f": {line(state.reason)}" if state.reason else ""
     return [Text(f"{text}{why}", "yellow") for text, stands in said.items() if stands]
 
 
@@ -63,14 +64,14 @@ def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
     if pipeline.state == "disabled":
         title.append("  disabled after too many failures: nothing lands until its configuration is read again", "red")
     if pipeline.closed:
-        title.append(f"  nothing lands: {pipeline.closed}", "yellow")
+        title.append(f"  nothing lands: {line(pipeline.closed)}", "yellow")
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
         table.add_column(no_wrap=True, overflow="ellipsis")
     above: QueueShape | None = None
     for queue, item in items[:items_max]:
         if queue is not above and queue.window:  # without a window every change has a queue of its own
-            closed = f", nothing lands: {queue.closed}" if queue.closed else ""
+            closed = f", nothing lands: {line(queue.closed)}" if queue.closed else ""
             table.add_row(Text(f"  {queue.name}, window {queue.window}{closed}", style="cyan"))
         above = queue
         table.add_row(*_item(item))
@@ -83,12 +84,12 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
     style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
     chain = "  └ " if item.item_ahead else "  ● "
     more = f" and {len(item.refs) - 1} more" if len(item.refs) > 1 else ""
-    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}{more}", style=style)
+    name = Text(line(f"{chain}{ref.project} {ref.id or ref.ref}{more}"), style=style)
     brief = len(item.jobs) > NAMED_MAX
     phase = Text(item.phase if item.live else "needed by the change below", style="dim")
     jobs = Text(" ").join(_job(job, brief) for job in item.jobs) if item.jobs else phase
     if item.failing_reasons:
-        return name, jobs, Text("; ".join(item.failing_reasons), style="red")
+        return name, jobs, Text(line("; ".join(item.failing_reasons)), style="red")
     left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
     return name, jobs, Text(left, style="dim")
 
@@ -109,4 +110,4 @@ def _job(job: JobShape, brief: bool) -> Text:
 
 def unreachable(last: RenderableType, why: str) -> RenderableType:
     """Draw what was last seen, and that it cannot be read now."""
-    return Group(Text(f"{why}; looking again", "red"), last)
+    return Group(Text(line(f"{why}; looking again"), "red"), last)

@@ -11,12 +11,14 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
-from headgate.base.texts import plain_json
+from headgate.base.texts import line, plain_json
 from headgate.cli.inventory.client import ServiceAddress
 from headgate.inventory.wire import inventory_pb2 as pb
 
 PLAIN_WIDTH_COLUMNS = 1_000
 """Where no terminal says how wide it is: nothing is cut."""
+VALUE_MAX = 1_000_000
+"""Characters of a value that are shown: more than one may have."""
 
 
 def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -25,7 +27,7 @@ def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], r
         return
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(line(cell, VALUE_MAX) for cell in row))
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH_COLUMNS
@@ -52,11 +54,11 @@ def one_object(said: ServiceAddress, found: pb.Object) -> None:
         return
     for what in ("name", "type", "project", "uuid", "partition", "generation"):
         if value := getattr(found, what):
-            click.echo(f"{what:<12}{value}")
+            click.echo(line(f"{what:<12}{value}"))
     for key, value in sorted(found.properties.items()):
-        click.echo(f"{'property':<12}{key}={value}")
+        click.echo(line(f"{'property':<12}{key}={value}", VALUE_MAX))
     if found.tags:
-        click.echo(f"{'tags':<12}{' '.join(sorted(found.tags))}")
+        click.echo(line(f"{'tags':<12}{' '.join(sorted(found.tags))}", VALUE_MAX))
 
 
 def made(said: ServiceAddress, found: pb.Object) -> None:

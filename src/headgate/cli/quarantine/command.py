@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from headgate.base.errors import UserError
-from headgate.base.texts import plain_json
+from headgate.base.texts import line, plain_json, visible
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.web.routes.quarantine import AsideShape, QuarantineShape
 
@@ -38,10 +38,10 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
     found = msgspec.convert(answer, QuarantineShape)
     console = Console(highlight=False)
     for one in found.aside:
-        console.print(f"{one.id}  {one.kind}  {_whose(one)}{one.what}", markup=False, soft_wrap=True)
-        console.print(f"    {one.error}", style="red", markup=False, soft_wrap=True)
+        console.print(line(f"{one.id}  {one.kind}  {_whose(one)}{one.what}"), markup=False, soft_wrap=True)
+        console.print(f"    {line(one.error)}", style="red", markup=False, soft_wrap=True)
     for entry in found.damaged:
-        console.print(f"{entry.path}: {entry.why}", style="yellow", markup=False, soft_wrap=True)
+        console.print(line(f"{entry.path}: {entry.why}"), style="yellow", markup=False, soft_wrap=True)
     if not found.aside and not found.damaged:
         console.print("Nothing was set aside.")
 
@@ -55,8 +55,8 @@ def show(config: str | None, url: str | None, id: str) -> None:
     one = _found(pages(config, url), id)
     since = datetime.fromtimestamp(one.since / 1000, UTC).isoformat(timespec="seconds")
     for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", since)):
-        click.echo(f"{name + ':':<8}{value}")
-    click.echo(f"tries:  {one.tries}\nerror:  {one.error}\nretry:  {one.retry}")
+        click.echo(f"{name + ':':<8}{line(value)}")
+    click.echo(f"tries:  {one.tries}\nerror:  {visible(one.error)}\nretry:  {one.retry}")
 
 
 @command.command()

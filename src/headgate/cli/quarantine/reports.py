@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 
+from headgate.base.texts import line, plain_json
 from headgate.cli.identity.pages import pages
 from headgate.web.routes.reports import OutboxShape, ReportsShape
 
@@ -31,7 +32,7 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
     """List the reports that wait for each connection, with the reason, and those that were set aside."""
     answer = pages(config, url).get("/api/reports")
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
         return
     found = msgspec.convert(answer, ReportsShape)
     console = Console(highlight=False)
@@ -39,10 +40,12 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
         style = "yellow" if one.trouble else None
         console.print(f"{one.connection}: {_waiting(one)}", style=style, markup=False, soft_wrap=True)
         if one.trouble:
-            console.print(f"    since {_time(one.since)}: {one.trouble}", style="red", markup=False, soft_wrap=True)
+            console.print(
+                f"    since {_time(one.since)}: {line(one.trouble)}", style="red", markup=False, soft_wrap=True
+            )
     for aside in found.undelivered:
-        console.print(f"{aside.id}  {aside.what}", markup=False, soft_wrap=True)
-        console.print(f"    {aside.error}", style="red", markup=False, soft_wrap=True)
+        console.print(line(f"{aside.id}  {aside.what}"), markup=False, soft_wrap=True)
+        console.print(f"    {line(aside.error)}", style="red", markup=False, soft_wrap=True)
     if not found.outboxes and not found.undelivered:
         console.print("Nothing was reported so far, or nothing waits.")
 
