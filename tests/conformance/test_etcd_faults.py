@@ -11,11 +11,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from grpc import aio
 
 from headgate.base.ids import fresh
 from headgate.store.etcd import link
 from headgate.store.etcd.address import parse
 from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.etcd.link import EtcdLink
 from headgate.store.types import (
     Append,
     At,
@@ -70,6 +72,32 @@ async def test_a_watch_goes_on_where_it_was_and_reads_no_value_again(backend: Et
         before = backend.traffic.received_bytes
         assert entry is not None and await first(watch, 1) == [EntryChanged(entry)]
         assert backend.traffic.received_bytes - before < 10_000
+
+
+async def test_a_network_that_breaks_again_and_again_only_delays_a_read(
+    backend: EtcdBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await backend.commit([], [Put("/w/a", b"1")])
+    call, broken = EtcdLink._call, list[str]()
+
+    async def breaks(self: EtcdLink, channel: aio.Channel, method: str, *how: object) -> object:
+        if len(broken) == 8:
+            return await call(self, channel, method, *how)  # type: ignore[arg-type]  # passed on as they came
+        line.stall()
+        begun = asyncio.ensure_future(call(self, channel, method, *how))  # type: ignore[arg-type]
+        while not line.withheld:  # noqa: ASYNC110 - it is looked at after each pause anyhow
+            await asyncio.sleep(0.01)
+        line.cut()
+        line.restore()
+        broken.append(method)
+        return await begun
+
+    monkeypatch.setattr(EtcdLink, "_call", breaks)
+    watch = backend.watch("/w")
+    async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+        (snapshot,) = await first(watch, 1)
+    assert isinstance(snapshot, Snapshot) and len(snapshot.entries) == 1
+    assert broken == ["KV/Txn"] * 8
 
 
 async def test_a_commit_whose_answer_is_lost_cannot_take_effect_later(
