@@ -15,12 +15,12 @@ from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.rest import HTTPException, HttpRequest
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.rest import HTTPException, HttpRequest
 from headgate.web.site import Site
 
 from .conftest import TENANTS

@@ -13,9 +13,9 @@ from typing import Any
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.config.operator.access import holds
 from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant
+from headgate.rest import Connection, HTTPException, HttpRequest
 from headgate.web.login.cookies import CSRF, SESSION, PageOrigin, may_write, ours, reads
 from headgate.web.login.sessions import LoginSessions, named
-from headgate.web.rest import Connection, HTTPException, HttpRequest
 
 ROOT_ROLES = {"admin": True, "read": False}
 """Built in -> whether it may do everything."""

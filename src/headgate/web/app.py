@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import quote
 
+from headgate.rest import AppState, Connection, Handler, WebApplication
 from headgate.web.access import Access
 from headgate.web.description import HEADERS
 from headgate.web.errors import HANDLERS
@@ -12,7 +13,6 @@ from headgate.web.loginflow import expected
 from headgate.web.manners import Mannered
 from headgate.web.peers.requests import READING, App, Message, Receive, Send
 from headgate.web.refusals import RefusedWrites
-from headgate.web.rest import AppState, Connection, Handler, WebApplication
 from headgate.web.routes import (
     about,
     accounts,

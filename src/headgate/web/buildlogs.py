@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from headgate.adapters.logs.manifest import OUTPUT, Manifest
 from headgate.adapters.logs.reader import Content, KeptLogs, missing
 from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.web.jobfiles import PASSED_ON, Answer, harmless, headers, local, served, unencoded
 from headgate.web.logfiles import Follow, inside, listed, output
 from headgate.web.remote import NoLogs, RemoteLogs, RunsHere
-from headgate.web.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.web.shapes import LogFile
 
 log = logging.getLogger("headgate.logs")

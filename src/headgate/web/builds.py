@@ -29,9 +29,9 @@ from headgate.ports.history import (
     course_of,
     time_text,
 )
+from headgate.rest import HttpRequest
 from headgate.services.autohold import held_builds, hold_requests
 from headgate.web.changes import past_ref
-from headgate.web.rest import HttpRequest
 from headgate.web.site import Site
 
 MANIFEST = "zuul-manifest.json"

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 import msgspec
 
 from headgate import __version__
-from headgate.web.rest import Handler, Response
-from headgate.web.rest.parameters import body_of
-from headgate.web.rest.response import BARE, JSON
+from headgate.rest import Handler, Response
+from headgate.rest.parameters import body_of
+from headgate.rest.response import BARE, JSON
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}

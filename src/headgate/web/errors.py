@@ -10,10 +10,10 @@ from typing import Any
 
 from headgate.ports.history import HistoryUnavailable
 from headgate.ports.secrets import SecretError
+from headgate.rest import HTTPException, HttpRequest, Response
+from headgate.rest.application import Answer
 from headgate.store.types import SessionLost, StoreError
 from headgate.web.files import edition
-from headgate.web.rest import HTTPException, HttpRequest, Response
-from headgate.web.rest.application import Answer
 
 log = logging.getLogger("headgate.web")
 

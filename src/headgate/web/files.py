@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from headgate.rest import NotFoundException, Response
 from headgate.web.manners import matches, takes_gzip
-from headgate.web.rest import NotFoundException, Response
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
 from headgate.adapters.logs.reader import Content
 from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.rest import HTTPException, NotFoundException, Response, StreamResponse
 from headgate.web.manners import takes_gzip
 from headgate.web.peers.requests import STRICT_POLICY
-from headgate.web.rest import HTTPException, NotFoundException, Response, StreamResponse
 
 CHUNK_SIZE_BYTES = 262_144
 PACKED_MIN_BYTES = 1_000

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
+from headgate.rest import NotFoundException
 from headgate.services.context import Context
-from headgate.web.rest import NotFoundException
 from headgate.web.shapes import LogFile
 
 LOG = "job-output.txt"

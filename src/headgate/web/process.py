@@ -6,14 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.services.context import Context
-from headgate.store.types import StoreError
-from headgate.web.access import Access
-from headgate.web.errors import HANDLERS
-from headgate.web.jobfiles import local, served
-from headgate.web.logfiles import Follow, inside, listed, output, over
-from headgate.web.peers.fleet import HEADER, PeerFleet
-from headgate.web.rest import (
+from headgate.rest import (
     AppState,
     Connection,
     FromQuery,
@@ -27,6 +20,13 @@ from headgate.web.rest import (
     get,
     route,
 )
+from headgate.services.context import Context
+from headgate.store.types import StoreError
+from headgate.web.access import Access
+from headgate.web.errors import HANDLERS
+from headgate.web.jobfiles import local, served
+from headgate.web.logfiles import Follow, inside, listed, output, over
+from headgate.web.peers.fleet import HEADER, PeerFleet
 from headgate.web.routes import vitals as vital
 from headgate.web.shapes import LogFile
 from headgate.web.vitals import Vitals

@@ -12,10 +12,10 @@ from headgate.map.workers import Control
 from headgate.queue.leaseclient import LeaseWorker
 from headgate.queueing.ids import parse_last
 from headgate.queueing.lanes import Lane, parse_lane
+from headgate.rest import AppState, HttpRequest, Response, WebApplication, get, post
 from headgate.services.queueing.control import steer
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.types import StoreError
-from headgate.web.rest import AppState, HttpRequest, Response, WebApplication, get, post
 
 Worker = QueueWorker | LeaseWorker
 NEEDED = "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"

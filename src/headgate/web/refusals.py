@@ -6,9 +6,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from headgate.rest import HTTPException, HttpRequest
 from headgate.web.access import Bearer
 from headgate.web.peers.requests import READING, Message
-from headgate.web.rest import HTTPException, HttpRequest
 from headgate.web.routes.actions import KEPT, Hand
 from headgate.web.site import Site
 

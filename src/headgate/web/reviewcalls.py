@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.gate.change import Change
+from headgate.rest import HTTPException, HttpRequest
 from headgate.web.access import APPROVE, Bearer
-from headgate.web.rest import HTTPException, HttpRequest
 from headgate.web.review.speaker import Speaker
 from headgate.web.site import Site
 

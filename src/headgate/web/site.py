@@ -18,6 +18,7 @@ from headgate.map.records import Finished, ForPipeline, Management, RepositoryPr
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeyStore
 from headgate.recipes.stream import Stream
+from headgate.rest import AppState, Connection, HTTPException, HttpRequest, NotFoundException
 from headgate.services.context import Context
 from headgate.services.nodes.pooled import Pooled
 from headgate.services.nodes.zones import IMAGE, executors
@@ -31,7 +32,6 @@ from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
 from headgate.web.remote import RemoteLogs
-from headgate.web.rest import AppState, Connection, HTTPException, HttpRequest, NotFoundException
 from headgate.web.review.service import ReviewService
 from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, TroubleShape

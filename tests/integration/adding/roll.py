@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.web.rest import AppState, get
+from headgate.rest import AppState, get
 from headgate.web.site import site_of
 
 SHOWN_MAX = 100

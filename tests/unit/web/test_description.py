@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from headgate.rest import AppState, Handler, WebApplication
 from headgate.web import description
 from headgate.web.app import ROUTES
-from headgate.web.rest import AppState, Handler, WebApplication
 
 
 async def test_it_is_made_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

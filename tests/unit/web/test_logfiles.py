@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.rest import NotFoundException
 from headgate.web import logfiles
 from headgate.web.logfiles import FILES_MAX, inside, listed
-from headgate.web.rest import NotFoundException
 
 
 async def test_a_list_has_an_end_and_follows_no_link(tmp_path: Path) -> None:

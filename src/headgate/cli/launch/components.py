@@ -39,6 +39,7 @@ from headgate.config.parse import ParseCache
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.judge import Judging
 from headgate.ports.logstore import LogStoreError
+from headgate.rest import HTTPException
 from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
@@ -58,7 +59,6 @@ from headgate.web.peers.fleet import PeerFleet
 from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, PeerTurns
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import NoLogs, RemoteLogs
-from headgate.web.rest import HTTPException
 from headgate.web.serve import serve
 from headgate.web.site import Site
 

@@ -11,9 +11,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from headgate.cli.pages.calls import table
+from headgate.rest import Handler, Response, StreamResponse
 from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
-from headgate.web.rest import Handler, Response, StreamResponse
 
 _HEAD = """\
 # The API

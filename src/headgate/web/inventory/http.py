@@ -14,13 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
 
 from headgate.inventory.names import Invalid
-from headgate.web.inventory.identity import InventoryCall
-from headgate.web.inventory.openapi import document
-from headgate.web.inventory.pages import PAGES
-from headgate.web.inventory.rpc import CALL_MAX_S, methods
-from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
-from headgate.web.inventory.status import RpcStatus, status
-from headgate.web.rest import (
+from headgate.rest import (
     AppState,
     Handler,
     HTTPException,
@@ -30,7 +24,13 @@ from headgate.web.rest import (
     WebApplication,
     get,
 )
-from headgate.web.rest import route as serve
+from headgate.rest import route as serve
+from headgate.web.inventory.identity import InventoryCall
+from headgate.web.inventory.openapi import document
+from headgate.web.inventory.pages import PAGES
+from headgate.web.inventory.rpc import CALL_MAX_S, methods
+from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
+from headgate.web.inventory.status import RpcStatus, status
 from headgate.web.serve import CLIENT_CERTIFICATE
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.rest import HttpRequest, NotFoundException, Response, get
 from headgate.web.files import document, static_file
-from headgate.web.rest import HttpRequest, NotFoundException, Response, get
 
 FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 """What the page needs, also where no gate is served."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from headgate.rest import Cookie
 from headgate.web.peers.requests import READING
-from headgate.web.rest import Cookie
 
 SESSION, BEGUN = "headgate", "headgate-login"
 """The cookie of who is logged in; that of who is on the way to the provider and back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headgate.adapters.messages.board import MessageBoard
+from headgate.rest import AppState, Response, WebApplication, get
 from headgate.web.messages.access import ApplicationKeys
 from headgate.web.messages.leases import LEASE_ROUTES
 from headgate.web.messages.openapi import description, page
@@ -12,7 +13,6 @@ from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
 from headgate.web.messages.schedules import SCHEDULE_ROUTES
 from headgate.web.messages.state import REFUSALS, MessageSite, answer, refused
-from headgate.web.rest import AppState, Response, WebApplication, get
 from headgate.web.routes.pages import page as document_page
 from headgate.web.routes.pages import static
 

@@ -14,9 +14,9 @@ from headgate.adapters.messages.records import READ_MAX, InvalidPost
 from headgate.base.tasks import unless
 from headgate.queueing.ids import is_id
 from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
+from headgate.rest import AppState, HttpRequest, Response, delete, get, post
 from headgate.web.messages import forms
 from headgate.web.messages.state import OK, MessageSite, answer, site_of
-from headgate.web.rest import AppState, HttpRequest, Response, delete, get, post
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from headgate.adapters.messages import queues, status
 from headgate.adapters.messages.records import NoQueue, QueueRecord
+from headgate.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
 from headgate.web.messages import forms
 from headgate.web.messages.state import OK, MessageSite, answer, now_ms, site_of
 from headgate.web.messages.streams import happenings
-from headgate.web.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
 
 LIST_MAX = 100_000
 

@@ -9,10 +9,10 @@ from headgate.adapters.messages import later
 from headgate.adapters.messages.pages import backlog
 from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, InvalidPost, QueueRecord
 from headgate.queueing.ids import is_id, position_of
+from headgate.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
 from headgate.web.messages import forms
 from headgate.web.messages.state import OK, MessageSite, answer, now_ms, site_of
 from headgate.web.messages.streams import messages, stream
-from headgate.web.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
 
 
 @post("/v1/{app:str}/{queue:str}", status_code=201)

@@ -10,9 +10,9 @@ from headgate.adapters.messages import schedules
 from headgate.adapters.messages.records import TTL_DEFAULT_S, InvalidPost
 from headgate.adapters.messages.schedules import BODY_MAX_CHARS, MessageSchedule
 from headgate.queueing.lanes import QUEUE_NAME
+from headgate.rest import AppState, HttpRequest, Response, delete, get, put
 from headgate.web.messages import forms
 from headgate.web.messages.state import OK, answer, now_ms, site_of
-from headgate.web.rest import AppState, HttpRequest, Response, delete, get, put
 
 
 class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

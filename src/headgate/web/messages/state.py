@@ -15,8 +15,8 @@ from headgate.adapters.messages.database import DatabaseDown
 from headgate.adapters.messages.holders import LeaseLost
 from headgate.adapters.messages.line import AGAIN_S, Overloaded
 from headgate.adapters.messages.records import InvalidPost, KeyReused, NoQueue, PartitionFull, QueueRecord
+from headgate.rest import AppState, HTTPException, HttpRequest, Response
 from headgate.web.messages.access import AccessDenied, ApplicationKeys, QueueCaller
-from headgate.web.rest import AppState, HTTPException, HttpRequest, Response
 
 
 class MessageSite:

@@ -12,9 +12,9 @@ from headgate.adapters.messages.records import NoQueue, QueueRecord, StoredMessa
 from headgate.base.tasks import unless
 from headgate.queueing.ids import Position, position_of
 from headgate.queueing.lanes import Lane
+from headgate.rest import ServerSentEvents
 from headgate.web.messages.forms import MessagePage
 from headgate.web.messages.state import MessageSite
-from headgate.web.rest import ServerSentEvents
 
 PING_INTERVAL_S = 10.0
 """On an idle stream, so that both ends notice when the other is gone."""

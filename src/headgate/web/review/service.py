@@ -15,11 +15,11 @@ from headgate.gate.review import PatchRequest, RemarksRequest, ReviewWork, SayRe
 from headgate.gate.work import MergerAnswer
 from headgate.map.tree import union
 from headgate.recipes.codec import decode
+from headgate.rest import HTTPException
 from headgate.services.context import Context
 from headgate.store.store import Session
 from headgate.store.types import SessionLost, StoreError
 from headgate.web.peers.fleet import PeerFleet
-from headgate.web.rest import HTTPException
 
 A = TypeVar("A")
 

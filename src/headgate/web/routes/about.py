@@ -11,10 +11,10 @@ from typing import Any
 from headgate import __version__
 from headgate.adapters.identity.tokens import OPENID
 from headgate.config.tenants import Tenant
+from headgate.rest import AppState, Handler, HttpRequest, Response, get
 from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
 from headgate.web.description import as_json, as_yaml, paths_of
 from headgate.web.errors import wants_html
-from headgate.web.rest import AppState, Handler, HttpRequest, Response, get
 from headgate.web.routes.autohold import AUTOHOLD
 from headgate.web.routes.machines import MODIFY_REQUEST
 from headgate.web.routes.orders import STATE

@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.store.types import At, Op
 from headgate.web.nodeaccounts import AccountShape, node_accounts
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.control import OF_ALL
 from headgate.web.site import site_of

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from headgate.base.ids import fresh
 from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
+from headgate.rest import AppState, HTTPException, HttpRequest, get
 from headgate.store.types import Op, StoreError
 from headgate.web.description import NUMBER, QueryParameter
-from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.routes.history import number
 from headgate.web.site import Site, site_of
 

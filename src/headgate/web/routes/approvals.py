@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headgate.rest import AppState, HttpRequest, JSONBody, post
 from headgate.store.types import Op
-from headgate.web.rest import AppState, HttpRequest, JSONBody, post
 from headgate.web.routes.actions import Hand
 from headgate.web.site import site_of
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from headgate.config.files.source import nearest
 from headgate.config.patterns import BadPattern, compiled
 from headgate.gate.autohold import EVERY, HeldBuild, HoldRequest
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.services.autohold import hold_requests
 from headgate.store.types import At, Conflict, Op, StoreError
 from headgate.web.description import QueryParameter
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import Site, site_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
+from headgate.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.outlook import ChangeShape, Outlook, ProposedShape
 from headgate.web.places import ItemPlaces
-from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.routes.history import number
 from headgate.web.site import Site, site_of
 

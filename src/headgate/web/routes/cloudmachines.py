@@ -10,10 +10,10 @@ import msgspec
 from headgate.map.inventory.machines import MadeNode, NodeOrder
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.history import time_text
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, put
 from headgate.services.nodes.machines.records import names_of
 from headgate.services.nodes.machines.survey import seen
 from headgate.store.types import Op
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, put
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.routes.pooled import not_ours

@@ -16,10 +16,10 @@ from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
 from headgate.config.parse import Stanza
 from headgate.config.tenants import TenantProject
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.jobview import RunPlace, explanation, frozen
 from headgate.web.projects import project_shape
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
 from headgate.web.routes.history import must_be_known, number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape

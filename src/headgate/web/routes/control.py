@@ -15,10 +15,10 @@ from headgate.gate.change import is_called, numbered
 from headgate.gate.refs import is_parametrised, update
 from headgate.gate.work import ByHand, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED, must_be_json
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.routes.onebuild import Why

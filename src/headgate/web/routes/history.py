@@ -21,9 +21,9 @@ from headgate.ports.history import (
     time_text,
 )
 from headgate.ports.throughput import Throughput
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.builds import Builds
 from headgate.web.description import FLAG, NUMBER, QueryParameter
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.site import Site, site_of
 
 NAMES = (

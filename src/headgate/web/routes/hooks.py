@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, post
 from headgate.services.scheduler.hints import kept
 from headgate.store.types import StoreError
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, post
 from headgate.web.site import Site, site_of
 
 log = logging.getLogger("headgate.web")

@@ -17,13 +17,13 @@ from headgate.gate.imagework import Body
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
 from headgate.map.inventory.machines import MadeNode
 from headgate.ports.history import time_text
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get, post
 from headgate.services.nodes.images.choice import UPLOAD as UPLOADED
 from headgate.services.nodes.images.choice import place_of, read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.retention import spots
 from headgate.services.nodes.machines.survey import providers, seen
 from headgate.store.types import Op
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get, post
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import Site, must_be_permitted, site_of
 

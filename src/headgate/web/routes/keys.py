@@ -10,8 +10,8 @@ from headgate.config.files.check import deep_plain
 from headgate.config.tenants import TenantProject
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.store.types import Op
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
 from headgate.web.site import Site, site_of

@@ -12,9 +12,9 @@ from headgate.gate.comments import COMMENTS_MAX
 from headgate.gate.model import Build, Item
 from headgate.gate.returns.shape import FileComment, Range
 from headgate.ports.history import HistoryQuery
+from headgate.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.builds import job_of
 from headgate.web.description import QueryParameter
-from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.site import Site, site_of
 
 BUILDS_MAX = 100

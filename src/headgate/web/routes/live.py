@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from headgate.gate.change import Change, is_called
+from headgate.rest import AppState, HttpRequest, Response, StreamResponse, get
 from headgate.web.manners import matches, takes_gzip
 from headgate.web.peers.door import peer_of
 from headgate.web.peers.protocols import HANDOVER
-from headgate.web.rest import AppState, HttpRequest, Response, StreamResponse, get
 from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from headgate.base.texts import line
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, Redirect, Response, get, post
 from headgate.web import loginflow as flow
 from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.login.cookies import BEGUN, SESSION, PageOrigin, local, token_of
 from headgate.web.login.sessions import LoginSessions
 from headgate.web.peers.door import peer_of
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, Redirect, Response, get, post
 from headgate.web.routes.pages import page
 from headgate.web.site import site_of
 

@@ -12,12 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from headgate.web.access import Bearer
-from headgate.web.builds import MANIFEST
-from headgate.web.logfiles import over
-from headgate.web.loginflow import expected
-from headgate.web.remote import NoLogs
-from headgate.web.rest import (
+from headgate.rest import (
     AppState,
     HTTPException,
     HttpRequest,
@@ -29,6 +24,11 @@ from headgate.web.rest import (
     get,
     websocket,
 )
+from headgate.web.access import Bearer
+from headgate.web.builds import MANIFEST
+from headgate.web.logfiles import over
+from headgate.web.loginflow import expected
+from headgate.web.remote import NoLogs
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
 from headgate.web.site import OPEN, Site, must_read, site_of

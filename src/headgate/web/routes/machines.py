@@ -22,10 +22,10 @@ from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import SeenMachines, seen
 from headgate.services.nodes.status import node_state
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.cloudmachines import change_node, made_nodes
 from headgate.web.routes.executormachines import executor_nodes

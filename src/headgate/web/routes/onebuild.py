@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.gate.model import Build, Item
 from headgate.gate.onebuild import CancelBuild, RerunBuild
-from headgate.web.rest import AppState, HttpRequest, JSONBody, NotFoundException, post
+from headgate.rest import AppState, HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
 from headgate.web.site import Site, site_of
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from headgate.base.texts import line
 from headgate.gate.closures import Closing
 from headgate.map.orders import TenantState
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.orders import landings_over, ordered, state_of
 from headgate.store.types import Op
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
 from headgate.web.site import Site, site_of
 

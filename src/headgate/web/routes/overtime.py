@@ -6,8 +6,8 @@ from typing import get_args
 
 from headgate.ports.flakiness import SLOTS_MAX, Flakiness, Part, Span
 from headgate.ports.throughput import ThroughputOverTime
+from headgate.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.description import QueryParameter
-from headgate.web.rest import AppState, HTTPException, HttpRequest, get
 from headgate.web.routes.history import BOUNDS, DAYS, DAYS_MAX, FILTERS, OF_SETS, moment, number, question
 from headgate.web.site import Site, site_of
 

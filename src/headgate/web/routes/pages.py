@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from headgate.rest import AppState, HttpRequest, NotFoundException, Redirect, Response, get
 from headgate.web.files import document, static_file
-from headgate.web.rest import AppState, HttpRequest, NotFoundException, Redirect, Response, get
 from headgate.web.site import OPEN, site_of
 
 PAGES = {

@@ -9,9 +9,9 @@ from headgate.gate.autohold import HoldRequest
 from headgate.map.inventory.nodes import NodeClaim
 from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
+from headgate.rest import HTTPException, NotFoundException
 from headgate.services.autohold import hold_requests
 from headgate.services.nodes.pooled import PooledMachine
-from headgate.web.rest import HTTPException, NotFoundException
 from headgate.web.routes.executormachines import not_steered
 from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.site import Site

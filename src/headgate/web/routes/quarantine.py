@@ -10,9 +10,9 @@ import msgspec
 
 from headgate.map.check import check
 from headgate.map.records import Quarantined
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.store.types import Op, SessionLost, StoreError
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
 from headgate.web.site import site_of

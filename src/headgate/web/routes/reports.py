@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.reports.views import Outbox, outboxes, wanted
 from headgate.store.types import Op, SessionLost, StoreError
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
 from headgate.web.routes.quarantine import SHOWN_MAX, AsideShape, shape

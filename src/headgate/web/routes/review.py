@@ -17,9 +17,9 @@ from headgate.gate.review import (
     ReviewRequest,
 )
 from headgate.ports.history import HistoryQuery, HistoryUnavailable, named
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.access import APPROVE, COMMENT
 from headgate.web.description import NUMBER, QueryParameter
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.review.remarks import ShownRemark, read
 from headgate.web.reviewcalls import Approving, ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.history import number

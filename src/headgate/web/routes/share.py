@@ -8,7 +8,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from headgate.ports.history import HistoryQuery, PastBuildset
-from headgate.web.rest import AppState, HttpRequest, NotFoundException, Response, get
+from headgate.rest import AppState, HttpRequest, NotFoundException, Response, get
 from headgate.web.routes.history import OF_SETS, question
 from headgate.web.site import OPEN, must_read, site_of
 

@@ -9,9 +9,9 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.gate.review import SayAnswer, SayRequest
+from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, post
 from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT, must_be_json
-from headgate.web.rest import AppState, HTTPException, HttpRequest, JSONBody, post
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
 from headgate.web.reviewcalls import ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.actions import Hand

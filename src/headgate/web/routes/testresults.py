@@ -12,11 +12,11 @@ import msgspec
 
 from headgate.ports.history import PastBuild
 from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.builds import Builds
 from headgate.web.junit import CaseShape, JUnitReader, Malformed, worst
 from headgate.web.remote import NoLogs
-from headgate.web.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.routes.logs import checked
 from headgate.web.shapes import LogFile
 from headgate.web.site import site_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.rest import AppState, HttpRequest, Response, get
 from headgate.web.access import Access
-from headgate.web.rest import AppState, HttpRequest, Response, get
 from headgate.web.vitals import ProcessHealth, Vitals
 
 

@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headgate.rest import HTTPException
 from headgate.web.access import Bearer
 from headgate.web.peers.turns import Measured
-from headgate.web.rest import HTTPException
 from headgate.web.shapes import StatusShape
 from headgate.web.viewers.pieces import EncodedStatus
 from headgate.web.viewers.porter import Porter

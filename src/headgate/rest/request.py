@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request, empty_receive
 from starlette.types import Receive, Scope
 
-from headgate.web.rest.errors import HTTPException
+from headgate.rest.errors import HTTPException
 
 BODY_MAX_BYTES = 10_000_000
 """Of one request, where neither its handler nor its application says otherwise."""

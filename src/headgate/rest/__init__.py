@@ -7,13 +7,13 @@ A route module makes handlers of functions (`@get("/api/tenant/{tenant:str}/jobs
 from starlette.requests import HTTPConnection as Connection
 from starlette.websockets import WebSocketDisconnect
 
-from headgate.web.rest.application import WebApplication
-from headgate.web.rest.decorators import Handler, delete, get, post, put, route, websocket
-from headgate.web.rest.errors import HTTPException, NotFoundException
-from headgate.web.rest.parameters import AppState, FromQuery, JSONBody
-from headgate.web.rest.request import HttpRequest, QueryValues
-from headgate.web.rest.response import Cookie, Redirect, Response, ServerSentEvents, StreamResponse
-from headgate.web.rest.socket import WebSocket
+from headgate.rest.application import WebApplication
+from headgate.rest.decorators import Handler, delete, get, post, put, route, websocket
+from headgate.rest.errors import HTTPException, NotFoundException
+from headgate.rest.parameters import AppState, FromQuery, JSONBody
+from headgate.rest.request import HttpRequest, QueryValues
+from headgate.rest.response import Cookie, Redirect, Response, ServerSentEvents, StreamResponse
+from headgate.rest.socket import WebSocket
 
 __all__ = [
     "AppState",

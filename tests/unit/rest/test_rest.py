@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.web.errors import HANDLERS
-from headgate.web.rest import (
+from headgate.rest import (
     AppState,
     Cookie,
     FromQuery,
@@ -35,6 +34,7 @@ from headgate.web.rest import (
     route,
     websocket,
 )
+from headgate.web.errors import HANDLERS
 
 BODY_MAX = 1_000
 

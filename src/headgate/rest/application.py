@@ -12,13 +12,13 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from headgate.web.rest.decorators import Guard, Handler
-from headgate.web.rest.errors import HTTPException, NotFoundException
-from headgate.web.rest.parameters import AppState, bound
-from headgate.web.rest.paths import SOCKET, RouteTarget, RouteTrie, segments
-from headgate.web.rest.request import BODY_MAX_BYTES, HttpRequest
-from headgate.web.rest.response import JSON, Response
-from headgate.web.rest.socket import WebSocket
+from headgate.rest.decorators import Guard, Handler
+from headgate.rest.errors import HTTPException, NotFoundException
+from headgate.rest.parameters import AppState, bound
+from headgate.rest.paths import SOCKET, RouteTarget, RouteTrie, segments
+from headgate.rest.request import BODY_MAX_BYTES, HttpRequest
+from headgate.rest.response import JSON, Response
+from headgate.rest.socket import WebSocket
 
 log = logging.getLogger("headgate.web")
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 from starlette.requests import HTTPConnection
 
-from headgate.web.rest.decorators import Handler
-from headgate.web.rest.errors import HTTPException
-from headgate.web.rest.paths import keys_of, segments
+from headgate.rest.decorators import Handler
+from headgate.rest.errors import HTTPException
+from headgate.rest.paths import keys_of, segments
 
 T = TypeVar("T")
 Source = Callable[[Any], Any]

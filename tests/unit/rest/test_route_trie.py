@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.web.rest.paths import BadTemplate, RouteTrie, segments
+from headgate.rest.paths import BadTemplate, RouteTrie, segments
 
 WORDS = ("api", "jobs", "x", "%2F", "ü", "{", "..")
 TEMPLATES = st.lists(
