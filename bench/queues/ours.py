@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from bench.queues.places import KEY, done, memory_mb, server, worker
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.ports.messages import Letter
+from headgate.queue.messages.client import MessageClient
 
 BATCH = 500
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from playwright.sync_api import Page, expect, sync_playwright
 
-from headgate.adapters.messages.board import MessageBoard
+from headgate.queue.messages.board import MessageBoard
 from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY, serving
 from tests.e2e.browser import CHROMIUM, patient
 

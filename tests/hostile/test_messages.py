@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, TOLD_MAX_BYTES, WatchedQueues
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S

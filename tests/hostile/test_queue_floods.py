@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import ApplicationLimits
-from headgate.adapters.messages.records import QueueRecord
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.bounds import ApplicationLimits
+from headgate.queue.messages.records import QueueRecord
 from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY, serving
 
 FLOOD = 200

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import aiohttp
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import end
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.server.app import create_app
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.messages.app import create_app
 from headgate.web.serve import serve
 
 

@@ -30,7 +30,7 @@ TASKS = {
     "adapters/git/forge.py": "watchers end with the loop that reads them",
     "adapters/judge/subprocess_judge.py": "what listens to the process ends with it",
     "adapters/logs/upload.py": "parts end with their build, uploads with the executor's work",
-    "adapters/messages/board.py": "one writer at a time",
+    "queue/messages/board.py": "one writer at a time",
     "adapters/nodes/clouds/aws/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/openstack/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/podman/driver.py": "images that are fetched end with their driver",
@@ -52,7 +52,7 @@ TASKS = {
     "services/scheduler/reusable.py": "what is looked up ends with its pipeline",
     "services/scheduler/verdicts.py": "what is looked up ends with its pipeline",
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
-    "services/queueing/shares.py": "lanes end with the sharing that took them",
+    "queue/workers/shares.py": "lanes end with the sharing that took them",
     "services/worker.py": "claims end with their worker",
     "services/nodes/images/keeper.py": "what it waits for ends with the wait",
     "testing/day/people.py": "what people are about to do ends with their day",
@@ -74,8 +74,8 @@ TASKS = {
     "testing/queues/fleet.py": "whoever posts ends with the fleet",
     "testing/queues/simulator.py": "processes of the simulation, and requests that arrive late",
     "testing/sim/link.py": "what is under way to the store arrives, whatever becomes of its sender",
-    "services/queueing/calls.py": "who waits for a place leaves when asked to",
-    "services/queueing/lane.py": "a record of the try under way, ended with it",
+    "queue/workers/calls.py": "who waits for a place leaves when asked to",
+    "queue/workers/lane.py": "a record of the try under way, ended with it",
     "testing/sim/simulation.py": "processes of the simulation",
     "testing/stores/machine.py": "a lease that runs out while others are renewed",
     "testing/stores/wire.py": "the mirror of each side",
@@ -93,7 +93,7 @@ TASKS = {
     "web/review/service.py": "one question to a merger, shared by all who ask",
     "web/routes/changes.py": "one question to the history, shared by all who ask",
     "web/serve.py": "the server ends with its caller",
-    "queue/leaseclient.py": "a lease is worked under for as long as there is something to do",
+    "queue/workers/storeless.py": "a lease is worked under for as long as there is something to do",
 }
 """Modules that make tasks by hand, each ended where it was begun, and why."""
 
@@ -165,7 +165,7 @@ def test_what_winds_down_is_cancelled_once() -> None:
     """Cancelling who gathers cancels what is gathered again: `base.tasks.end` does not.  Jobs of users may need it."""
 
     both = {name(p) for p in MODULES if "testing" not in p.parts and facts(p).cancels_and_gathers}
-    assert both == {"services/queueing/shares.py"}
+    assert both == {"queue/workers/shares.py"}
 
 
 def test_modules_have_at_most_400_lines() -> None:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.base.tasks import end
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.testing.queues.harness import APP, KEY, serving
 
 

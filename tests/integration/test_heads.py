@@ -8,15 +8,15 @@ from pathlib import Path
 
 import httpx
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import run_until
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.server.leases import LEASE_ROUTES
+from headgate.queue.server.queues import QUEUE_ROUTES
+from headgate.queue.server.routes import MESSAGE_ROUTES
+from headgate.queue.server.schedules import SCHEDULE_ROUTES
 from headgate.rest import AppState, StreamResponse, WebApplication, get, post
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
-from headgate.web.messages.leases import LEASE_ROUTES
-from headgate.web.messages.queues import QUEUE_ROUTES
-from headgate.web.messages.routes import MESSAGE_ROUTES
-from headgate.web.messages.schedules import SCHEDULE_ROUTES
 from headgate.web.serve import serve
 
 ROUTES = (*QUEUE_ROUTES, *MESSAGE_ROUTES, *LEASE_ROUTES, *SCHEDULE_ROUTES)

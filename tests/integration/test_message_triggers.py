@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.outbox import QueueReport
 from headgate.map.places import Map
 from headgate.ports.messages import QueueGone
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
 from headgate.services.notices.posts import ServerPosts

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
@@ -18,6 +16,8 @@ from headgate.map.places import Map
 from headgate.map.trees import StoreTree
 from headgate.ports.messages import Poster, QueueGone, SourceDown
 from headgate.ports.reporter import Reporter
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
 from headgate.services.notices.names import partition_of, queue_of

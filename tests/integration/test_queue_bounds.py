@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits
-from headgate.adapters.messages.database import SqliteDatabase
 from headgate.queue import QueueFull, Queues
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits
+from headgate.queue.messages.database import SqliteDatabase
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY
 from tests.integration.queue_site import Site, site

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.queue.command import command
 from headgate.cli.queue.worker import run as run_worker
 from headgate.cli.queue.workerfile import read_worker_file
+from headgate.queue.messages.board import MessageBoard
 from headgate.queueing import Message
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.store.memory import MemoryBackend

@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.cli.queue.command import command
 from headgate.queue import Queues, SyncQueues
+from headgate.queue.messages.board import MessageBoard
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import TTL_MAX_S
 from headgate.testing.queues.harness import APP, KEY

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from headgate.adapters.messages.board import MessageBoard
+from headgate.queue.messages.board import MessageBoard
 from headgate.testing.queues.harness import APP, KEY, OTHER_KEY, serving
 
 from .described import Caller

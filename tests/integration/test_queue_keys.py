@@ -18,8 +18,8 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import end
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
+from headgate.queue.server.access import AccessDenied, ApplicationKeys
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.messages.access import AccessDenied, ApplicationKeys
 
 LOOK_S = 0.02
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
+from headgate.queue.messages.board import MessageBoard
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
 from headgate.testing.deadline import DEADLINE_S

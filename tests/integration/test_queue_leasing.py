@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.holders import MessageLease
-from headgate.adapters.messages.leaseclient import MessageLeasing
 from headgate.ports.messages import LeaseGone
-from headgate.queue.leaseclient import LeaseWorker
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.holders import MessageLease
+from headgate.queue.messages.leaseclient import MessageLeasing
+from headgate.queue.workers.calls import JobCaller, JobExit
+from headgate.queue.workers.processor import JobPace
+from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import Message, Reject, StopWorker
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import dead_letter
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.services.queueing.calls import JobCaller, JobExit
-from headgate.services.queueing.processor import JobPace
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 

@@ -17,9 +17,9 @@ import pytest
 from aiohttp import web
 from kazoo.client import KazooClient
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START, position_of, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.store.memory import MemoryBackend

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.records import NoQueue
 from headgate.queue import (
     JobExit,
     Message,
@@ -28,6 +26,8 @@ from headgate.queue import (
     job,
     tried,
 )
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.records import NoQueue
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter

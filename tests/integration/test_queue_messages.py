@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.messages import board as boards
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.pages import backlog
-from headgate.adapters.messages.records import (
+from headgate.queue.messages import board as boards
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.pages import backlog
+from headgate.queue.messages.records import (
     READ_MAX_CHARS,
     InvalidPost,
     KeyReused,

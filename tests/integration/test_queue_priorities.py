@@ -14,16 +14,16 @@ import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.cli.queue.command import command
 from headgate.queue import PostRefused, Queues, SyncQueues, Worker, job
-from headgate.queue.leaseclient import LeaseWorker
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.workers.calls import JobCaller
+from headgate.queue.workers.processor import JobPace
+from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import Message
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.processor import JobPace
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, harness

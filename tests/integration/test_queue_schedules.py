@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import end
 from headgate.cli.queue.command import command
 from headgate.queue import Queues
+from headgate.queue.messages.board import MessageBoard
 from headgate.testing.queues.harness import KEY, OTHER_KEY
 from tests.integration.queue_site import Site, site
 

@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.records import BATCH_MAX, BODY_MAX_BYTES
 from headgate.queueing.lanes import TTL_MAX_S
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import KEY, OTHER_KEY, serving

@@ -21,9 +21,6 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.messages import queues
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.records import BODY_MAX_BYTES, QueueRecord
 from headgate.base.errors import UserError
 from headgate.cli.queue.worker import command
 from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
@@ -31,6 +28,14 @@ from headgate.map.check import check
 from headgate.map.trees import StoreTree
 from headgate.map.workers import ROOT, QueueMap, WorkerRecord
 from headgate.ports.messages import Letter, QueueGone
+from headgate.queue.messages import queues
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.records import BODY_MAX_BYTES, QueueRecord
+from headgate.queue.workers import calls
+from headgate.queue.workers.calls import JobExit
+from headgate.queue.workers.control import steer
+from headgate.queue.workers.hold import take
+from headgate.queue.workers.shares import WorkerScope
 from headgate.queueing import Lane, Message, Policy, Reject, RetryLater, Routing, RoutingRule, StopWorker, TimeLimit
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
@@ -38,11 +43,6 @@ from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.progress import NEW, Progress
 from headgate.queueing.tally import Tally
-from headgate.services.queueing import calls
-from headgate.services.queueing.calls import JobExit
-from headgate.services.queueing.control import steer
-from headgate.services.queueing.hold import take
-from headgate.services.queueing.shares import WorkerScope
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import GuardLost, Store

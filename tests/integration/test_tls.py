@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import tls_of
 from headgate.cli.settings import Settings, read
 from headgate.queue import Message, Queues, SourceDown, Worker, job
+from headgate.queue.messages.board import MessageBoard
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from headgate.adapters.messages import later
-from headgate.adapters.messages.later import HeldBack
+from headgate.queue.messages import later
+from headgate.queue.messages.later import HeldBack
 from headgate.testing.queues.delays import DelaySimulation
 from headgate.testing.sim.world import InvariantBroken
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.messages import leases, posts
+from headgate.queue.messages import leases, posts
+from headgate.queue.workers import turns
+from headgate.queue.workers.shares import SharingView
+from headgate.queue.workers.turns import Rank, StrandTurns
 from headgate.queueing.priorities import Next
-from headgate.services.queueing import turns
-from headgate.services.queueing.shares import SharingView
-from headgate.services.queueing.turns import Rank, StrandTurns
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.leases import LeaseSimulation
 from headgate.testing.queues.simulator import simulate_priorities

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from headgate.queue.workers import hold
+from headgate.queue.workers.hold import Hold
+from headgate.queue.workers.lane import LaneRunner
 from headgate.queueing import assignment
 from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane
 from headgate.queueing.tally import Tally
-from headgate.services.queueing import hold
-from headgate.services.queueing.hold import Hold
-from headgate.services.queueing.lane import LaneRunner
 from headgate.store.store import Store
 from headgate.store.types import Op, Put, Unavailable
 from headgate.testing.queues import simulator as queuesim
@@ -109,7 +109,7 @@ def recorded_before_it_is_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def tries_not_counted_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
-    from headgate.services.queueing import lane
+    from headgate.queue.workers import lane
 
     patch.setattr(lane.steps, "begun", lambda progress, ahead: progress)
 

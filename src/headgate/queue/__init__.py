@@ -1,11 +1,16 @@
 """Post messages, and process them, from programs of your own: `Queues` and `SyncQueues`, `job`, `Worker`, `tried`."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from headgate.ports.messages import PostRefused, QueueFull, QueueGone, SourceDown
-from headgate.queue.client import PostOptions, Queues, ScheduleOptions, SyncQueues
-from headgate.queue.leaseworker import JobFunction, Worker, job
-from headgate.queue.testing import Tried, tried
+from headgate.queue.workers.calls import JobExit, Stuck
 from headgate.queueing import Message, Reject, RetryLater, StopWorker, TimeLimit
-from headgate.services.queueing.calls import JobExit, Stuck
+
+if TYPE_CHECKING:
+    from headgate.queue.client import PostOptions, Queues, ScheduleOptions, SyncQueues
+    from headgate.queue.leaseworker import JobFunction, Worker, job
+    from headgate.queue.testing import Tried, tried
 
 __all__ = [
     "JobExit",
@@ -29,3 +34,17 @@ __all__ = [
     "job",
     "tried",
 ]
+_CLIENT = {
+    "client": ("PostOptions", "Queues", "ScheduleOptions", "SyncQueues"),
+    "leaseworker": ("JobFunction", "Worker", "job"),
+    "testing": ("Tried", "tried"),
+}
+"""What needs aiohttp, by module. The gate's pages use other modules of this package, and do without."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of the client when it is first asked for. Raise AttributeError."""
+    for module, names in _CLIENT.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

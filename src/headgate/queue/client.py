@@ -13,10 +13,10 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 import msgspec
 
 from headgate.adapters.identity.trust import trusting
-from headgate.adapters.messages.calendar import Calendar
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.ports.messages import Letter, QueueGone
+from headgate.queue.messages.calendar import Calendar
+from headgate.queue.messages.client import MessageClient
 from headgate.queueing.priorities import shape_for
 
 T = TypeVar("T")

@@ -15,10 +15,10 @@ import aiohttp
 import msgspec
 
 from headgate.adapters.identity.trust import trusting
-from headgate.adapters.messages.holders import CREW, Handed, MessageLease
 from headgate.base.tasks import run_until, unless
+from headgate.queue.messages.holders import CREW, Handed, MessageLease
+from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
-from headgate.services.queueing.calls import JobCaller, JobExit, Stuck, log
 
 WAIT_S = 20.0
 """A request for work waits so long for some."""

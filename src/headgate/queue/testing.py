@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from headgate.queue.client import text_of
 from headgate.queue.leaseworker import JobFunction
+from headgate.queue.workers.calls import JobCaller
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
-from headgate.services.queueing.calls import JobCaller
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,16 +56,17 @@ async def _queues(
     if not serves_queues(settings):
         return None
     with needing("serving queues of messages", "queues"):
-        from headgate.adapters.messages.board import MessageBoard  # large, and for few
         from headgate.cli.queue.keyfile import KeyFile
         from headgate.cli.queue.serve import limits_of
-        from headgate.web.messages.app import create_app
+        from headgate.queue.messages.board import MessageBoard  # large, and for few
+        from headgate.queue.server.app import create_app
+        from headgate.web.routes.messages import MESSAGE_PAGES
 
     board = await MessageBoard.open(settings.messages_url, limits_of(settings))
     stack.push_async_callback(board.close)
     file = KeyFile(settings)
     anew.append(file.obey)
-    return create_app(board, file.keys, stop), run_until(stop, board.upkeep(), file.watch())
+    return create_app(board, file.keys, stop, MESSAGE_PAGES), run_until(stop, board.upkeep(), file.watch())
 
 
 def own_queues(settings: Settings, key: str = "") -> str:

@@ -28,7 +28,7 @@ from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.store.store import Session
 
 if TYPE_CHECKING:
-    from headgate.adapters.messages.client import MessageClient
+    from headgate.queue.messages.client import MessageClient
     from headgate.services.inventory.inventory import Inventory
 
 Tells = Callable[[Session], Coroutine[Any, Any, None]]
@@ -110,7 +110,7 @@ async def watching(
 async def _messages(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> MessageClient:
     """Connect to the queues at a URL; without one, to those that are served here, in the operator's name."""
     with needing("a connection to queues of messages", "queues"):
-        from headgate.adapters.messages.client import MessageClient  # large, and for few
+        from headgate.queue.messages.client import MessageClient  # large, and for few
 
     key, url = at.get("app_key", ""), at.get("url", "")
     token = "" if url or key else operator_token(settings)  # for nobody else's server

@@ -9,7 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.adapters.metrics.system import GAUGES
-from headgate.services.queueing.figures import WorkerMetrics
+from headgate.queue.workers.figures import WorkerMetrics
 
 _TOP = """# Metrics
 

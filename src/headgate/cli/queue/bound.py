@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import config_option
 from headgate.ports.messages import PostRefused, QueueGone
+from headgate.queue.messages.client import MessageClient
 
 MANY = click.IntRange(0)
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import click
 
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.groups import LazyGroup
 from headgate.cli.queue.bound import bound
@@ -17,7 +16,8 @@ from headgate.cli.queue.operator import operator, store_of, trust_of
 from headgate.cli.queue.schedules import schedule, schedules, unschedule
 from headgate.cli.queue.views import Row, config_option, delayed, json_option, lag, list_, peek, show
 from headgate.cli.store.silence import open_telling
-from headgate.services.queueing.legacy import TREE, recorded, take_over, with_tree
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.workers.legacy import TREE, recorded, take_over, with_tree
 from headgate.store.store import Store
 from headgate.store.types import StoreError
 

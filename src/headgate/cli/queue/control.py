@@ -8,12 +8,12 @@ from datetime import datetime
 
 import click
 
-from headgate.adapters.messages.calendar import Calendar
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import config_option, lane_of
 from headgate.ports.messages import Letter, QueueGone
+from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.lanes import PARTITIONS_MAX, Lane
 from headgate.queueing.priorities import PRIORITIES_MAX, shape_for

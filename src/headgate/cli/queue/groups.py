@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.adapters.messages.leaseclient import MessageLeasing
 from headgate.cli.queue.operator import Operator
 from headgate.map.workers import WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone
+from headgate.queue.messages.leaseclient import MessageLeasing
+from headgate.queue.workers.status import PartitionShape, PartitionStatus, time_of
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import position
-from headgate.services.queueing.status import PartitionShape, PartitionStatus, time_of
 
 STORE, SERVER = "store", "server"
 

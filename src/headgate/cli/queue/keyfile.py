@@ -14,7 +14,7 @@ from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.token import operator_token
 from headgate.cli.queue.workerfile import KEY_FILE
 from headgate.cli.settings import APP_DEFAULT, Settings, read
-from headgate.web.messages.access import ApplicationKeys
+from headgate.queue.server.access import ApplicationKeys
 
 
 def own_key(directory: Path, app: str) -> str:

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from headgate.adapters.identity.trust import trusting
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
@@ -21,9 +20,10 @@ from headgate.cli.store.urls import SQLITE, open_to_read
 from headgate.map.tree import unescape
 from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.workers.control import steer
+from headgate.queue.workers.status import PartitionStatus, partition_statuses, workers
 from headgate.queueing.lanes import Lane
-from headgate.services.queueing.control import steer
-from headgate.services.queueing.status import PartitionStatus, partition_statuses, workers
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
 

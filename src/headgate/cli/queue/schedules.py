@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from headgate.adapters.messages.calendar import Calendar
 from headgate.base.errors import UserError
 from headgate.base.texts import line
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, show
 from headgate.ports.messages import QueueGone
+from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.lanes import PARTITIONS_MAX
 from headgate.queueing.priorities import shape_for
 

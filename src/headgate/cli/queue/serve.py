@@ -10,16 +10,17 @@ from pathlib import Path
 
 import click
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import ApplicationLimits
-from headgate.adapters.messages.database import shown
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.logs import set_up
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import SEARCHED, Settings, read
-from headgate.web.messages.app import create_app
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.bounds import ApplicationLimits
+from headgate.queue.messages.database import shown
+from headgate.queue.server.app import create_app
+from headgate.web.routes.messages import MESSAGE_PAGES
 from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
 
@@ -73,7 +74,7 @@ async def run(
         print(f"Messages are stored in {shown(url)} and served at {urls}", flush=True)
 
     try:
-        app = create_app(board, file.keys, stop)
+        app = create_app(board, file.keys, stop, MESSAGE_PAGES)
         web = serve_web(app, host, port, stop, bound, "[messages]", tls=tls)
         await run_until(stop, board.upkeep(), file.watch(), web)
     finally:

@@ -11,18 +11,18 @@ from typing import Any
 import click
 import msgspec
 
-from headgate.adapters.messages.calendar import Calendar
-from headgate.adapters.messages.holders import CREW
 from headgate.base.errors import UserError
 from headgate.base.texts import line, plain_json
 from headgate.cli.queue.groups import GroupStanding, of_progress, of_server, of_store
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
+from headgate.queue.messages.calendar import Calendar
+from headgate.queue.messages.holders import CREW
+from headgate.queue.workers.status import PartitionStatus, shape
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import RESERVED, Lane, parse_lane
 from headgate.queueing.priorities import priority_of
 from headgate.queueing.progress import position
-from headgate.services.queueing.status import PartitionStatus, shape
 
 config_option = click.option(
     "-c",

@@ -18,8 +18,6 @@ from typing import Any
 import click
 
 from headgate import __version__
-from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.holders import CREW
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.logs import set_up
@@ -27,16 +25,18 @@ from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.queue.workeroptions import SERVER
 from headgate.cli.store.silence import open_telling
-from headgate.queue.leaseclient import LeaseWorker
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.holders import CREW
+from headgate.queue.workers.app import Worker, create_worker_app
+from headgate.queue.workers.calls import JobCaller, JobExit, Stuck
+from headgate.queue.workers.processor import MessageProcessor
+from headgate.queue.workers.storeless import LeaseWorker
+from headgate.queue.workers.syncposts import BlockingClient, log_failure
+from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing.policy import Failure
-from headgate.services.queueing.calls import JobCaller, JobExit, Stuck
-from headgate.services.queueing.processor import MessageProcessor
-from headgate.services.queueing.syncposts import BlockingClient, log_failure
-from headgate.services.queueing.worker import QueueWorker
 from headgate.store.sqlite import Locked
 from headgate.store.store import Store
 from headgate.store.types import Backend
-from headgate.web.queueworker import Worker, create_worker_app
 from headgate.web.serve import serve
 
 NAME_MAX = 200

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headgate.adapters.messages.client import ordered
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
 from headgate.cli.queue.workeroptions import IGNORED, NOT_LEASED, OPTIONS, RETRY, SERVER, WorkerOption
 from headgate.map.workers import ROOT, Application, QueueMap
+from headgate.queue.messages.client import ordered
+from headgate.queue.workers.processor import JobPace
+from headgate.queue.workers.shares import WorkerScope
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.services.queueing.processor import JobPace
-from headgate.services.queueing.shares import WorkerScope
 from headgate.store.registry import STORES, scheme_of
 
 DEFAULT = "etc/qdo-worker.conf"

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.tasks import run_until
 from headgate.map.outbox import Notice, QueueReport
 from headgate.map.workers import QueueMap
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.server.access import ApplicationKeys
+from headgate.queue.server.app import create_app
+from headgate.queue.workers.calls import JobCaller
+from headgate.queue.workers.processor import MessageProcessor
+from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing import Message, Policy, Routing, RoutingRule
-from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.processor import MessageProcessor
-from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.web.messages.access import ApplicationKeys
-from headgate.web.messages.app import create_app
+from headgate.web.routes.messages import MESSAGE_PAGES
 from headgate.web.serve import serve
 
 APP, KEY = "demo", "demo"
@@ -33,7 +34,7 @@ async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator
     """Provide the URL to publish to."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
     heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = create_app(board, ApplicationKeys({APP: [KEY]}), stop)
+    app = create_app(board, ApplicationKeys({APP: [KEY]}), stop, MESSAGE_PAGES)
     works = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
     url = f"http://127.0.0.1:{await bound}/v1/{APP}/"
     listening = asyncio.ensure_future(_listen(url, say, heard))

@@ -9,11 +9,11 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.adapters.messages import later, queues
-from headgate.adapters.messages.database import SqliteDatabase
-from headgate.adapters.messages.pages import read
-from headgate.adapters.messages.posts import MessagePost, post_group
-from headgate.adapters.messages.records import MessageDraft, QueueRecord
+from headgate.queue.messages import later, queues
+from headgate.queue.messages.database import SqliteDatabase
+from headgate.queue.messages.pages import read
+from headgate.queue.messages.posts import MessagePost, post_group
+from headgate.queue.messages.records import MessageDraft, QueueRecord
 from headgate.queueing.ids import START, Position, position_of
 from headgate.testing.sim.world import InvariantBroken
 

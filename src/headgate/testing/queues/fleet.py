@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.map.workers import Application, QueueMap
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
 from headgate.queueing.lanes import Lane
 from headgate.store.types import Backend
 from headgate.testing.deadline import DEADLINE_S

@@ -9,22 +9,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.map.workers import Application, QueueMap
+from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.server.access import ApplicationKeys
+from headgate.queue.server.app import create_app
+from headgate.queue.workers.calls import JobCaller
+from headgate.queue.workers.processor import JobPace, MessageProcessor
+from headgate.queue.workers.shares import WorkerScope
+from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing.lanes import Lane
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.processor import JobPace, MessageProcessor
-from headgate.services.queueing.shares import WorkerScope
-from headgate.services.queueing.worker import QueueWorker
 from headgate.store.store import Store
 from headgate.store.types import Backend, SessionLost
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.messages.access import ApplicationKeys
-from headgate.web.messages.app import create_app
+from headgate.web.routes.messages import MESSAGE_PAGES
 from headgate.web.serve import Tls, serve
 
 APP, KEY = "sync", "cafe1234cafe"
@@ -36,7 +37,7 @@ QUICK = JobPace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=
 async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) -> AsyncIterator[str]:
     """Provide its URL, without a path."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = create_app(board, ApplicationKeys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop)
+    app = create_app(board, ApplicationKeys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop, MESSAGE_PAGES)
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result, tls=tls)))
     try:
         yield f"{'https' if tls else 'http'}://127.0.0.1:{await bound}"

@@ -11,9 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.adapters.messages import leases, queues
-from headgate.adapters.messages.database import SqliteDatabase
-from headgate.adapters.messages.holders import (
+from headgate.queue.messages import leases, queues
+from headgate.queue.messages.database import SqliteDatabase
+from headgate.queue.messages.holders import (
     Failure,
     Handed,
     LeaseLost,
@@ -22,9 +22,9 @@ from headgate.adapters.messages.holders import (
     MessageLease,
     Outcome,
 )
-from headgate.adapters.messages.pages import read
-from headgate.adapters.messages.posts import MessagePost, post_group
-from headgate.adapters.messages.records import MessageDraft, NoQueue, QueueRecord
+from headgate.queue.messages.pages import read
+from headgate.queue.messages.posts import MessagePost, post_group
+from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter

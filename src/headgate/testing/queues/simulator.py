@@ -17,12 +17,12 @@ from functools import partial
 from headgate.map.check import check
 from headgate.map.trees import StoreTree
 from headgate.map.workers import QueueMap
+from headgate.queue.workers.calls import JobCaller
+from headgate.queue.workers.processor import JobPace, MessageProcessor
+from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.services.queueing.calls import JobCaller
-from headgate.services.queueing.processor import JobPace, MessageProcessor
-from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailable

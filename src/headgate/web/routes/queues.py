@@ -6,8 +6,8 @@ import msgspec
 
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
+from headgate.queue.workers.status import PartitionShape, partition_statuses, shape, workers
 from headgate.rest import AppState, HttpRequest, get
-from headgate.services.queueing.status import PartitionShape, partition_statuses, shape, workers
 from headgate.web.site import must_read, site_of
 
 

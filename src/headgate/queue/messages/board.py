@@ -1,0 +1,299 @@
+"""Messages of all applications: kept in SQL, posted in groups, ordered by ids that only grow."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headgate.base.errors import UserError
+from headgate.base.extras import needing
+from headgate.base.tasks import run_until
+from headgate.queue.messages import later, queues, schedules
+from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
+from headgate.queue.messages.database import Database, DatabaseDown, Open, SqliteDatabase, shown
+from headgate.queue.messages.holders import LeaseMoment
+from headgate.queue.messages.line import GroupLine, Overloaded, Write
+from headgate.queue.messages.pages import read, read_ids
+from headgate.queue.messages.posts import MessagePost, digest_of, post_group
+from headgate.queue.messages.postsignal import PostSignal
+from headgate.queue.messages.records import MessageDraft, Posted, QueueRecord, StoredMessage
+from headgate.queue.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
+from headgate.queueing.ids import Position
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
+
+
+def opener(url: str) -> Open:
+    """Return a function that opens `sqlite:///FILE` or `postgresql://…`. Raise UserError, MissingPackage."""
+    if url.startswith("sqlite:///"):
+        return lambda: SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+    if url.startswith(("postgresql://", "postgres://")):
+        with needing("PostgreSQL", "postgresql"):
+            from headgate.queue.messages.postgres import PostgresDatabase
+        return lambda: PostgresDatabase(url)
+    raise UserError(
+        f"{shown(url)!r} is not a database for messages; it is sqlite:///FILE or postgresql://USER@HOST/NAME"
+    )
+
+
+T = TypeVar("T")
+
+PURGE_MAX = 1_000
+"""Expired messages removed in one transaction."""
+PURGE_INTERVAL_S = 30.0
+LOOK_INTERVAL_S = 5.0
+"""How often it is looked whether messages are due, which the clock or another server may have decided."""
+INLINE_MAX_CHARS = 50_000
+"""More is digested in a thread."""
+
+
+class MessageBoard:
+    """Use `await MessageBoard.open(url)`.  Reads and writes have a thread and a connection each.
+
+    Raises DatabaseDown from every method; those that name a queue raise NoQueue.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        reader: Database,
+        writer: Database,
+        threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
+        limits: ApplicationLimits,
+    ) -> None:
+        self._url = url
+        self._reader, self._writer, self._threads = reader, writer, threads
+        self._chance = random.Random()
+        self._node = self._chance.getrandbits(48) | 1 << 40
+        self._waiting = GroupLine()
+        self._writing: asyncio.Task[None] | None = None
+        self._later = asyncio.Event()
+        self.signal = PostSignal()
+        self.now_ns: Callable[[], int] = time.time_ns
+        self._account = ApplicationUsage(limits, lambda: self.now_ns() / 1e9)
+
+    @classmethod
+    async def open(cls, url: str, limits: ApplicationLimits = UNLIMITED) -> MessageBoard:
+        """Open the board of messages. Raise UserError."""
+        make: Open = opener(url)
+        threads = ThreadPoolExecutor(1, "messages-read"), ThreadPoolExecutor(1, "messages-write")
+        loop = asyncio.get_running_loop()
+        try:
+            writer = await loop.run_in_executor(threads[1], make)
+            reader = await loop.run_in_executor(threads[0], make)
+        except BaseException:
+            for thread in threads:
+                thread.shutdown(wait=False)
+            raise
+        return cls(url, reader, writer, threads, limits)
+
+    async def close(self) -> None:
+        """Wait for the writes that have begun."""
+        if self._writing is not None:
+            await self._writing
+        loop = asyncio.get_running_loop()
+        for thread, database in zip(self._threads, (self._reader, self._writer), strict=True):
+            await loop.run_in_executor(thread, database.close)
+            thread.shutdown()
+
+    # --- queues
+
+    async def create(self, app: str, wanted: QueueRecord) -> None:
+        """Create a queue, or update the one of this name, whose partitions may only grow (raise InvalidPost)."""
+        await self._write(lambda database: queues.create(database, app, wanted), app)
+        self.signal.ring(app, None)
+
+    async def remove(self, app: str, name: str) -> None:
+        """Remove a queue at once; its messages are deleted gradually."""
+        await self._write(lambda database: queues.remove(database, app, name), app)
+        self.signal.ring(app, None)
+
+    async def queue(self, app: str, name: str) -> QueueRecord:
+        return await self._read(lambda database: queues.find(database, app, name))
+
+    async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[QueueRecord]:
+        """Return queues by name, from `offset` on."""
+        return await self._read(lambda database: queues.every(database, app, limit, offset))
+
+    # --- messages
+
+    async def post(
+        self, app: str, queue: str, drafts: Sequence[MessageDraft], *, key: str = ""
+    ) -> tuple[list[Posted], bool]:
+        """Post messages durably. Return True if the same was posted before under the same key. Raise KeyReused,
+        InvalidPost or PartitionFull."""
+        digest = ""
+        if key:
+            large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
+            digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
+        if self._account.stale(app):
+            self._account.saw(app, *await self._read(lambda database: usage(database, app)))
+        counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
+        with counted:
+            posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
+        for lane in {Lane(queue, one.partition) for one in posted if not one.deliver_at}:
+            self.signal.ring(app, lane)
+        if any(one.deliver_at for one in posted):
+            self._later.set()
+        return posted, replayed
+
+    async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
+        """Write the body to each (partition, id), which is created if it does not exist. Raise InvalidPost."""
+        put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
+        await self._write(lambda database: put_ids(database, put), app)
+        for partition, _ in ids:
+            self.signal.ring(app, Lane(queue, partition))
+
+    async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
+        await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
+
+    async def read(
+        self, queue: QueueRecord, partition: int, since: Position, *, limit: int, descending: bool = False
+    ) -> list[StoredMessage]:
+        """Return messages from `since` on, including it; in descending order if asked."""
+        now_ms = self._now_ms()
+        return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
+
+    async def look(self, work: Callable[[Database, int], T]) -> T:
+        """Call a function that reads with the time in milliseconds since 1970. Raise what it raises."""
+        return await self._read(lambda database: work(database, self._now_ms()))
+
+    async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
+        """Call a function that writes, such as those of `leases`; the result is durable. Raise what it raises.
+
+        `soon`: afterwards something may be due sooner than was known.
+        """
+        answer: T = await self._write(lambda database: work(database, self._moment()), app)
+        if soon:
+            self._later.set()
+        return answer
+
+    async def get(self, queue: QueueRecord, ids: Sequence[tuple[int, str]]) -> list[StoredMessage]:
+        """Return those of the (partition, id) that exist."""
+        return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
+
+    # --- upkeep
+
+    async def _purge(self) -> int:
+        """Delete everything that has expired, in bounded pieces, and return how much it was."""
+        total = 0
+        while True:
+            removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
+            total += removed
+            if removed < PURGE_MAX:
+                return total + await self._purge_overdue()
+
+    async def _purge_overdue(self) -> int:
+        total = 0
+        while lanes := await self._read(lambda database: overdue(database, self._now_ms(), PURGE_MAX)):
+            for lane in lanes:
+                total += await self._write(partial(purge_overdue, lane=lane, most=PURGE_MAX), alone=True)
+        return total
+
+    async def upkeep(self) -> None:
+        """Remove expired messages, deliver due ones, and ring for what other processes post to the same PostgreSQL,
+        until cancelled."""
+        await run_until(asyncio.Event(), self._keep_purging(), self._keep_delivering(), self._keep_listening())
+
+    async def _keep_purging(self) -> None:
+        while True:
+            with suppress(DatabaseDown):
+                await self._purge()
+            await asyncio.sleep(PURGE_INTERVAL_S)
+
+    async def _keep_delivering(self) -> None:
+        while True:
+            self._later.clear()
+            wait_s = LOOK_INTERVAL_S
+            with suppress(DatabaseDown, Overloaded):
+                wait_s = min(wait_s, await self.deliver())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._later.wait()
+
+    async def deliver(self) -> float:
+        """Deliver all due messages and those of schedules, in bounded pieces. Return the seconds until the next one."""
+        while True:
+            later_ms, schedule_ms = await self._read(lambda d: (later.next_ms(d), schedules.next_ms(d)))
+            now_ms = self._now_ms()
+            if later_ms is not None and later_ms <= now_ms:
+                await self._deliver(lambda database: later.deliver(database, self.now_ns(), self._node))
+            if schedule_ms is not None and schedule_ms <= now_ms:
+                await self._deliver(lambda database: schedules.post_due(database, self._moment()))
+            next_ms = min((ms for ms in (later_ms, schedule_ms) if ms is not None), default=now_ms + 3_600_000)
+            if next_ms > now_ms:
+                return (next_ms - now_ms) / 1000
+
+    async def _deliver(self, work: Callable[[Database], list[tuple[str, Lane]]]) -> None:
+        for app, lane in await self._write(work, alone=True):
+            self.signal.ring(app, lane)
+
+    def _moment(self) -> LeaseMoment:
+        return LeaseMoment(self.now_ns(), self._node, self._chance)
+
+    async def _keep_listening(self) -> None:
+        if self._url.startswith("postgres"):
+            from headgate.queue.messages.listener import hear
+
+            await hear(self._url, self.signal)
+
+    def _now_ms(self) -> int:
+        return self.now_ns() // 1_000_000
+
+    async def _read(self, work: Callable[[Database], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
+
+    async def _write(
+        self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False
+    ) -> Any:  # what it answers
+        """Queue a write and wait for it. Raise Overloaded or PartitionFull."""
+        write = Write(work, asyncio.get_running_loop().create_future(), alone)
+        self._waiting.put(app, write)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._keep_writing())
+        return await asyncio.shield(write.done)
+
+    async def _keep_writing(self) -> None:
+        """Write until nothing waits: as much as fits into one transaction."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            group = self._waiting.group()
+            try:
+                answers = await loop.run_in_executor(self._threads[1], self._together, [one.work for one in group])
+            except DatabaseDown as error:
+                answers = [error] * len(group)
+            for write, answer in zip(group, answers, strict=True):
+                if write.done.done():
+                    continue
+                if isinstance(answer, Exception):
+                    write.done.set_exception(answer)
+                    write.done.exception()  # its caller may be gone: that is no fault
+                else:
+                    write.done.set_result(answer)
+
+    def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # answers, or why not
+        """Perform the writes in order. A write is rejected before it has written anything, so the others are valid."""
+        answers: list[Any] = [None] * len(works)
+        posts = {n: work for n, work in enumerate(works) if isinstance(work, MessagePost)}
+        with self._writer.transaction():
+            for n, work in enumerate(works):
+                if not isinstance(work, MessagePost):
+                    answers[n] = _tried(work, self._writer)
+            if posts:
+                answered = post_group(self._writer, list(posts.values()), self.now_ns(), self._node, self._chance)
+                for n, answer in zip(posts, answered, strict=True):
+                    answers[n] = answer
+        return answers
+
+
+def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the answer, or why there is none
+    try:
+        return work(database)
+    except (LookupError, ValueError) as error:
+        return error

@@ -1,0 +1,161 @@
+"""Limit how much is kept: counted where it changes, bounded in each partition and for each application."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from headgate.queue.messages.database import Database
+from headgate.queue.messages.records import MessageDraft, PartitionFull, QueueRecord
+
+DROP_MAX = 20_000
+"""Messages dropped from one partition in one transaction."""
+FULL_AGAIN_S = 10.0
+"""After which a post to what is full may be tried again."""
+KNOWN_S = 0.5
+"""How long it counts what an application was seen to keep."""
+_PLACE = "queue = ? and partition = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationLimits:
+    """Limit each application; 0 means no limit."""
+
+    messages_max: int = 0
+    bytes_max: int = 0
+    rate_max: int = 0
+    """Messages posted in a second."""
+
+
+UNLIMITED = ApplicationLimits()
+
+
+class PartitionRoom:
+    """Check the room in the partitions that one transaction posts to and whose rows it has locked."""
+
+    def __init__(self, database: Database, lanes: Mapping[tuple[int, int], QueueRecord]) -> None:
+        self._bounded = {lane: queue for lane, queue in lanes.items() if queue.messages_max or queue.bytes_max}
+        self._kept: dict[tuple[int, int], tuple[int, int]] = {}
+        for lane in self._bounded:
+            found = database.execute(f"select messages, bytes from kept where {_PLACE}", lane)
+            self._kept[lane] = found[0] if found else (0, 0)
+
+    def take(
+        self, queue: QueueRecord, partitions: Sequence[int], drafts: Sequence[MessageDraft]
+    ) -> PartitionFull | None:
+        """Make room for messages; or why there is none for all of them."""
+        then = dict[tuple[int, int], tuple[int, int]]()
+        for partition, draft in zip(partitions, drafts, strict=True):
+            lane = queue.id, partition
+            if lane in self._bounded:
+                messages, size = then.get(lane) or self._kept[lane]
+                then[lane] = messages + 1, size + draft.size_bytes
+        for (_, partition), (messages, size) in then.items():
+            over = queue.messages_max and messages > queue.messages_max, queue.bytes_max and size > queue.bytes_max
+            if any(over) and queue.full == "refuse":
+                what = f"{queue.messages_max} messages" if over[0] else f"{queue.bytes_max} bytes"
+                return PartitionFull(f"partition {partition} of {queue.name} holds {what}, no more", FULL_AGAIN_S)
+        self._kept |= then
+        return None
+
+    def drop(self, database: Database) -> None:
+        """Delete the oldest messages of partitions that hold too much, where their queues allow that."""
+        for lane, queue in sorted(self._bounded.items(), key=lambda one: one[0]):
+            messages, size = self._kept[lane]
+            over = messages - queue.messages_max if queue.messages_max else 0
+            over_bytes = size - queue.bytes_max if queue.bytes_max else 0
+            if over <= 0 and over_bytes <= 0:
+                continue
+            sql = f"select ticks, id, octet_length(body) from message where {_PLACE} order by ticks, id limit ?"
+            for ticks, id, length in database.execute(sql, (*lane, DROP_MAX if over_bytes > 0 else over)):
+                if over <= 0 and over_bytes <= 0:
+                    break
+                database.execute(f"delete from message where {_PLACE} and ticks = ? and id = ?", (*lane, ticks, id))
+                database.kept.add(lane, -1, -length)
+                over, over_bytes = over - 1, over_bytes - length
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Hold the usage of one application."""
+
+    messages: int
+    size_bytes: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class ApplicationUsage:
+    """Count what applications keep and post, as one server sees it; with several servers, slightly more may get in."""
+
+    limits: ApplicationLimits
+    now_s: Callable[[], float]
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _pending: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Application -> messages and bytes taken, and not written yet."""
+    _rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Application -> what it may post at once, and since when that is so."""
+
+    def stale(self, app: str) -> bool:
+        """Return whether the usage must be read from the database again."""
+        if not self.limits.messages_max and not self.limits.bytes_max:
+            return False
+        return app not in self._seen or self.now_s() - self._seen[app].at_s > KNOWN_S
+
+    def saw(self, app: str, messages: int, size_bytes: int) -> None:
+        """Record the usage in the database, which excludes pending writes."""
+        more = self._pending.get(app, (0, 0))
+        self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
+
+    @contextmanager
+    def taken(self, app: str, drafts: Sequence[MessageDraft]) -> Iterator[None]:
+        """Count the messages as pending inside the context. Raise PartitionFull if they are too many, too large or
+        too fast."""
+        self._take(app, drafts)
+        size = sum(draft.size_bytes for draft in drafts)
+        self._pend(app, len(drafts), size)
+        try:
+            yield
+        finally:
+            self._pend(app, -len(drafts), -size)
+
+    def _pend(self, app: str, messages: int, size_bytes: int) -> None:
+        before = self._pending.pop(app, (0, 0))
+        if (now := (before[0] + messages, before[1] + size_bytes)) != (0, 0):
+            self._pending[app] = now
+
+    def _take(self, app: str, drafts: Sequence[MessageDraft]) -> None:
+        size = sum(draft.size_bytes for draft in drafts)
+        if (seen := self._seen.get(app)) is not None:
+            if self.limits.messages_max and seen.messages + len(drafts) > self.limits.messages_max:
+                raise PartitionFull(f"application {app} has {self.limits.messages_max} messages, no more", FULL_AGAIN_S)
+            if self.limits.bytes_max and seen.size_bytes + size > self.limits.bytes_max:
+                raise PartitionFull(f"application {app} has {self.limits.bytes_max} bytes, no more", FULL_AGAIN_S)
+        if self.limits.rate_max:
+            self._pace(app, len(drafts))
+        if seen is not None:
+            seen.messages, seen.size_bytes = seen.messages + len(drafts), seen.size_bytes + size
+
+    def _pace(self, app: str, count: int) -> None:
+        """Limit the rate. One second's quota may be used at once; a larger batch must wait until the whole quota is
+        available."""
+        rate, now_s = self.limits.rate_max, self.now_s()
+        left, since_s = self._rates.get(app, (float(rate), now_s))
+        left = min(float(rate), left + (now_s - since_s) * rate)
+        wanted = min(count, rate)
+        if left < wanted:
+            again_s = math.ceil(((wanted - left) / rate) * 1000) / 1000
+            raise PartitionFull(f"application {app} posts at most {rate} messages a second", again_s)
+        self._rates[app] = left - count, now_s
+
+
+def usage(database: Database, app: str) -> tuple[int, int]:
+    """Return the numbers of messages and bytes that an application keeps."""
+    sql = (
+        "select coalesce(sum(messages), 0), coalesce(sum(bytes), 0) from kept"
+        " where queue in (select id from queue where app = ?)"
+    )
+    messages, size = database.execute(sql, (app,))[0]
+    return int(messages), int(size)

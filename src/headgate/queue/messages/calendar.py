@@ -1,0 +1,48 @@
+"""The client of what the message API does later: delayed messages, and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.ports.messages import SourceDown
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.later import Delayed
+from headgate.queue.messages.schedules import MessageSchedule
+from headgate.queueing.lanes import Lane
+
+
+class Calendar:
+    """Call the calendar of a client's application. Every method raises SourceDown and QueueGone."""
+
+    def __init__(self, client: MessageClient) -> None:
+        self._client = client
+
+    async def delayed(self, lane: Lane, limit: int) -> list[Delayed]:
+        """Return the first messages that are not due yet, in the order of delivery."""
+        query = {"partition": str(lane.partition), "limit": str(limit)}
+        found = await self._client.ask("GET", f"/{quote(lane.queue)}/delayed", query)
+        try:
+            return msgspec.json.decode(found.messages, type=list[Delayed])
+        except ValueError as error:
+            raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
+
+    async def withdraw(self, lane: Lane, ids: Sequence[str]) -> int:
+        """Withdraw messages and return how many of them had not been delivered yet."""
+        named = "%2C".join(f"{lane.partition}%3A{id}" for id in ids)
+        return (await self._client.ask("DELETE", f"/{quote(lane.queue)}/delayed/{named}")).withdrawn
+
+    async def schedule(self, queue: str, name: str, wanted: Mapping[str, object]) -> str:
+        """Make or change a schedule; `wanted` as the API has it.  When it posts next.  Raises PostRefused."""
+        data, headers = msgspec.json.encode(wanted), {"Content-Type": "application/json"}
+        path = f"/{quote(queue)}/schedules/{quote(name)}"
+        return (await self._client.ask("PUT", path, data=data, headers=headers)).next_at
+
+    async def schedules(self, queue: str) -> tuple[MessageSchedule, ...]:
+        return (await self._client.ask("GET", f"/{quote(queue)}/schedules")).schedules
+
+    async def unschedule(self, queue: str, name: str) -> bool:
+        """Delete a schedule and return whether it existed."""
+        return (await self._client.ask("DELETE", f"/{quote(queue)}/schedules/{quote(name)}")).removed > 0

@@ -1,0 +1,289 @@
+"""The client of the message API, of this server and of others that speak it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.ports.messages import (
+    LaneBacklog,
+    LeaseGone,
+    Letter,
+    MessageNews,
+    NoStream,
+    PostedAlready,
+    PostRefused,
+    QueueFull,
+    QueueGone,
+    SourceDown,
+)
+from headgate.queue.messages.records import COUNT_MAX, READ_MAX
+from headgate.queue.messages.schedules import MessageSchedule
+from headgate.queueing.ids import BEHIND_ALL, START, Position, position_of, unix_text
+from headgate.queueing.lanes import Lane, parse_lane
+from headgate.queueing.message import Message
+
+TIMEOUT_S = 30.0
+SILENCE_MAX_S = 35.0
+"""On a stream: it is pinged more often."""
+QUEUES_PAGE = 1_000
+CONNECTIONS_MAX = 100
+LOCAL = ("localhost", "127.", "::1")
+
+
+class QueueResponse(msgspec.Struct):
+    """Hold what any request may be answered with."""
+
+    messages: msgspec.Raw = msgspec.Raw(b"[]")
+    """Of a GET; what a POST answers nobody here needs."""
+    queues: tuple[dict[str, Any], ...] = ()  # JSON
+    error_msg: Any = None  # text by field, or whatever another server says
+    waiting: int = 0
+    newest: str = ""
+    oldest_waiting: str = ""
+    delayed: int = 0
+    withdrawn: int = 0
+    schedules: tuple[MessageSchedule, ...] = ()
+    removed: int = 0
+    next_at: str = ""
+    lease: msgspec.Raw = msgspec.Raw(b"null")
+    partitions: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Draft(msgspec.Struct, omit_defaults=True):
+    """Represent one message of a batch."""
+
+    body: str
+    partition: int | msgspec.UnsetType = msgspec.UNSET
+    ttl: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def ordered(urls: Sequence[str]) -> list[str]:
+    """Return the URLs, those on this machine first. Raise UserError."""
+    for url in urls:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).path.strip("/"):
+            raise UserError(
+                f"{url!r} is not a URL of an application's queues, such as http://127.0.0.1:5000/v1/queuey/"
+            )
+    local = [url for url in urls if (urlsplit(url).hostname or "").startswith(LOCAL)]
+    return [url.rstrip("/") for url in (*local, *(url for url in urls if url not in local))]
+
+
+class MessageClient:
+    """Implement `ports.messages.MessageSource` over HTTP; use `open`. If one URL does not answer, try the next."""
+
+    def __init__(self, urls: Sequence[str], http: aiohttp.ClientSession) -> None:
+        self._urls, self._http = ordered(urls), http
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, urls: Sequence[str], key: str, token: str = "", tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator[MessageClient]:
+        """Open a client with a key of the application, or with a bearer token. `tls` says which certificates to
+        trust, see `trusting`."""
+        said = f"Application {key}" if key else f"Bearer {token}" if token else ""
+        headers = {"Authorization": said} if said else {}
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=tls or True)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
+            yield cls(urls, http)
+
+    async def lanes(self) -> list[Lane]:
+        every = await self._listed()
+        return [Lane(one["queue_name"], n + 1) for one in every for n in range(one.get("partitions", 1))]
+
+    async def priorities(self) -> dict[str, int]:
+        return {one["queue_name"]: one["priorities"] for one in await self._listed() if one.get("priorities", 1) > 1}
+
+    async def _listed(self) -> list[dict[str, Any]]:  # JSON
+        found: list[dict[str, Any]] = []  # JSON
+        offset = ""
+        while True:
+            query = {"details": "true", "limit": str(QUEUES_PAGE), "offset": offset}
+            page = (await self.ask("GET", "", query)).queues
+            fresh = [one for one in page if one["queue_name"] != offset]
+            found += fresh
+            if len(page) < QUEUES_PAGE or not fresh:
+                return found
+            offset = fresh[-1]["queue_name"]
+
+    async def read(self, lane: Lane, after: Position, limit: int) -> list[Message]:
+        since = after
+        while True:
+            asked = min(limit + 1, READ_MAX)
+            query = {"partitions": str(lane.partition), "limit": str(asked), "since": _since(since)}
+            page = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
+            fresh = [msgspec.structs.replace(m, queue=lane.queue) for m in page if position_of(m.message_id) > after]
+            if fresh or len(page) < asked:
+                return fresh[:limit]
+            since = position_of(page[-1].message_id)
+
+    async def get(self, lane: Lane, id: str) -> Message | None:
+        try:
+            found = _messages(await self.ask("GET", _one(lane, id)))
+        except PostRefused:  # the original cannot be asked for one message of partitions from 10 on
+            query = {"partitions": str(lane.partition), "limit": "1", "since": id}
+            found = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
+        found = [message for message in found if message.message_id == id]
+        return msgspec.structs.replace(found[0], queue=lane.queue) if found else None
+
+    async def delete(self, lane: Lane, id: str) -> None:
+        await self.ask("DELETE", _one(lane, id))
+
+    async def post(self, letter: Letter) -> None:
+        headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8", **_due(letter)}
+        if letter.partition is not None:
+            headers["X-Partition"] = str(letter.partition)
+        if letter.of:
+            headers["X-Key"] = letter.of
+        if letter.priority:
+            headers["X-Priority"] = letter.priority
+        if letter.ttl_s is not None:
+            headers["X-TTL"] = str(letter.ttl_s)
+        await self.ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
+
+    async def post_many(
+        self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
+    ) -> None:
+        drafts = [_Draft(body, partition or msgspec.UNSET, ttl_s or msgspec.UNSET) for body, partition in messages]
+        data = msgspec.json.encode({"messages": drafts})
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        await self.ask("POST", f"/{quote(queue)}", data=data, headers=headers)
+
+    async def partitions(self, queue: str) -> int:
+        page = (await self.ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
+        if not page or page[0]["queue_name"] != queue:
+            raise QueueGone(queue)
+        return int(page[0].get("partitions", 1))
+
+    async def create(self, queue: str, partitions: int = 1, priorities: int = 1) -> None:
+        try:
+            await self.ask("GET", f"/{quote(queue)}", {"limit": "1"})
+        except QueueGone:
+            form = {"queue_name": queue, "partitions": str(partitions)}
+            await self.ask("POST", "", data={**form, "priorities": str(priorities)} if priorities > 1 else form)
+
+    async def change(self, queue: str, form: Mapping[str, str]) -> None:
+        """Change what the form says of the queue.  Raise as `ask` does."""
+        await self.ask("PUT", f"/{quote(queue)}", data=dict(form))
+
+    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog:
+        query = {"partition": str(lane.partition)}
+        if after != START:
+            query["after"] = _since(after)
+        try:
+            found = await self.ask("GET", f"/{quote(lane.queue)}/lag", query)
+        except PostRefused:  # another server, which does not count
+            left = await self.read(lane, after, READ_MAX - 1)
+            newest = left[-1].message_id if left else ""
+            return LaneBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
+        return LaneBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
+
+    async def happenings(self) -> AsyncIterator[MessageNews]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
+        headers = {"Accept": "text/event-stream"}
+        try:
+            async with self._http.get(self._urls[0], headers=headers, timeout=timeout) as answer:
+                if answer.status >= 500:
+                    raise SourceDown(f"{self._urls[0]} answers {answer.status}")
+                if answer.content_type != "text/event-stream":
+                    raise NoStream
+                async for event, data in _events(answer.content):
+                    if event in ("ready", "queues"):
+                        yield MessageNews(None)
+                    elif event == "posted":
+                        yield MessageNews(frozenset(parse_lane(text) for text in data.split()))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise SourceDown(f"{self._urls[0]}: {_said(error)}") from error
+        raise SourceDown(f"{self._urls[0]} ended its stream")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        **more: Any,  # aiohttp's own arguments
+    ) -> QueueResponse:
+        """Call the API at a path below its application and return the answer. Raise SourceDown, QueueGone or
+        PostRefused."""
+        for url in (*self._urls,):
+            try:
+                async with self._http.request(method, url + path, params=query, **more) as answer:
+                    again = answer.headers.get("Retry-After", "")
+                    return _checked(url, answer.status, await answer.read(), again)
+            except (aiohttp.ClientConnectionError, TimeoutError) as error:
+                down = SourceDown(f"{url}: {_said(error)}")
+                self._urls = [*(one for one in self._urls if one != url), url]
+            except aiohttp.ClientError as error:
+                raise SourceDown(f"{url}: {_said(error)}") from error
+        raise down
+
+
+def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
+    try:
+        answer = msgspec.json.decode(body, type=QueueResponse)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
+    if status < 300:
+        return answer
+    said = msgspec.json.encode(answer.error_msg).decode()
+    if status == 404:
+        raise QueueGone(said)
+    if status == 409:
+        raise LeaseGone(said)
+    if status == 429:
+        raise QueueFull(said, float(again) if again.isdecimal() else 1.0)
+    if status == 422:
+        raise PostedAlready(said)
+    if status in (400, 413):
+        raise PostRefused(said)
+    raise SourceDown(f"{url} answers {status}: {said}")
+
+
+def _messages(answer: QueueResponse) -> list[Message]:
+    try:
+        return msgspec.json.decode(answer.messages, type=list[Message])
+    except ValueError as error:
+        raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
+
+
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str]]:
+    """Yield type and data of each server-sent event."""
+    kind = data = ""
+    async for raw in content:
+        line = raw.decode().rstrip("\r\n")
+        name, _, value = line.partition(":")
+        if not line:
+            yield kind, data
+            kind = data = ""
+        elif name == "event":
+            kind = value.strip()
+        elif name == "data":
+            data += value.removeprefix(" ")
+
+
+def _due(letter: Letter) -> dict[str, str]:
+    found = {"X-Delay": f"{letter.delay_s:.3f}"} if letter.delay_s else {"X-Deliver-At": letter.at} if letter.at else {}
+    return {**found, "X-Hold": "yes"} if letter.hold else found
+
+
+def _since(position: Position) -> str:
+    if position.ticks <= 0:
+        return "0"
+    return unix_text(position.ticks) if position.id in ("", BEHIND_ALL) else position.id
+
+
+def _one(lane: Lane, id: str) -> str:
+    return f"/{quote(lane.queue)}/{lane.partition}%3A{id}"
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

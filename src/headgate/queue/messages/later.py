@@ -1,0 +1,183 @@
+"""Messages that are not due yet: kept aside, and delivered when their time comes.
+
+A message is given its place in its partition when it is delivered, like one that is posted then: so whoever reads a
+partition by its order misses nothing, and looks for nothing.  What is due at one time keeps the order of posting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.queue.messages import queues
+from headgate.queue.messages.database import Database, Row
+from headgate.queue.messages.queues import reserve
+from headgate.queue.messages.records import MessageDraft, QueueRecord
+from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
+from headgate.queueing.lanes import Lane
+
+LANES_MAX = 50
+"""Partitions that are looked at in one transaction; those that were left longest come first."""
+EACH_MAX = 100
+"""Messages of one partition delivered in one transaction."""
+TOGETHER_MAX_CHARS = 16_000_000
+"""Of bodies delivered in one transaction: behind them it ends, never before its first message."""
+ORDER = "due_ms, ticks"
+_PLACE = "queue = ? and partition = ?"
+
+
+class Delayed(msgspec.Struct, frozen=True):
+    """Show a message that is not due yet."""
+
+    message_id: str
+    """Until it is delivered: then it is given another."""
+    timestamp: str
+    """When it was posted."""
+    deliver_at: str
+    body: str
+    partition: int
+    hold: bool
+    """It holds up those posted after it."""
+
+
+def seconds(ms: int) -> str:
+    """Format a time as seconds since the Unix epoch."""
+    return f"{ms // 1000}.{ms % 1000:03d}"
+
+
+@dataclass(slots=True)
+class HeldBack:
+    """Keep aside the messages of one transaction that are not due yet."""
+
+    now_ms: int
+    held: dict[tuple[int, int], int]
+    """Lane -> until when a message holds it up."""
+    rows: list[Row] = field(default_factory=list)
+    look: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Lane -> when the first of `rows` is due."""
+
+    def take(self, lane: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
+        """Keep the message aside and return when it is due, or return 0 if it is due now."""
+        due_ms, held_ms = draft.due_ms(self.now_ms), self.held.get(lane, 0)
+        behind = bool(held_ms) and due_ms <= max(held_ms, self.now_ms)
+        if due_ms <= self.now_ms and not behind:
+            return 0
+        due_ms = max(due_ms, held_ms)
+        if draft.hold or behind:
+            self.held[lane] = due_ms
+        self.rows.append((*lane, ticks, due_ms, id, draft.body, draft.ttl_s, int(draft.hold or behind)))
+        self.look[lane] = min(due_ms, self.look.get(lane, due_ms))
+        return due_ms
+
+    def write(self, database: Database) -> None:
+        """Store what was taken."""
+        if not self.rows:
+            return
+        database.insert("later", "queue, partition, ticks, due_ms, id, body, ttl_s, held", self.rows)
+        for lane, look_ms in sorted(self.look.items()):
+            database.execute(
+                "insert into awaited (queue, partition, look_ms, held_ms) values (?, ?, ?, ?)"
+                " on conflict (queue, partition) do update set held_ms = excluded.held_ms, look_ms ="
+                " case when awaited.look_ms < excluded.look_ms then awaited.look_ms else excluded.look_ms end",
+                (*lane, look_ms, self.held.get(lane, 0)),
+            )
+
+
+def waiting(database: Database, lanes: Iterable[tuple[int, int]], now_ms: int) -> HeldBack:
+    """Return the state of these lanes, whose rows the transaction has locked."""
+    held: dict[tuple[int, int], int] = {}
+    if database.execute("select 1 from awaited limit 1"):
+        for lane in lanes:
+            for (held_ms,) in database.execute(f"select held_ms from awaited where {_PLACE}", lane):
+                held[lane] = held_ms
+    return HeldBack(now_ms, held)
+
+
+def next_ms(database: Database) -> int | None:
+    """Return when the next message is due, or None."""
+    found: int | None = database.execute("select min(look_ms) from awaited")[0][0]
+    return found
+
+
+def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Lane]]:
+    """Deliver what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own: it locks
+    lanes in their order, as posting does."""
+    now_ms = now_ns // 1_000_000
+    due = database.execute(
+        "select queue, partition from awaited where look_ms <= ? order by look_ms, queue, partition limit ?",
+        (now_ms, LANES_MAX),
+    )
+    delivered, chars = list[tuple[str, Lane]](), 0
+    for queue, partition in sorted(due):
+        known = queues.named(database, queue)
+        if known is None:
+            database.execute(f"delete from awaited where {_PLACE}", (queue, partition))
+        elif chars < TOGETHER_MAX_CHARS:
+            app, of = known
+            chars += _deliver_lane(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
+            database.notify(f"{app}\n{of.name}\n{partition}")
+            delivered.append((app, Lane(of.name, partition)))
+    return delivered
+
+
+def _deliver_lane(database: Database, of: QueueRecord, partition: int, now_ns: int, node: int, most_chars: int) -> int:
+    """Deliver the due messages of a partition and return their number of characters."""
+    lane = of.id, partition
+    now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
+    reserve(database, lane, 0, now_ticks)  # from here on nobody else delivers or posts here
+    sql = f"select ticks, ttl_s, length(body) from later where {_PLACE} and due_ms <= ? order by {ORDER} limit ?"
+    found, chars = list[Row](), 0
+    for row in database.execute(sql, (*lane, now_ms, EACH_MAX)):
+        if chars < most_chars:
+            found.append(row)
+            chars += row[2]
+    first = reserve(database, lane, len(found), now_ticks)
+    for n, (ticks, ttl_s, _) in enumerate(found):
+        database.execute(
+            "insert into message (queue, partition, ticks, id, body, expires_ms)"
+            f" select queue, partition, ?, ?, body, ? from later where {_PLACE} and ticks = ?",
+            (first + n, of.id_of(partition, first + n, node), now_ms + of.kept_s(ttl_s) * 1000, *lane, ticks),
+        )
+        database.execute(f"delete from later where {_PLACE} and ticks = ?", (*lane, ticks))
+    _look_again(database, lane, now_ms)
+    return chars
+
+
+def _look_again(database: Database, lane: tuple[int, int], now_ms: int) -> None:
+    """Queue a partition with more due messages behind those that wait already."""
+    left = database.execute(f"select due_ms from later where {_PLACE} order by {ORDER} limit 1", lane)
+    if not left:
+        database.execute(f"delete from awaited where {_PLACE}", lane)
+        return
+    (due_ms,) = left[0]
+    sql = f"update awaited set look_ms = ?, held_ms = case when held_ms < ? then 0 else held_ms end where {_PLACE}"
+    database.execute(sql, (max(due_ms, now_ms), due_ms, *lane))
+
+
+def delayed(database: Database, queue: int, partition: int, limit: int) -> list[Delayed]:
+    """Return the first messages of one partition, in the order in which they are delivered."""
+    sql = f"select id, ticks, due_ms, body, held from later where {_PLACE} order by {ORDER} limit ?"
+    return [
+        Delayed(id, unix_text(ticks), seconds(due_ms), body, partition, bool(held))
+        for id, ticks, due_ms, body, held in database.execute(sql, (queue, partition, limit))
+    ]
+
+
+def withdraw(database: Database, queue: int, ids: Iterable[tuple[int, str]], now_ns: int) -> int:
+    """Withdraw messages by (partition, id) and return how many there were. Messages that a withdrawn one delayed
+    stay delayed."""
+    lanes, count = set[tuple[int, int]](), 0
+    for partition, id in ids:
+        sql = f"delete from later where {_PLACE} and ticks = ? and id = ? returning octet_length(body)"
+        for (size,) in database.execute(sql, (queue, partition, ticks_of(id), id)):
+            database.kept.add((queue, partition), -1, -size)
+            lanes.add((queue, partition))
+            count += 1
+    for lane in sorted(lanes):
+        reserve(database, lane, 0, ticks_of_unix_ns(now_ns))
+        held = database.execute(f"select coalesce(max(due_ms), 0) from later where {_PLACE} and held = 1", lane)
+        database.execute(f"update awaited set held_ms = ? where {_PLACE}", (held[0][0], *lane))
+        _look_again(database, lane, now_ns // 1_000_000)
+    return count

@@ -1,0 +1,62 @@
+"""Leases of partitions, as a worker asks a message server for them over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.ports.messages import SourceDown
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.holders import Handed, MessageLease, Outcome
+from headgate.queue.messages.status import PartitionRow
+
+
+class MessageLeasing:
+    """Lease partitions. Every method raises SourceDown, QueueGone or PostRefused, and LeaseGone if it works under a
+    lease."""
+
+    def __init__(self, client: MessageClient) -> None:
+        self._client = client
+
+    async def take(
+        self, queue: str, worker: str, group: str, ttl_s: float, partition: int | None = None
+    ) -> MessageLease | None:
+        """Return a partition where something is to be done and that nobody holds, or None."""
+        wanted = {"worker": worker, "group": group, "partition": partition, "ttl": ttl_s}
+        answer = await self._client.ask("POST", f"/{quote(queue)}/lease", json=wanted)
+        found: MessageLease | None = _shaped(answer.lease, MessageLease | None)
+        return found
+
+    async def fetch(self, queue: str, lease: MessageLease, limit: int) -> list[Handed]:
+        """Return the next messages; the same again until an outcome names them."""
+        answer = await self._client.ask("GET", _path(queue, lease), {"limit": str(limit)})
+        found: list[Handed] = _shaped(answer.messages, list[Handed])
+        return found
+
+    async def tell(self, queue: str, lease: MessageLease, outcome: Outcome) -> None:
+        """Record what became of messages, and extend the lease."""
+        said = msgspec.json.encode(outcome)
+        await self._client.ask("POST", _path(queue, lease), data=said)
+
+    async def partition_status(self, queue: str, group: str = "") -> list[PartitionRow]:
+        """Return how the partitions stand, with this group or with all of them."""
+        answer = await self._client.ask("GET", f"/{quote(queue)}/standing", {"group": group} if group else None)
+        found: list[PartitionRow] = _shaped(answer.partitions, list[PartitionRow])
+        return found
+
+    async def give_back(self, queue: str, lease: MessageLease) -> None:
+        """End the lease: what was fetched and has no outcome was not begun."""
+        await self._client.ask("DELETE", _path(queue, lease))
+
+
+def _path(queue: str, lease: MessageLease) -> str:
+    return f"/{quote(queue)}/lease/{lease.lease}"
+
+
+def _shaped(raw: msgspec.Raw, kind: Any) -> Any:  # of that kind
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except ValueError as error:
+        raise SourceDown(f"a lease is not in the shape of the message API: {error}") from error

@@ -1,0 +1,292 @@
+"""Partitions leased to workers over HTTP: who has which until when, and how far each is.
+
+A lease is one row, which every write of its holder checks: whoever lost it writes nothing.  As with other workers, what
+was fetched by a holder that did not come back is handed out again alone, so that it is known whose process it ends.
+Where a queue has priorities a lease is of a strand: a row for each of its partitions, of which the first has the token.
+All of it runs in the transaction of the writer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headgate.queue.messages import queues
+from headgate.queue.messages.database import Database, Row
+from headgate.queue.messages.holders import (
+    PLACE,
+    Handed,
+    HeldLease,
+    LeaseLost,
+    LeaseMoment,
+    LeaseRequest,
+    MessageLease,
+    Outcome,
+    behind,
+    until,
+    write,
+)
+from headgate.queue.messages.pages import read_ids
+from headgate.queue.messages.records import InvalidPost, StoredMessage
+from headgate.queue.messages.retries import alone, as_handed, due_one, fail, forget
+from headgate.queueing.ids import START, Position, position_of, unix_ms_of
+from headgate.queueing.lanes import Lane
+from headgate.queueing.priorities import comes_next, head_of
+
+
+def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:
+    """Return a partition, or a strand, that nobody holds and where something is to be done.  Raise NoQueue,
+    InvalidPost."""
+    queue = queues.find(database, wanted.app, wanted.queue)
+    if wanted.partition is not None and not 1 <= wanted.partition <= queue.partitions:
+        raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
+    heads: Sequence[int] = range(1, queue.partitions + 1, queue.priorities)
+    if wanted.partition is not None:
+        heads = (head_of(Lane(queue.name, wanted.partition), queue.priorities).partition,)
+    sql = "select partition, epoch, ticks, id, expires_ms from lease where queue = ? and crew = ?"
+    known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.crew))}
+    every = [[known.get(n, _unknown(n)) for n in range(head, head + queue.priorities)] for head in heads]
+    for strand in sorted((rows for rows in every if rows[0][4] <= moment.now_ms), key=lambda rows: rows[0][4]):
+        places = [((queue.id, wanted.crew, row[0]), Position(*row[2:4])) for row in strand]
+        if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
+            continue
+        for place in (place for place, _ in places if place[2] not in known):
+            values = (*place, 0, "", "", 0, START.ticks, START.id, START.ticks, START.id, 0)
+            marks = ", ".join("?" * len(values))
+            database.execute(f"insert into lease values ({marks}) on conflict do nothing", values)
+        head, epoch, _, id, _ = strand[0]
+        token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
+        whose = (epoch + 1, wanted.worker, until(moment, wanted.ttl_s))
+        if database.execute(f"{taken} where {PLACE} and epoch = ? returning 1", (*whose, token, *places[0][0], epoch)):
+            for place, _ in places[1:]:
+                database.execute(f"{taken} where {PLACE}", (*whose, "", *place))
+            return MessageLease(token, head, epoch + 1, wanted.ttl_s, id, queue.priorities)
+        # another server was quicker
+    return None
+
+
+def _unknown(partition: int) -> Row:
+    """Return what is known of a partition that nobody ever held."""
+    return partition, 0, START.ticks, START.id, 0
+
+
+def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
+    """Tell whether something is to be done there."""
+    due = database.execute(f"select 1 from tried where {PLACE} and due_ms between 1 and ? limit 1", (*place, now_ms))
+    queue, _, partition = place
+    return bool(due) or bool(behind(database, queue, partition, at, 1, now_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class _Strand:
+    """Represent the holder of a lease: one partition if the queue has no priorities."""
+
+    lanes: tuple[HeldLease, ...]
+    """The highest priority first."""
+    handed: int = 0
+    """The partition of the message that was handed out last."""
+    passed: int = 0
+    """As `comes_next` takes it."""
+    then_passed: int = 0
+    """The same, once that message has an outcome."""
+
+    def write(self, database: Database, what: str, *values: object) -> None:
+        """Change the rows of all its partitions."""
+        for lane in self.lanes:
+            write(database, lane, what, *values)
+
+    def keep(self, database: Database) -> None:
+        """Store whose turn it is."""
+        database.execute(
+            "insert into turn (queue, crew, partition, handed, passed, then_passed) values (?, ?, ?, ?, ?, ?)"
+            " on conflict (queue, crew, partition) do update set handed = excluded.handed, passed = excluded.passed,"
+            " then_passed = excluded.then_passed",
+            (*self.lanes[0].place, self.handed, self.passed, self.then_passed),
+        )
+
+
+def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _Strand:
+    """Raise LeaseLost, NoQueue."""
+    queue = queues.find(database, app, name)
+    columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
+    sql = f"select {columns} from lease where queue = ?"
+    rows = database.execute(f"{sql} and token = ? and expires_ms > ?", (queue.id, token, now_ms))
+    if not rows or not token:
+        raise LeaseLost("this lease has ended: take another, and discard what was fetched under it")
+    turn: list[Row] = []
+    if queue.priorities > 1:
+        crew, head, *_ = rows[0]
+        turn = database.execute(f"select handed, passed, then_passed from turn where {PLACE}", (queue.id, crew, head))
+        between = f"{sql} and crew = ? and partition between ? and ? order by partition"
+        rows = database.execute(between, (queue.id, crew, head, head + queue.priorities - 1))
+    lanes = tuple(
+        HeldLease(queue, crew, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
+        for crew, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
+    )
+    return _Strand(lanes, *turn[0]) if turn else _Strand(lanes)
+
+
+def release(database: Database, app: str, queue: str, token: str, moment: LeaseMoment) -> None:
+    """Give a lease back. This declares that fetched messages that are not done were not started. Raise LeaseLost or
+    NoQueue."""
+    strand = _held(database, app, queue, token, moment.now_ms)
+    for lane in strand.lanes:
+        place = (*lane.place, lane.epoch)
+        database.execute(f"update tried set handed = 0 where {PLACE} and handed = ?", place)
+        if lane.ahead_epoch == lane.epoch:
+            write(database, lane, "ahead_ticks = ticks, ahead_id = id")
+    strand.write(database, "token = '', expires_ms = 0")
+
+
+def fetch(database: Database, app: str, queue: str, token: str, limit: int, moment: LeaseMoment) -> list[Handed]:
+    """Return the next messages; asked again, the same, unless one of a higher priority has come.  One whose last try
+    failed, or was never heard of, comes alone; so does each, where the queue has priorities.  Raise LeaseLost, NoQueue.
+    """
+    strand = _held(database, app, queue, token, moment.now_ms)
+    if len(strand.lanes) == 1:
+        return _fetch(database, strand.lanes[0], limit, moment)
+    while True:
+        since_ms = [_since_ms(database, lane, moment.now_ms) for lane in strand.lanes]
+        following = comes_next(since_ms, moment.now_ms, strand.passed)
+        if following is None:
+            return []
+        lane = strand.lanes[following.which]
+        if found := _fetch(database, lane, 1, moment):
+            replace(strand, handed=lane.partition, then_passed=following.passed).keep(database)
+            return found
+        strand = _held(database, app, queue, token, moment.now_ms)  # what waited there was given up, or had expired
+
+
+def _since_ms(database: Database, held: HeldLease, now_ms: int) -> int | None:
+    """Return when the next message of a partition was posted."""
+    due = f"select id from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
+    ids = [id for (id,) in database.execute(due, (*held.place, now_ms))]
+    found = ids or [one.message_id for one in behind(database, held.queue.id, held.partition, held.at, 1, now_ms)]
+    return unix_ms_of(found[0]) if found else None
+
+
+def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment) -> list[Handed]:
+    """Return the next messages of one partition."""
+    while (due := due_one(database, held, moment)) is not None:
+        if due.body:
+            return [due]
+    at = held.at
+    while at < held.ahead and held.ahead_epoch < held.epoch:
+        found = behind(database, held.queue.id, held.partition, at, 1, moment.now_ms)
+        if not found or position_of(found[0].message_id) > held.ahead:
+            break
+        handed = alone(database, held, found[0], moment)
+        if handed is not None:
+            return [handed]
+        at = position_of(found[0].message_id)
+        write(database, held, "ticks = ?, id = ?", at.ticks, at.id)
+    page = behind(database, held.queue.id, held.partition, at, limit, moment.now_ms)
+    if page:
+        ahead = position_of(page[-1].message_id)
+        sql = "ahead_ticks = ?, ahead_id = ?, ahead_epoch = epoch"
+        write(database, held, sql, ahead.ticks, ahead.id)
+    return [as_handed(one, 1) for one in page]
+
+
+def commit(database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment) -> MessageLease:
+    """Record that everything up to the last message named is done or waits for its next attempt, and return the lease,
+    which continues.
+
+    Raises LeaseLost, NoQueue, InvalidPost.
+    """
+    strand = _held(database, app, queue, token, moment.now_ms)
+    told = [_checked(database, lane, said, moment) for lane, said in _by_lane(database, strand, outcome)]
+    for one in told:
+        _record(database, one, moment)
+    if told and len(strand.lanes) > 1:
+        replace(strand, passed=strand.then_passed).keep(database)
+    strand.write(database, "expires_ms = ?", until(moment, outcome.ttl))
+    head = strand.lanes[0]
+    processed = next((one.last.id for one in told if one.held is head), head.at.id)
+    return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.lanes))
+
+
+def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:
+    """Tell apart what is said of each partition.  An id may be in several: that handed out last is meant."""
+    if not outcome.done and not outcome.failed:
+        return []
+    lanes = sorted(strand.lanes, key=lambda lane: lane.partition != strand.handed)
+    if len(lanes) == 1:
+        return [(lanes[0], outcome)]
+    waiting = [_waiting(database, lane) for lane in lanes]
+
+    def of(id: str) -> HeldLease:
+        at = position_of(id)
+        known = zip(lanes, waiting, strict=True)
+        return next((lane for lane, ids in known if lane.at < at <= lane.ahead or id in ids), lanes[0])
+
+    found: dict[int, tuple[HeldLease, Outcome]] = {}
+    for lane in lanes:
+        done = tuple(id for id in outcome.done if of(id) is lane)
+        failed = tuple(one for one in outcome.failed if of(one.message_id) is lane)
+        if done or failed:
+            found[lane.partition] = lane, Outcome(done, failed, outcome.ttl, outcome.attempts)
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Hold what was reported for one partition and can be recorded."""
+
+    held: HeldLease
+    outcome: Outcome
+    last: Position
+
+
+def _waiting(database: Database, held: HeldLease) -> set[str]:
+    """Return the ids of messages that wait for another try."""
+    return {id for (id,) in database.execute(f"select id from tried where {PLACE} and due_ms > 0", held.place)}
+
+
+def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> _Told:
+    """Write nothing.  Raise InvalidPost."""
+    named = {*outcome.done, *(one.message_id for one in outcome.failed)}
+    ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
+    _check(database, held, named, ahead, _waiting(database, held), moment)
+    return _Told(held, outcome, ahead[-1] if ahead else held.at)
+
+
+def _record(database: Database, told: _Told, moment: LeaseMoment) -> None:
+    held, outcome = told.held, told.outcome
+    known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {PLACE}", held.place))
+    found = {one.message_id: one for one in _read_failed(database, held, outcome, moment)}
+    for id in outcome.done:
+        if id in known:
+            forget(database, held, id)
+    for failure in outcome.failed:
+        if failure.message_id in found:
+            tries = known.get(failure.message_id, 0) + 1
+            fail(database, held, found[failure.message_id], failure, tries, outcome.attempts, moment)
+        elif failure.message_id in known:
+            forget(database, held, failure.message_id)
+    write(database, held, "ticks = ?, id = ?", told.last.ticks, told.last.id)
+
+
+def _read_failed(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> Sequence[StoredMessage]:
+    ids = [(held.partition, one.message_id) for one in outcome.failed]
+    return read_ids(database, held.queue.id, ids, moment.now_ms)
+
+
+def _check(
+    database: Database, held: HeldLease, named: set[str], ahead: list[Position], waiting: set[str], moment: LeaseMoment
+) -> None:
+    """Check that no message is skipped, and that only fetched messages are named. Raise InvalidPost."""
+    past = {id for id in named if position_of(id) <= held.at} - waiting
+    if past:
+        raise InvalidPost({"done": f"{min(past)} is done already, and waits for no other try"})
+    if not ahead:
+        return
+    if ahead[-1] > held.ahead:
+        raise InvalidPost({"done": f"{ahead[-1].id} was not fetched"})
+    between = behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
+    for one in between:
+        if position_of(one.message_id) < ahead[-1] and one.message_id not in named:
+            raise InvalidPost(
+                {"done": f"{one.message_id} comes before the last one named, and is neither done nor failed"}
+            )

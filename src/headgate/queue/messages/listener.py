@@ -1,0 +1,44 @@
+"""Hear what other processes post to the same PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+from headgate.queue.messages.database import DatabaseDown
+from headgate.queue.messages.postgres import listen
+from headgate.queue.messages.postsignal import PostSignal
+from headgate.queueing.lanes import Lane
+
+log = logging.getLogger("headgate.messages")
+
+RETRY_S = 2.0
+
+
+async def hear(url: str, signal: PostSignal) -> None:
+    """Listen until cancelled. After a broken connection, wake everybody, because something may have been missed."""
+    loop = asyncio.get_running_loop()
+    stop = threading.Event()
+    try:
+        while True:
+            try:
+                await loop.run_in_executor(None, _listen, url, signal, loop, stop)
+            except DatabaseDown as error:
+                log.warning("the database does not tell what others post (%s); trying again in %s s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+    finally:
+        stop.set()
+
+
+def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
+    first = True
+    for payload in listen(url):
+        if stop.is_set():
+            return
+        if first:
+            loop.call_soon_threadsafe(signal.ring_all)
+            first = False
+        if payload is not None:
+            app, *lane = payload.split("\n")
+            loop.call_soon_threadsafe(signal.ring, app, Lane(lane[0], int(lane[1])) if lane else None)

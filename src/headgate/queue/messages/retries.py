@@ -1,0 +1,118 @@
+"""Messages that are handed out again: failed ones when they are due, and those of holders that did not come back."""
+
+from __future__ import annotations
+
+from headgate.queue.messages import queues
+from headgate.queue.messages.database import Database
+from headgate.queue.messages.holders import PLACE, USUAL, Failure, Handed, HeldLease, LeaseMoment, until
+from headgate.queue.messages.pages import read_ids
+from headgate.queue.messages.posts import MessagePost, post_group
+from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, StoredMessage
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
+
+_VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
+
+
+def as_handed(one: StoredMessage, attempt: int) -> Handed:
+    """Return it as workers are given it."""
+    return Handed(one.message_id, one.timestamp, one.body, one.partition, attempt)
+
+
+def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed | None:
+    """Return a failed message whose time has come. An empty body means that it is dropped, because it has expired or
+    is given up."""
+    due = f"from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
+    rows = database.execute(f"select id, failed, died, handed {due}", (*held.place, moment.now_ms))
+    if not rows:
+        return None
+    id, failed, died, handed = rows[0]
+    found = read_ids(database, held.queue.id, [(held.partition, id)], moment.now_ms)
+    died += 0 < handed < held.epoch
+    if not found:
+        forget(database, held, id)
+        return Handed(id, "", "", held.partition, 0)
+    if died >= USUAL.deaths_max:
+        _bury(database, held, found[0], failed, died, _VANISHED, moment)
+        return Handed(id, "", "", held.partition, 0)
+    _mark(database, held, id, died)
+    return as_handed(found[0], failed + died + 1)
+
+
+def alone(database: Database, held: HeldLease, one: StoredMessage, moment: LeaseMoment) -> Handed | None:
+    """Return a message that may have been started, or None if it has ended its process too often and is given up."""
+    rows = database.execute(
+        f"select failed, died, handed from tried where {PLACE} and id = ?", (*held.place, one.message_id)
+    )
+    failed, died, handed = rows[0] if rows else (0, 0, 0)
+    died += 0 < handed < held.epoch
+    if died >= USUAL.deaths_max:
+        _bury(database, held, one, failed, died, _VANISHED, moment)
+        return None
+    if not rows:
+        values = (*held.place, one.message_id, 0, 0, 0, 0, "")
+        database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+    _mark(database, held, one.message_id, died)
+    return as_handed(one, max(failed + died, 1) + 1)
+
+
+def _mark(database: Database, held: HeldLease, id: str, died: int) -> None:
+    sql = f"update tried set died = ?, handed = ? where {PLACE} and id = ?"
+    database.execute(sql, (died, held.epoch, *held.place, id))
+
+
+def forget(database: Database, held: HeldLease, id: str) -> None:
+    """Forget its tries: it is done, or is no more."""
+    database.execute(f"delete from tried where {PLACE} and id = ?", (*held.place, id))
+
+
+def fail(
+    database: Database,
+    held: HeldLease,
+    one: StoredMessage,
+    said: Failure,
+    tries: int,
+    attempts: int,
+    moment: LeaseMoment,
+) -> None:
+    """Have a message whose job failed wait for its next try, or give it up."""
+    row = database.execute(f"select died from tried where {PLACE} and id = ?", (*held.place, one.message_id))
+    died = row[0][0] if row else 0
+    if said.reject or tries >= attempts:
+        _bury(database, held, one, tries, died, said.error, moment)
+        return
+    delay_s = USUAL.delay_s(tries, moment.chance.random()) if said.retry_after is None else said.retry_after
+    forget(database, held, one.message_id)
+    due_ms = max(until(moment, delay_s), 1)
+    values = (*held.place, one.message_id, tries, died, 0, due_ms, said.error[:ERROR_MAX_CHARS])
+    database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+
+
+def _bury(
+    database: Database, held: HeldLease, one: StoredMessage, failed: int, died: int, error: str, moment: LeaseMoment
+) -> None:
+    """Move the message to the application's dead letters, in the transaction that deletes it here."""
+    (app,) = database.execute("select app from queue where id = ?", (held.queue.id,))[0]
+    lane = Lane(held.queue.name, held.partition)
+    head = DeadLetter(
+        queue=lane.queue,
+        partition=lane.partition,
+        message_id=one.message_id,
+        timestamp=one.timestamp,
+        attempts=failed + died,
+        error=error[:ERROR_MAX_CHARS] or "its job failed",
+        worker=held.worker,
+        dead_ms=moment.now_ms,
+        died=died,
+    )
+    try:
+        queues.find(database, app, DEAD_LETTERS)
+    except NoQueue:
+        queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
+    key = f"dead-{held.crew}-{lane}-{one.message_id}"
+    draft = MessageDraft(letter_of(head, one.body), DEAD_TTL_S, 1)
+    post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
+    (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
+    if isinstance(answer, Exception):
+        raise AssertionError("the queue was made, and a key comes with one letter") from answer
+    forget(database, held, one.message_id)

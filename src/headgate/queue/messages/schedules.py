@@ -1,0 +1,192 @@
+"""Messages that are posted again and again, as a schedule says.
+
+A moment is passed in the transaction that posts its message: however many servers there are, and whatever ends them,
+each has its message once.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from headgate.config.cron import BadTime, next_in, schedule
+from headgate.queue.messages import queues
+from headgate.queue.messages.database import Database, Row
+from headgate.queue.messages.holders import LeaseMoment
+from headgate.queue.messages.later import seconds
+from headgate.queue.messages.posts import MessagePost, post_group
+from headgate.queue.messages.records import TTL_DEFAULT_S, InvalidPost, MessageDraft
+from headgate.queueing.lanes import Lane
+from headgate.queueing.priorities import priority_named
+
+SCHEDULES_MAX = 1_000
+"""Of one queue."""
+TOGETHER_MAX = 50
+"""Schedules looked at in one transaction."""
+EACH_MAX = 10
+"""Messages that one of them posts in it."""
+LATE_S = 60
+"""A moment that long ago was missed."""
+MISSED_MAX_S = 7 * 86_400
+"""Moments missed longer ago are passed over in any case."""
+CRON_MAX_CHARS = 200
+BODY_MAX_CHARS = 65_536
+AGAIN_S = 86_400
+"""After which a schedule whose times cannot be told any more is looked at again."""
+MOMENT = "{time}"
+"""In a body, stands for the moment."""
+_COLUMNS = "name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble"
+_PRIORITY = (
+    "coalesce((select priority from schedule_priority as said where said.queue = schedule.queue"
+    " and said.name = schedule.name), '')"
+)
+
+
+class MessageSchedule(msgspec.Struct, frozen=True):
+    """Describe a schedule, as requested and as shown."""
+
+    name: str
+    cron: str
+    """`minute hour day month weekday`; all of them must fit."""
+    body: str
+    zone: str = "UTC"
+    missed: str = "once"
+    """Of moments that passed while no server ran: `once` posts one message in all, `all` one each, `skip` none."""
+    partition: int | None = None
+    key: str = ""
+    ttl: int = TTL_DEFAULT_S
+    next_at: str = ""
+    """Seconds since 1970."""
+    trouble: str = ""
+    """Why the last message was refused; empty: it was not."""
+    priority: str = ""
+    """Of its messages; empty: the usual one, or that of the partition."""
+
+
+def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms: int) -> MessageSchedule:
+    """Make or change it; one that keeps its times keeps the next.  Raises NoQueue, InvalidPost."""
+    queue = queues.find(database, app, name)
+    if wanted.partition is not None and wanted.partition > queue.partitions:
+        raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
+    try:
+        priority_named(wanted.priority, queue.priorities)
+    except ValueError as error:
+        raise InvalidPost({"priority": str(error)}) from error
+    known = database.execute(
+        "select cron, zone, next_ms from schedule where queue = ? and name = ?", (queue.id, wanted.name)
+    )
+    if not known:
+        (count,) = database.execute("select count(*) from schedule where queue = ?", (queue.id,))[0]
+        if count >= SCHEDULES_MAX:
+            raise InvalidPost({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
+    first_ms = _next_ms(wanted.cron, wanted.zone, now_ms)
+    if known and known[0][:2] == (wanted.cron, wanted.zone):
+        first_ms = known[0][2]
+    _forget(database, queue.id, wanted.name)
+    values: Row = (queue.id, wanted.name, wanted.cron, wanted.zone, wanted.missed, wanted.partition or 0, wanted.key)
+    values = (*values, wanted.ttl, wanted.body, first_ms, "")
+    database.insert("schedule", f"queue, {_COLUMNS}", [values])
+    if wanted.priority:
+        database.insert("schedule_priority", "queue, name, priority", [(queue.id, wanted.name, wanted.priority)])
+    return msgspec.structs.replace(wanted, next_at=seconds(first_ms), trouble="")
+
+
+def remove(database: Database, app: str, name: str, which: str) -> int:
+    """Remove schedules and return how many there were. Raise NoQueue."""
+    queue = queues.find(database, app, name)
+    return _forget(database, queue.id, which)
+
+
+def _forget(database: Database, queue: int, name: str) -> int:
+    """Return how many there were."""
+    place = "where queue = ? and name = ?"
+    database.execute(f"delete from schedule_priority {place}", (queue, name))
+    return len(database.execute(f"delete from schedule {place} returning 1", (queue, name)))
+
+
+def every(database: Database, queue: int) -> list[MessageSchedule]:
+    """Return the schedules by name."""
+    rows = database.execute(f"select {_COLUMNS}, {_PRIORITY} from schedule where queue = ? order by name", (queue,))
+    return [
+        MessageSchedule(
+            name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble, priority
+        )
+        for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble, priority in rows
+    ]
+
+
+def next_ms(database: Database) -> int | None:
+    """Return when the next message is to be posted, or None."""
+    found: int | None = database.execute("select min(next_ms) from schedule")[0][0]
+    return found
+
+
+def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
+    """Post what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own."""
+    due = database.execute(
+        f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
+        (moment.now_ms, TOGETHER_MAX),
+    )
+    posts, of = list[MessagePost](), list[tuple[int, str]]()
+    for row in due:
+        queue, name, cron, zone, missed, *_, before_ms, _, _ = row
+        try:
+            moments, then_ms = _passed(cron, zone, missed, before_ms, moment.now_ms)
+            trouble = ""
+        except InvalidPost as refused:
+            moments, then_ms, trouble = [], moment.now_ms + AGAIN_S * 1000, str(refused)
+        sql = "update schedule set next_ms = ?, trouble = ? where queue = ? and name = ? and next_ms = ? returning 1"
+        if not database.execute(sql, (then_ms, trouble, queue, name, before_ms)):
+            continue  # another server was quicker
+        (app, queue_name) = database.execute("select app, name from queue where id = ?", (queue,))[0]
+        for at_ms in moments:
+            posts.append(MessagePost(app, queue_name, (_draft(row, at_ms),)))
+            of.append((queue, name))
+    told = list[tuple[str, Lane]]()
+    answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
+    for post, (queue, name), answer in zip(posts, of, answers, strict=True):
+        if isinstance(answer, Exception):
+            sql = "update schedule set trouble = ? where queue = ? and name = ?"
+            database.execute(sql, (str(answer)[:500], queue, name))
+        else:
+            told += [(post.app, Lane(post.queue, one.partition)) for one in answer[0]]
+    return told
+
+
+def _draft(row: Row, at_ms: int) -> MessageDraft:
+    *_, partition, key, ttl_s, body, _, _, priority = row
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+    return MessageDraft(body.replace(MOMENT, at), ttl_s, partition or None, key, priority=priority)
+
+
+def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tuple[list[int], int]:
+    """Return the times to post messages for, from `from_ms` on, and the next one. Raise InvalidPost."""
+    known_ms = {"once": from_ms, "skip": now_ms - LATE_S * 1000, "all": now_ms - MISSED_MAX_S * 1000}[missed]
+    at_ms = from_ms if from_ms >= known_ms else _next_ms(cron, zone, known_ms)
+    if missed != "all":
+        return [at_ms] if at_ms <= now_ms else [], _next_ms(cron, zone, now_ms)
+    some = list[int]()
+    while at_ms <= now_ms and len(some) < EACH_MAX:
+        some.append(at_ms)
+        at_ms = _next_ms(cron, zone, at_ms)
+    return some, at_ms
+
+
+def _next_ms(cron: str, zone: str, after_ms: int) -> int:
+    """Return the next time. Raise InvalidPost if it is not a schedule, or names no time."""
+    fields = cron.split()
+    if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
+        raise InvalidPost({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
+    if any(character.isdigit() for character in fields[4].partition("/")[0]):
+        raise InvalidPost({"cron": "weekdays are written mon to sun: their numbers mean other days to other programs"})
+    try:
+        found = next_in(schedule(cron), datetime.fromtimestamp(after_ms / 1000, UTC), ZoneInfo(zone))
+    except BadTime as bad:
+        raise InvalidPost({"cron": str(bad)}) from bad
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidPost({"zone": f"{zone[:60]!r} is not a time zone, such as UTC or Europe/Berlin"}) from error
+    if found is None:
+        raise InvalidPost({"cron": f"{cron!r} names no time in the next {timedelta(days=3_000).days // 365} years"})
+    return int(found.timestamp() * 1000)

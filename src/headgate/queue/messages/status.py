@@ -1,0 +1,86 @@
+"""Report how the partitions of a queue stand: what they keep, and how far each group of workers over HTTP is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.queue.messages.database import Database
+from headgate.queue.messages.records import QueueRecord
+from headgate.queueing.priorities import priority_of
+
+WAITING_MAX = 1_000
+"""Messages behind a group are counted so far; more is "at least"."""
+GROUPS_MAX = 400
+"""Groups and partitions that are told of, in all."""
+
+
+class GroupShape(msgspec.Struct, frozen=True):
+    """Describe a group of workers that lease a partition."""
+
+    group: str
+    worker: str
+    """Who holds it, or has held it last."""
+    held: bool
+    processed: str
+    """The newest message that is done; empty: none is."""
+    waiting: int
+    """Messages behind it, counted to WAITING_MAX."""
+    retrying: int
+    """Messages that failed and wait for another try, counted to WAITING_MAX."""
+
+
+class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Describe one partition."""
+
+    partition: int
+    messages: int
+    """Processed or not, with those that are not due yet."""
+    bytes: int
+    delayed: int
+    """Of the messages, counted to WAITING_MAX."""
+    groups: list[GroupShape]
+    priority: int = 0
+    """Of its messages, 1 is the highest; 0: the queue has none."""
+
+
+def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, group: str = "") -> list[PartitionRow]:
+    """Describe every partition by number, with this group or with all groups."""
+    kept = {
+        partition: (messages, size)
+        for partition, messages, size in database.execute(
+            "select partition, messages, bytes from kept where queue = ?", (queue.id,)
+        )
+    }
+    groups: dict[int, list[GroupShape]] = {}
+    leases = "select crew, partition, worker, expires_ms, ticks, id from lease where queue = ? and ? in ('', crew)"
+    for crew, partition, worker, expires_ms, ticks, id in database.execute(
+        f"{leases} order by partition, crew limit ?", (queue.id, group, GROUPS_MAX)
+    ):
+        behind = "select 1 from message where queue = ? and partition = ? and (ticks, id) > (?, ?) and expires_ms > ?"
+        waiting = _count(database, behind, queue.id, partition, ticks, id, now_ms)
+        failed = "select 1 from tried where queue = ? and crew = ? and partition = ? and due_ms > 0"
+        retrying = _count(database, failed, queue.id, crew, partition)
+        shape = GroupShape(crew, worker, expires_ms > now_ms, id, waiting, retrying)
+        groups.setdefault(partition, []).append(shape)
+    found = []
+    for partition in range(1, queue.partitions + 1):
+        later = "select 1 from later where queue = ? and partition = ?"
+        delayed = _count(database, later, queue.id, partition)
+        messages, size = kept.get(partition, (0, 0))
+        priority = priority_of(partition, queue.priorities) if queue.priorities > 1 else 0
+        found.append(PartitionRow(partition, messages, size, delayed, groups.get(partition, []), priority))
+    return found
+
+
+def totals(database: Database, app: str) -> dict[int, tuple[int, int]]:
+    """Queue -> messages and bytes that it keeps."""
+    sql = (
+        "select queue, sum(messages), sum(bytes) from kept where queue in (select id from queue where app = ?)"
+        " group by queue"
+    )
+    return {queue: (int(messages), int(size)) for queue, messages, size in database.execute(sql, (app,))}
+
+
+def _count(database: Database, sql: str, *values: object) -> int:
+    counted = database.execute(f"select count(*) from ({sql} limit ?) as found", (*values, WAITING_MAX))
+    return int(counted[0][0])

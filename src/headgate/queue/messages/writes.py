@@ -1,0 +1,137 @@
+"""Writing single messages by id, deleting them, and removing what has expired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.queue.messages import later, queues
+from headgate.queue.messages.database import Database
+from headgate.queue.messages.records import InvalidPost, QueueRecord
+from headgate.queueing.ids import TICKS_A_SECOND, ticks_of, ticks_of_unix_ns
+
+RETIRED_KEPT_S = 30 * 86_400
+"""How long it is known of a removed queue how far its ids went; by then the clock is beyond them."""
+AHEAD_MAX_S = 86_400
+"""How far in the future the id of a message that is put may lie: later posts must come behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePut:
+    app: str
+    queue: str
+    ids: tuple[tuple[int, str], ...]
+    """Partition and id."""
+    body: str
+    ttl_s: int
+    now_ns: int
+
+
+def put_ids(database: Database, put: MessagePut) -> None:
+    """Write messages by id. Raise NoQueue or InvalidPost."""
+    queue = queues.find(database, put.app, put.queue)
+    _check_partitions(queue, put.ids)
+    newest = ticks_of_unix_ns(put.now_ns) + AHEAD_MAX_S * TICKS_A_SECOND
+    if any(ticks_of(id) > newest for _, id in put.ids):
+        raise InvalidPost({"message_id": f"the time of an id lies at most {AHEAD_MAX_S} s in the future"})
+    if queue.age_max_s and any(ticks_of(id) < _oldest(queue.age_max_s, put.now_ns) for _, id in put.ids):
+        raise InvalidPost({"message_id": f"the queue keeps messages for {queue.age_max_s} s, and this one is older"})
+    expires_ms = put.now_ns // 1_000_000 + queue.kept_s(put.ttl_s) * 1000
+    size = len(put.body.encode())
+    for partition, id in put.ids:
+        place = (queue.id, partition, ticks_of(id), id)
+        before = "select octet_length(body) from message where queue = ? and partition = ? and ticks = ? and id = ?"
+        known = database.execute(before, place)
+        database.kept.add((queue.id, partition), 0 if known else 1, size - (known[0][0] if known else 0))
+        database.execute(
+            "insert into message (queue, partition, ticks, id, body, expires_ms) values (?, ?, ?, ?, ?, ?)"
+            " on conflict (queue, partition, ticks, id)"
+            " do update set body = excluded.body, expires_ms = excluded.expires_ms",
+            (*place, put.body, expires_ms),
+        )
+        database.execute(
+            "update lane set last_ticks = ? where queue = ? and partition = ? and last_ticks < ?",
+            (ticks_of(id), queue.id, partition, ticks_of(id)),
+        )
+        database.notify(f"{put.app}\n{put.queue}\n{partition}")
+
+
+def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int, str]], now_ns: int) -> None:
+    """Delete messages, also those that are not due yet. Unknown ids are ignored. Raise NoQueue."""
+    queue = queues.find(database, app, name)
+    for partition, id in ids:
+        gone = database.execute(
+            "delete from message where queue = ? and partition = ? and ticks = ? and id = ?"
+            " returning octet_length(body)",
+            (queue.id, partition, ticks_of(id), id),
+        )
+        for (size,) in gone:
+            database.kept.add((queue.id, partition), -1, -size)
+    later.withdraw(database, queue.id, ids, now_ns)
+
+
+def purge(database: Database, now_ms: int, most: int) -> int:
+    """Remove at most `most` messages that have expired or belong to removed queues, forget old keys, and return the
+    number removed."""
+    database.execute(
+        "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
+        (now_ms, most),
+    )
+    past = "select app, name from retired where last_ticks < ? limit ?"
+    long_ago = ticks_of_unix_ns(now_ms * 1_000_000) - RETIRED_KEPT_S * TICKS_A_SECOND
+    database.execute(f"delete from retired where (app, name) in ({past})", (long_ago, most))
+    key = "queue, partition, ticks, id"
+    expired = f"select {key} from message where expires_ms <= ? limit ?"
+    sql = f"delete from message where ({key}) in ({expired}) returning queue, partition, octet_length(body)"
+    gone = database.execute(sql, (now_ms, most))
+    for queue, partition, size in gone:
+        database.kept.add((queue, partition), -1, -size)
+    removed = len(gone)
+    for (queue,) in database.execute("select queue from doomed limit 10"):
+        for table, key in (("message", "queue, partition, ticks, id"), ("later", "queue, partition, ticks")):
+            left = f"select {key} from {table} where queue = ? limit ?"
+            sql = f"delete from {table} where ({key}) in ({left}) returning 1"
+            removed += _removed(database, sql, (queue, most - removed))
+        if removed < most:
+            database.execute("delete from doomed where queue = ?", (queue,))
+    return removed
+
+
+def overdue(database: Database, now_ms: int, most: int) -> list[tuple[int, int, int]]:
+    """Return partitions with messages older than their queues keep any, as it is where a queue was told to keep them
+    for less: queue, partition, and the tick before which they are too old."""
+    oldest = "? - aged.age_max_s * ?"
+    rows = database.execute(
+        f"select lane.queue, lane.partition, {oldest} from aged join lane on lane.queue = aged.queue"
+        " where exists (select 1 from message where message.queue = lane.queue"
+        f" and message.partition = lane.partition and message.ticks < {oldest}) limit ?",
+        (*(_oldest(0, now_ms * 1_000_000), TICKS_A_SECOND) * 2, most),
+    )
+    return [(queue, partition, ticks) for queue, partition, ticks in rows]
+
+
+def purge_overdue(database: Database, lane: tuple[int, int, int], most: int) -> int:
+    """Remove at most `most` of what `overdue` found; return how many."""
+    old = "select ticks, id from message where queue = ? and partition = ? and ticks < ? order by ticks, id limit ?"
+    gone = database.execute(
+        f"delete from message where queue = ? and partition = ? and (ticks, id) in ({old})"
+        " returning octet_length(body)",
+        (*lane[:2], *lane, most),
+    )
+    for (size,) in gone:
+        database.kept.add(lane[:2], -1, -size)
+    return len(gone)
+
+
+def _oldest(age_s: int, now_ns: int) -> int:
+    """Return the tick of `age_s` ago."""
+    return ticks_of_unix_ns(now_ns) - age_s * TICKS_A_SECOND
+
+
+def _removed(database: Database, sql: str, values: tuple[object, ...]) -> int:
+    return len(database.execute(sql, values))
+
+
+def _check_partitions(queue: QueueRecord, ids: Sequence[tuple[int, str]]) -> None:
+    if any(not 1 <= partition <= queue.partitions for partition, _ in ids):
+        raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})

@@ -1,0 +1,117 @@
+"""Identify who asks, by applications and their keys, and decide what each may do with a queue."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.adapters.identity.tokens import Authenticator, BadToken, read
+from headgate.queue.messages.records import QueueRecord
+
+
+class AccessDenied(Exception):
+    """Report that access is denied. `status` is 401, 403 or 404; `fields` says why."""
+
+    def __init__(self, status: int, fields: dict[str, str]) -> None:
+        super().__init__(next(iter(fields.values())))
+        self.status, self.fields = status, fields
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCaller:
+    """Hold the principals that the keys of one request prove: `app:<name>`."""
+
+    principals: frozenset[str]
+
+    def must_be(self, app: str) -> None:
+        if f"app:{app}" not in self.principals:
+            raise _forbidden(app)
+
+    def must_see(self, app: str, queue: QueueRecord) -> None:
+        if queue.kind != "public":
+            self.must_change(app, queue)
+
+    def must_change(self, app: str, queue: QueueRecord) -> None:
+        """Require permission to change existing messages: the principals of the queue have it, or its application if
+        there are none."""
+        allowed = frozenset(queue.principles.split(",")) if queue.principles else {f"app:{app}"}
+        if not self.principals & allowed:
+            raise _forbidden(app)
+
+
+def _forbidden(app: str) -> AccessDenied:
+    return AccessDenied(403, {"authorization": f"a key of application {app} is needed: Authorization: Application KEY"})
+
+
+class ApplicationKeys:
+    """Hold the keys of each application, the operator's token, and tokens whose claim `applications` names some."""
+
+    def __init__(
+        self,
+        keys: Mapping[str, Iterable[str]],
+        operator: str = "",
+        tokens: Sequence[Authenticator] = (),
+        until: Mapping[str, float] | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """Take the keys of applications; several of one are good at once. `until`: key -> the Unix time from which on
+        it is no good."""
+        self._until, self._now_s = {_hashed(key): at_s for key, at_s in (until or {}).items()}, now_s
+        self.apps = frozenset(keys)
+        self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
+        self._operator, self._tokens = operator, tokens
+
+    def become(self, other: ApplicationKeys) -> None:
+        """Hold from now on what `other` holds."""
+        self._until, self._now_s, self.apps = other._until, other._now_s, other.apps
+        self._app_of, self._operator, self._tokens = other._app_of, other._operator, other._tokens
+
+    def caller(self, app: str, header: str) -> QueueCaller:
+        """Return the caller. Raise AccessDenied: 404 for an unknown application, 401 for an unknown key. Without a
+        header, the caller is anonymous."""
+        if app not in self.apps:
+            raise AccessDenied(404, {"application": f"there is no application {app!r}"})
+        return QueueCaller(frozenset(self._proved(header)))
+
+    def somebody(self, header: str) -> frozenset[str]:
+        """Return the principals that are proved. Raise AccessDenied if there are none."""
+        if not (found := frozenset(self._proved(header))):
+            raise AccessDenied(401, {"authorization": "a key of an application, or the operator's token, is needed"})
+        return found
+
+    def _proved(self, header: str) -> Iterator[str]:
+        for part in filter(None, (part.strip() for part in header.split(";"))):
+            scheme, _, key = part.partition(" ")
+            unknown = _hashed(key.strip()) not in self._app_of  # people enter a key where they enter tokens
+            if scheme.lower() == "bearer" and unknown:
+                yield from (f"app:{app}" for app in self._of_token(key.strip()))
+                continue
+            known = self._app_of.get(_hashed(key.strip())) if scheme.lower() in ("application", "bearer") else None
+            if known is None:
+                raise _unknown("this is not a key of any application: Authorization: Application KEY")
+            if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):
+                raise _unknown("this key was good for a time that is over: ask for the one that has taken its place")
+            yield f"app:{known}"
+
+    def _of_token(self, token: str) -> Collection[str]:
+        if self._operator and hmac.compare_digest(token.encode(), self._operator.encode()):
+            return self.apps
+        try:
+            _, claims = read(token, self._tokens)
+        except BadToken as error:
+            raise _unknown(str(error)) from error
+        named = claims.get("applications", ())
+        return self.apps & {one for one in named if isinstance(one, str)} if isinstance(named, list) else ()
+
+
+def _unknown(why: str) -> AccessDenied:
+    return AccessDenied(401, {"authorization": why})
+
+
+def _hashed(key: str) -> bytes:
+    """Return the hash of a key: looking it up takes as long for a nearly right key as for any other."""
+    return hashlib.sha256(key.encode(errors="replace")).digest()

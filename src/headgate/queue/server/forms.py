@@ -1,0 +1,351 @@
+"""Check what a request says.  Everything here raises InvalidPost, naming the fields."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qs
+
+import msgspec
+
+from headgate.queue.messages.records import (
+    BATCH_MAX,
+    BODY_MAX_BYTES,
+    DEAD_LETTER_MAX_BYTES,
+    DELAY_MAX_S,
+    KEY_MAX_CHARS,
+    READ_MAX,
+    TTL_DEFAULT_S,
+    InvalidPost,
+    MessageDraft,
+    QueueRecord,
+    wrong_with_body,
+)
+from headgate.queueing.ids import START, TICKS_MAX, Position, is_id, position_of, ticks_of_unix
+from headgate.queueing.lanes import DEAD_LETTERS, PARTITIONS_MAX, QUEUE_NAME, TTL_MAX_S
+from headgate.queueing.priorities import PRIORITIES_MAX, PRIORITY
+
+T = TypeVar("T")
+
+LIMIT_DEFAULT = 100
+WAIT_MAX_S = 60.0
+IDS_MAX = 1_000
+MOST_MAX = 9_999_999_999
+"""Of bounds of partitions."""
+KINDS = ("user", "public")
+CONSISTENCIES = ("weak", "strong", "very_strong")
+_PRINCIPLE = re.compile(r"app:[A-Za-z0-9_-]+|bid:[^@\s,]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
+_ID = re.compile(r"(?:([0-9]{1,3}):)?([0-9a-f]{32})")
+
+
+def form(body: bytes) -> dict[str, str]:
+    """Parse a form in which each name occurs once."""
+    try:
+        found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100)
+    except ValueError as error:
+        raise InvalidPost({"body": f"this is not a form: {error}"}) from error
+    return {name: values[-1] for name, values in found.items()}
+
+
+def whole(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
+    """Return a whole number, or the default if it is missing."""
+    value = fields.get(name)
+    if type(value) is int and low <= value <= high:
+        return value
+    if value is None or value == "":
+        return default
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or not low <= int(value) <= high:
+        raise InvalidPost({name: f"a whole number from {low} to {high} is wanted, not {str(value)[:40]!r}"})
+    return int(value)
+
+
+def truth(fields: Mapping[str, str], name: str) -> bool:
+    return fields.get(name, "").lower() in ("true", "1", "yes", "on")
+
+
+def queue(fields: Mapping[str, str], known: QueueRecord | None, now_ms: int, name: str = "") -> QueueRecord:
+    """Return the queue that is requested; settings that are missing stay as `known` has them."""
+    name = name or fields.get("queue_name") or secrets.token_hex(16)
+    if not QUEUE_NAME.fullmatch(name):
+        raise InvalidPost({"queue_name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    base = known or QueueRecord(0, name, 1, "user", "strong", "", now_ms)
+    kind = _choice(fields, "type", KINDS, base.kind)
+    consistency = _choice(fields, "consistency", CONSISTENCIES, base.consistency)
+    priorities = whole(fields, "priorities", 1, PRIORITIES_MAX, base.priorities)
+    partitions = whole(fields, "partitions", 1, PARTITIONS_MAX, base.partitions if known else priorities)
+    _check_priorities(name, partitions, priorities, known)
+    principles, most = _principles(fields, base.principles), MOST_MAX
+    messages_max = whole(fields, "messages_max", 0, most, base.messages_max)
+    bytes_max = whole(fields, "bytes_max", 0, most, base.bytes_max)
+    age_max_s = whole(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
+    full = _choice(fields, "full", ("refuse", "drop"), base.full)
+    if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
+        raise InvalidPost({"full": "dead letters are not refused: write drop, or no bounds"})
+    return QueueRecord(
+        id=base.id,
+        name=name,
+        partitions=partitions,
+        kind=kind,
+        consistency=consistency,
+        principles=principles,
+        created_ms=base.created_ms,
+        messages_max=messages_max,
+        bytes_max=bytes_max,
+        full=full,
+        age_max_s=age_max_s,
+        priorities=priorities,
+    )
+
+
+def _check_priorities(name: str, partitions: int, priorities: int, known: QueueRecord | None) -> None:
+    if known and priorities != known.priorities:
+        raise InvalidPost(
+            {"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"}
+        )
+    if partitions % priorities:
+        wanted = f"with {priorities} priorities it is a multiple of {priorities}, not {partitions}"
+        raise InvalidPost({"partitions": f"{wanted}: each strand has one partition of each priority"})
+    if name == DEAD_LETTERS and priorities > 1:
+        raise InvalidPost({"priorities": "dead letters have none: posted again, each has the priority it had"})
+
+
+def _choice(fields: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:
+    value = fields.get(name) or default
+    if value not in words:
+        raise InvalidPost({name: f"one of {', '.join(words)} is wanted, not {value[:40]!r}"})
+    return value
+
+
+def _principles(fields: Mapping[str, str], default: str) -> str:
+    if "principles" not in fields:
+        return default
+    found = [part.strip() for part in fields["principles"].split(",") if part.strip()]
+    if any(not _PRINCIPLE.fullmatch(part) for part in found):
+        raise InvalidPost({"principles": "each is app:<name> or bid:<user>@<host>"})
+    return ",".join(found)
+
+
+def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> list[MessageDraft]:
+    """Return one message as it is or, with JSON, a batch, whose fields are named `<index>.<field>`."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
+        fields["key"] = _utf8(headers.get("x-key", ""))
+        others = ("delay", "deliver_at", "hold", "priority")
+        fields |= {name: headers.get(f"x-{name.replace('_', '-')}") for name in others}
+        return [draft(fields, "", now_ms, DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidPost({"body": f"this is not JSON: {error}"}) from error
+    messages = found.get("messages") if isinstance(found, dict) else None
+    if not isinstance(messages, list) or not messages:
+        raise InvalidPost({"messages": 'a batch is {"messages": [{"body": …}, …]} with at least one message'})
+    if len(messages) > BATCH_MAX:
+        raise InvalidPost({"messages": f"a batch has at most {BATCH_MAX} messages, not {len(messages)}"})
+    good, wrong = list[MessageDraft](), dict[str, str]()
+    for n, message in enumerate(messages):
+        try:
+            good.append(draft(message if isinstance(message, dict) else {"body": message}, f"{n}.", now_ms))
+        except InvalidPost as refused:
+            wrong |= refused.fields
+    if wrong:
+        raise InvalidPost(wrong)
+    return good
+
+
+def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = BODY_MAX_BYTES) -> MessageDraft:
+    """Return one message from its fields in a batch."""
+    body = fields.get("body", "")
+    why = wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
+    if why:
+        raise InvalidPost({f"{prefix}body": why})
+    try:
+        partition = whole(fields, "partition", 1, PARTITIONS_MAX, None)
+        return MessageDraft(body, ttl(fields), partition, _key(fields), *_due(fields, now_ms), _priority(fields))
+    except InvalidPost as refused:
+        raise InvalidPost({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
+
+
+def _utf8(header: str) -> str:
+    """Decode a header that is not in ASCII: its bytes are told as if each were a letter."""
+    try:
+        return header.encode("latin-1").decode()
+    except ValueError as error:
+        raise InvalidPost({"key": "it is a text in UTF-8"}) from error
+
+
+def _key(fields: Mapping[str, Any]) -> str:
+    """Return the key, which decides on the partition in place of a number."""
+    key = fields.get("key")
+    if key is None or key == "":
+        return ""
+    if not isinstance(key, str) or len(key) > KEY_MAX_CHARS or not key.isprintable():
+        raise InvalidPost({"key": f"it is a text of at most {KEY_MAX_CHARS} printable characters"})
+    if fields.get("partition") not in (None, ""):
+        raise InvalidPost({"key": "either a key or a partition is said, not both"})
+    return key
+
+
+def _priority(fields: Mapping[str, Any]) -> str:
+    """Return the priority as it is said; whether the queue has it is seen when the message is posted."""
+    said = fields.get("priority")
+    if said is None or said == "":
+        return ""
+    priority = str(said).lower()
+    if isinstance(said, bool) or not isinstance(said, str | int) or not PRIORITY.fullmatch(priority):
+        raise InvalidPost({"priority": f"high, normal, low or a number from 1 is wanted, not {str(said)[:40]!r}"})
+    if fields.get("partition") not in (None, ""):
+        raise InvalidPost({"priority": "either a priority or a partition is said, not both"})
+    return priority
+
+
+class DeliveryTime(NamedTuple):
+    """Say when a message is to be delivered."""
+
+    delay_ms: int = 0
+    at_ms: int = 0
+    hold: bool = False
+
+
+def _due(fields: Mapping[str, Any], now_ms: int) -> DeliveryTime:
+    delay, at, hold = (fields.get(name) or None for name in ("delay", "deliver_at", "hold"))
+    if delay is not None and at is not None:
+        raise InvalidPost({"delay": "either a delay or deliver_at is said, not both"})
+    wait = _hold(hold)
+    if delay is not None:
+        return DeliveryTime(_delay_ms(delay), 0, wait)
+    if at is not None:
+        return DeliveryTime(0, _at_ms(at, now_ms), wait)
+    if wait:
+        raise InvalidPost({"hold": "only a message with a delay, or deliver_at, holds up those posted after it"})
+    return DeliveryTime()
+
+
+def _hold(said: Any) -> bool:  # JSON, or the text of a header
+    if said is None or isinstance(said, bool):
+        return bool(said)
+    if str(said).lower() not in ("yes", "no", "true", "false"):
+        raise InvalidPost({"hold": f"yes or no is wanted, not {str(said)[:40]!r}"})
+    return str(said).lower() in ("yes", "true")
+
+
+def _delay_ms(said: Any) -> int:  # JSON, or the text of a header
+    number = isinstance(said, int | float) and not isinstance(said, bool)
+    if not number and not (isinstance(said, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", said)):
+        raise InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(said)[:40]!r}"})
+    if not 0 <= float(said) <= DELAY_MAX_S:
+        raise InvalidPost({"delay": f"it lies between 0 and {DELAY_MAX_S} seconds"})
+    return round(float(said) * 1000)
+
+
+def _at_ms(said: Any, now_ms: int) -> int:  # JSON, or the text of a header
+    wanted = f"seconds since 1970 or a time as 2026-01-31T12:00:00Z are wanted, not {str(said)[:40]!r}"
+    try:
+        if isinstance(said, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", said):
+            moment = datetime.fromisoformat(said)
+            if moment.tzinfo is None:
+                raise InvalidPost(
+                    {"deliver_at": f"a time zone is missing: {said[:40]!r} may be anywhere; write …Z for UTC"}
+                )
+            seconds = moment.timestamp()
+        elif isinstance(said, bool):
+            raise InvalidPost({"deliver_at": wanted})
+        else:
+            seconds = float(said)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InvalidPost):
+            raise
+        raise InvalidPost({"deliver_at": wanted}) from error
+    if not 0 <= seconds * 1000 <= now_ms + DELAY_MAX_S * 1000:
+        raise InvalidPost({"deliver_at": f"it lies at most {DELAY_MAX_S} seconds ahead"})
+    return round(seconds * 1000)
+
+
+def ttl(fields: Mapping[str, Any]) -> int:
+    return whole(fields, "ttl", 1, TTL_MAX_S, TTL_DEFAULT_S)
+
+
+def single(headers: Mapping[str, str], body: bytes) -> tuple[str, int]:
+    """Return body and TTL of a message that is put."""
+    one = draft({"body": _text(body), "ttl": headers.get("x-ttl")}, "", 0)
+    return one.body, one.ttl_s
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidPost({"body": f"a message is text in UTF-8: {error.reason} at byte {error.start}"}) from error
+
+
+def ids(text: str) -> list[tuple[int, str]]:
+    """Parse `[partition:]id`, separated by commas, to (partition, id)."""
+    found = []
+    for part in text.split(","):
+        match = _ID.fullmatch(part)
+        if match is None or not 1 <= int(match[1] or 1) <= PARTITIONS_MAX:
+            raise InvalidPost({"message_ids": f"{part[:60]!r} is not a message id: it is [PARTITION:]32 hex digits"})
+        found.append((int(match[1] or 1), match[2]))
+    if len(found) > IDS_MAX:
+        raise InvalidPost({"message_ids": f"at most {IDS_MAX} at once, not {len(found)}"})
+    return found
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """Say which messages are requested."""
+
+    partitions: tuple[int, ...]
+    since: Position
+    exclusive: bool
+    """Without the message at `since` itself."""
+    limit: int
+    descending: bool
+    wait_s: float
+
+
+def page(query: Mapping[str, str], of: QueueRecord) -> MessagePage:
+    order = _choice(query, "order", ("ascending", "descending"), "ascending")
+    after = query.get("after", "")
+    name = "after" if after else "since"
+    since = _position(query, name, exclusive=bool(after))
+    if since == START and order == "descending":
+        since = Position(TICKS_MAX)
+    limit = whole(query, "limit", 1, READ_MAX, LIMIT_DEFAULT)
+    return MessagePage(_partitions(query, of), since, bool(after), limit, order == "descending", wait(query))
+
+
+def _position(query: Mapping[str, str], name: str, *, exclusive: bool) -> Position:
+    text = query.get(name, "")
+    if not text:
+        return START
+    if is_id(text):
+        return position_of(text)
+    try:
+        ticks = ticks_of_unix(text)
+    except ValueError as error:
+        raise InvalidPost({name: f"a message id or seconds since 1970 are wanted: {error}"}) from error
+    return Position(ticks) if exclusive else Position(ticks, "")
+
+
+def position_after(query: Mapping[str, str]) -> Position:
+    return _position(query, "after", exclusive=True)
+
+
+def _partitions(query: Mapping[str, str], of: QueueRecord) -> tuple[int, ...]:
+    found = []
+    for part in query.get("partitions", "1").split(","):
+        try:
+            found.append(whole({"partitions": part.strip()}, "partitions", 1, of.partitions, 1))
+        except InvalidPost:
+            raise InvalidPost({"partitions": f"numbers from 1 to {of.partitions} with commas between them"}) from None
+    return tuple(dict.fromkeys(found))
+
+
+def wait(query: Mapping[str, str]) -> float:
+    text = query.get("wait", "0")
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", text) or float(text) > WAIT_MAX_S:
+        raise InvalidPost({"wait": f"seconds from 0 to {WAIT_MAX_S:.0f} are wanted, not {text[:40]!r}"})
+    return float(text)

@@ -1,0 +1,131 @@
+"""Routes of workers that speak HTTP: take a partition, fetch, say what became of it, give it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from headgate.base.tasks import unless
+from headgate.queue.messages import leases
+from headgate.queue.messages.holders import CREW, LeaseRequest, Outcome
+from headgate.queue.messages.records import READ_MAX, InvalidPost
+from headgate.queue.server import forms
+from headgate.queue.server.state import OK, MessageSite, answer, site_of
+from headgate.queueing.ids import is_id
+from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
+from headgate.rest import AppState, HttpRequest, Response, delete, get, post
+
+T = TypeVar("T")
+
+TTL_MAX_S = 3_600.0
+LOOK_INTERVAL_S = 1.0
+"""While somebody waits: leases run out and retries come due without a signal."""
+NAMED_MAX = 2 * READ_MAX
+RETRY_AFTER_MAX_S = 30 * 86_400.0
+
+
+class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Request a lease."""
+
+    worker: str = ""
+    group: str = CREW
+    partition: int | None = None
+    ttl: float = 30.0
+
+
+@post("/v1/{app:str}/{queue:str}/lease", status_code=200)
+async def take_lease(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    said = await _body(request, LeaseBody)
+    _between("ttl", said.ttl, 1, TTL_MAX_S)
+    if said.partition is not None:
+        _between("partition", said.partition, 1, PARTITIONS_MAX)
+    if len(said.worker) > 200 or not said.worker.isprintable():
+        raise InvalidPost({"worker": "it has at most 200 printable characters"})
+    if not QUEUE_NAME.fullmatch(said.group):
+        raise InvalidPost({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    wanted = LeaseRequest(app, queue, said.worker, said.group, said.partition, said.ttl)
+    look = lambda: site.board.change(app, lambda database, now: leases.take(database, wanted, now))  # noqa: E731
+    found = await _patiently(site, app, queue, forms.wait(request.query), look)
+    return answer({**OK, "lease": found})
+
+
+@get("/v1/{app:str}/{queue:str}/lease/{lease:str}")
+async def fetch(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    query = request.query
+    limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
+    look = lambda: site.board.change(  # noqa: E731
+        app, lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
+    )
+    found = await _patiently(site, app, queue, forms.wait(query), look)
+    site.read.labels(app).inc(len(found))
+    return answer({**OK, "messages": found})
+
+
+@post("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
+async def commit(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    outcome = await _body(request, Outcome)
+    _checked(outcome)
+    kept = await site.board.change(app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now))
+    return answer({**OK, "lease": kept})
+
+
+@delete("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
+async def give_back(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    await site.board.change(app, lambda database, now: leases.release(database, app, queue, lease, now))
+    return answer(OK)
+
+
+async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
+    """Return what `look` finds; look again when something is posted, and now and then, until `wait_s` are over."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + wait_s
+    with site.waiting.track_inprogress(), site.board.signal.listen(app, queue) as listener:
+        while not (found := await look()) and (left_s := end_s - loop.time()) > 0 and not site.stop.is_set():
+            try:
+                async with asyncio.timeout(min(left_s, LOOK_INTERVAL_S)):
+                    await unless(site.stop, listener.wait())
+            except TimeoutError:
+                continue
+    return found
+
+
+async def _body(request: HttpRequest, type: type[T]) -> T:
+    """Parse a body of JSON; nothing at all stands for an object without members."""
+    try:
+        return msgspec.json.decode(await request.body() or b"{}", type=type)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidPost({"body": str(error)}) from error
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidPost({name: f"a number from {low:g} to {high:g} is wanted, not {value:g}"})
+
+
+def _checked(said: Outcome) -> None:
+    """Check the limits of an outcome. Raise InvalidPost."""
+    named = [*said.done, *(one.message_id for one in said.failed)]
+    if len(named) > NAMED_MAX:
+        raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
+    if len(named) != len(set(named)):
+        raise InvalidPost({"done": "a message is named twice"})
+    if wrong := [id for id in named if not is_id(id)]:
+        raise InvalidPost({"done": f"{wrong[0][:60]!r} is not a message id: it is 32 hex digits"})
+    _between("ttl", said.ttl, 1, TTL_MAX_S)
+    _between("attempts", said.attempts, 1, 1_000)
+    for one in said.failed:
+        _between("retry_after", one.retry_after or 0, 0, RETRY_AFTER_MAX_S)
+
+
+LEASE_ROUTES = [take_lease, fetch, commit, give_back]

@@ -1,0 +1,251 @@
+"""Calling jobs and hooks: async ones here, plain ones in threads; neither for longer than it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.base.tasks import end
+from headgate.queue.workers.turns import Rank
+from headgate.queueing.message import TimeLimit
+
+log = logging.getLogger("headgate.queueing")
+
+GRACE_S = 5.0
+"""What a job that was interrupted may take to end."""
+STUCK_MAX = 10
+"""Threads whose jobs never ended; with more, the worker gives up, so that it is started again."""
+
+
+class JobExit(BaseException):
+    """Report that a job or hook wanted the process to end: it raised SystemExit or KeyboardInterrupt."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"a job ended the process with status {status}")
+        self.status = status
+
+
+class Stuck(Exception):
+    """Report that too many jobs cannot be stopped."""
+
+
+Hook = Callable[..., Any]  # people's own functions
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Wait for a slot."""
+
+    plain: bool
+    place: asyncio.Future[None]
+    rank: Rank | None
+    """Of a lane that has to have the turn."""
+
+
+class CallSlots:
+    """Limit the calls at once, and among them those of plain functions. First come, first served, but a call that
+    needs no thread does not wait for one, and a call whose turn has not come is passed over."""
+
+    def __init__(self, calls_max: int, threads: int) -> None:
+        self._calls, self._threads = calls_max, threads
+        self._waiting: deque[_Waiting] = deque()
+
+    @asynccontextmanager
+    async def one(
+        self, plain: bool, unless: asyncio.Event | None = None, rank: Rank | None = None
+    ) -> AsyncIterator[bool]:
+        """Yield True with a slot held, or False if `unless` was set before there was one."""
+        place = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(plain, place, rank)
+        self._waiting.append(waiting)
+        self.grant()
+        try:
+            if not place.done():
+                await _either(place, unless)
+            yield place.done()
+        finally:
+            if place.done() and not place.cancelled():
+                self._calls, self._threads = self._calls + 1, self._threads + plain
+                if rank is not None:
+                    rank.ends()
+            else:
+                self._waiting.remove(waiting)
+                if rank is not None:
+                    rank.gives_up()
+            self.grant()
+
+    def grant(self) -> None:
+        """Give out what is free."""
+        left: deque[_Waiting] = deque()
+        while self._waiting and self._calls:
+            one = self._waiting.popleft()
+            if (one.plain and not self._threads) or (one.rank is not None and not one.rank.is_next):
+                left.append(one)
+                continue
+            self._calls, self._threads = self._calls - 1, self._threads - one.plain
+            if one.rank is not None:
+                one.rank.begins()
+            one.place.set_result(None)
+        self._waiting.extendleft(reversed(left))
+
+
+async def _either(place: asyncio.Future[None], unless: asyncio.Event | None) -> None:
+    """Wait until either is done; cancelling the caller cancels neither."""
+    stopper = asyncio.ensure_future((unless or asyncio.Event()).wait())
+    waited: set[asyncio.Future[Any]] = {place, stopper}
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(stopper)
+
+
+class JobCaller:
+    """Call jobs: `jobs_max` at once, of which `threads` may be plain functions."""
+
+    def __init__(self, jobs_max: int, threads: int) -> None:
+        self.places = CallSlots(jobs_max, threads)
+        self._idle: list[_Thread] = []
+        self._stuck = 0
+        self.running = 0
+
+    def place(
+        self, hook: Hook, unless: asyncio.Event | None = None, rank: Rank | None = None
+    ) -> AbstractAsyncContextManager[bool]:
+        """Hold a slot for one `run` inside the context. Yield False if `unless` was set before there was one."""
+        return self.places.one(not _is_async(hook), unless, rank)
+
+    async def call(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
+        """Call like `run`, once there is a slot."""
+        async with self.place(hook):
+            return await self.run(hook, *arguments, limit_s=limit_s)
+
+    async def run(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
+        """Call the hook in a slot that the caller holds, and return its answer. Raise what it raises, TimeLimit,
+        JobExit or Stuck."""
+        self.running += 1
+        try:
+            if _is_async(hook):
+                return await _awaited(hook(*arguments), limit_s)
+            answer = await self._in_thread(hook, arguments, limit_s)
+            return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
+        except (SystemExit, KeyboardInterrupt) as end:
+            code = end.code if isinstance(end, SystemExit) else 130
+            raise JobExit(code if isinstance(code, int) else 0 if code is None else 1) from end
+        finally:
+            self.running -= 1
+
+    def close(self) -> None:
+        for thread in self._idle:
+            thread.end()
+
+    async def _in_thread(self, hook: Hook, arguments: tuple[Any, ...], limit_s: float) -> Any:  # as the hook answers
+        thread = self._idle.pop() if self._idle else _Thread()
+        done = thread.start(hook, arguments)
+        try:
+            await asyncio.wait({done}, timeout=limit_s or None)
+        except asyncio.CancelledError:
+            thread.interrupt()
+            raise
+        if not done.done():
+            await self._interrupt(thread, done)
+        else:
+            self._idle.append(thread)
+        answer, error = done.result()
+        if error is not None:
+            raise error
+        return answer
+
+    async def _interrupt(self, thread: _Thread, done: asyncio.Future[Any]) -> None:
+        """Stop the call by interrupting it; it has then ended, at least for us. Raise Stuck."""
+        thread.interrupt()
+        await asyncio.wait({done}, timeout=GRACE_S)
+        if done.done():
+            return
+        self._stuck += 1
+        log.error("a job does not end, not even when interrupted; its thread is left alone (%s so far)", self._stuck)
+        if self._stuck > STUCK_MAX:
+            raise Stuck(f"{self._stuck} jobs never ended; the worker has to be started again")
+        done.set_result((None, TimeLimit("it did not end in time, and could not be interrupted")))
+
+
+def _is_async(hook: Hook) -> bool:
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
+
+
+async def _awaited(work: Any, limit_s: float) -> Any:  # as the hook answers
+    """Await a job. A job that cancels itself has failed and was not cancelled."""
+    try:
+        if not limit_s:
+            return await work
+        async with asyncio.timeout(limit_s) as limit:
+            return await work
+    except TimeoutError as error:
+        if limit_s and limit.expired():
+            raise TimeLimit(f"it took longer than {limit_s:g} s") from error
+        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("the job cancelled itself") from None
+
+
+_Call = tuple[Hook, tuple[Any, ...], asyncio.Future[Any]]
+
+
+class _Thread:
+    """Run one call after another in a thread. An interrupted thread ends after its call, because the interruption
+    may still arrive."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="job", daemon=True)
+        self._thread.start()
+
+    def start(self, hook: Hook, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Start a call whose future gives (answer, None) or (None, error) once it has ended."""
+        done = self._loop.create_future()
+        self._calls.put((hook, arguments, done))
+        return done
+
+    def interrupt(self) -> None:
+        """Raise TimeLimit in the running call, as soon as it executes Python code again."""
+        self._calls.put(None)
+        assert self._thread.ident is not None, "it was started"
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(TimeLimit))
+
+    def end(self) -> None:
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        call: _Call | None = None
+        try:
+            while (call := self._calls.get()) is not None:
+                hook, arguments, done = call
+                try:
+                    result: tuple[Any, BaseException | None] = (hook(*arguments), None)
+                except BaseException as error:  # carried over to the caller
+                    result = (None, error)
+                self._tell(done, result)
+        except TimeLimit as late:  # it was interrupted when its call had just ended
+            if call is not None:
+                self._tell(call[2], (None, late))
+
+    def _tell(self, done: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_settle, done, result)
+
+
+def _settle(done: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:
+    if not done.done():
+        done.set_result(result)

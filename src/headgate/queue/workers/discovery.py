@@ -1,0 +1,127 @@
+"""New queues join by themselves: one worker at a time enters what the server lists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.map.workers import Application, QueueSettings
+from headgate.ports.messages import SourceDown
+from headgate.queue.workers.calls import log
+from headgate.queue.workers.processor import MessageProcessor
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import NEW, Progress
+from headgate.recipes.mirror import Mirror
+from headgate.store.store import Store
+from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Unavailable
+
+GONE_KEPT_MS = 7 * 86_400_000
+"""Progress of queues that are no more."""
+
+
+@dataclass(slots=True)
+class DiscoveryTurn:
+    """Run discovery in the oldest worker, so that no agreement is needed. Two at once do no harm: every write checks
+    what it saw."""
+
+    ours: bool = False
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def give(self, workers: Iterable[str], name: str) -> None:
+        before, self.ours = self.ours, min(workers, default="") == name
+        if self.ours and not before:
+            self.asked.set()
+
+
+Change = tuple[At, tuple[Op, ...]]
+
+
+async def discover(
+    processor: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn
+) -> None:
+    """Look for queues until cancelled, when asked and at intervals, while it is this worker's turn."""
+    await mirror.ready()
+    while True:
+        turn.asked.clear()
+        if turn.ours:
+            await _look(processor, store, app, mirror)
+        await _until(turn.asked, processor.pace.discover_s)
+
+
+async def _look(processor: MessageProcessor, store: Store, app: Application, mirror: Mirror) -> None:
+    try:
+        lanes = await processor.source.lanes()
+        priorities = await processor.source.priorities()
+        found = [*shaped(app, mirror, priorities), *changes(app, mirror, lanes, processor.now_ms())]
+        for piece in _pieces(found):
+            await store.commit([check for check, _ in piece], [op for _, ops in piece for op in ops])
+    except SourceDown as down:
+        processor.figures.source_errors.inc()
+        log.warning("the queues could not be listed: %s", down)
+    except (Conflict, Unavailable) as error:
+        log.info("%s: the queues are looked at again later", error)
+
+
+def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> list[Change]:
+    """Return the changes that record the number of priorities of queues before the queues appear; rewrite unreadable
+    records."""
+    known = {queue: e for e in mirror.under(app.shapes.path) if (queue := app.queue_of(e.path)) is not None}
+    found: list[Change] = []
+    for queue, count in sorted(priorities.items()):
+        place, entry = app.shape(queue), known.get(queue)
+        wanted = place.put(QueueSettings(count))
+        if entry is None or entry.value != wanted.value:
+            found.append((At(place.path, entry.version if entry is not None else None), (wanted,)))
+    for queue in sorted(known.keys() - priorities.keys()):
+        entry = known[queue]
+        found.append((At(entry.path, entry.version), (Delete(entry.path),)))
+    return found
+
+
+def changes(app: Application, mirror: Mirror, lanes: Iterable[Lane], now_ms: int) -> list[Change]:
+    """Return the changes that bring the store in line with the server. A partition with an owner is changed only by
+    its owner."""
+    there = frozenset(lanes)
+    known: dict[Lane, Entry] = {lane: e for e in mirror.under(app.queues.path) if (lane := app.lane_of(e.path))}
+    owned = {lane for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
+    found: list[Change] = []
+    for lane in sorted(there - known.keys()):
+        place = app.progress(lane)
+        found.append((At(place.path, None), (place.put(NEW),)))
+    for lane, entry in known.items():
+        place = app.progress(lane)
+        try:
+            progress = place.decode(entry.value)
+        except ValueError:
+            continue  # whoever would take it says so
+        ops = _marked(lane, progress, lane in there, lane in owned, now_ms, app)
+        if ops:
+            found.append((At(place.path, entry.version), ops))
+    return found
+
+
+def _marked(lane: Lane, progress: Progress, there: bool, owned: bool, now_ms: int, app: Application) -> tuple[Op, ...]:
+    place = app.progress(lane)
+    if there:
+        return (place.put(replace(progress, gone_ms=0)),) if progress.gone_ms else ()
+    if not progress.gone_ms:
+        return () if owned else (place.put(replace(progress, gone_ms=now_ms)),)
+    if now_ms - progress.gone_ms < GONE_KEPT_MS:
+        return ()
+    return Delete(place.path), app.controls(lane).delete()
+
+
+def _pieces(found: list[Change]) -> Iterable[list[Change]]:
+    for first in range(0, len(found), OPS_MAX // 2):
+        yield found[first : first + OPS_MAX // 2]
+
+
+async def _until(asked: asyncio.Event, for_s: float) -> None:
+    try:
+        async with asyncio.timeout(for_s):
+            await asked.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,150 @@
+"""Owning a lane: its progress, and the guard that every commit of it carries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.map.workers import Application, Control
+from headgate.queue.workers.calls import log
+from headgate.queueing import progress as steps
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import Progress
+from headgate.store.store import GuardLost, Session, Store
+from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, Unavailable
+
+RETRY_MAX_S = 5.0
+
+
+@dataclass(slots=True)
+class Hold:
+    """Own a lane until a commit raises GuardLost, in which case nothing was written."""
+
+    store: Store
+    session: Session
+    app: Application
+    lane: Lane
+    guard: At
+    name: str
+    """Ours."""
+    stored: Progress
+    """As it stands in the store."""
+    version: int | None
+    """Of its entry."""
+
+    async def commit(self, progress: Progress) -> None:
+        """Write the progress. Raise GuardLost or SessionLost."""
+        await self._write([self.app.progress(self.lane).put(progress)])
+        self.stored = progress
+
+    async def seek(self, progress: Progress) -> Progress | None:
+        """Move the position as people request; the request is deleted in the same commit. Return None if there is no
+        request any more."""
+        place = self.app.controls(self.lane)
+        entry = await self._read(place.path)
+        control = place.decode(entry.value) if entry is not None else Control()
+        if entry is None or control.seek is None:
+            return None
+        try:
+            there = steps.sought(progress, control.seek)
+        except ValueError as error:
+            log.error("%s: nobody can go on behind %r: %s", self.lane, control.seek, error)
+            there = progress
+        left = Control(paused=control.paused)
+        ops: list[Op] = [
+            self.app.progress(self.lane).put(there),
+            place.put(left) if left != Control() else place.delete(),
+        ]
+        try:
+            await self._write(ops, At(place.path, entry.version))
+        except GuardLost:
+            raise
+        except Conflict:
+            return None  # the wish has changed meanwhile: it is looked at again
+        self.stored = there
+        return there
+
+    async def release(self, progress: Progress) -> None:
+        """Give the lane back, to be taken at once."""
+        left = steps.released(progress)
+        await self._write([self.app.progress(self.lane).put(left), Delete(self.guard.path)])
+
+    async def _write(self, ops: list[Op], *checks: At) -> None:
+        """Write operations, the first of which is the progress. Raise Conflict if one of `checks` fails.
+
+        An answer may be lost, and the request arrive long after: the guard refuses it once the lane is somebody
+        else's, the version once we have written more.
+        """
+        path, value = self.app.progress(self.lane).path, ops[0].value if isinstance(ops[0], Put) else b""
+        wait_s = 0.05
+        while True:
+            self.session.check()
+            try:
+                entries = await self.store.commit([At(path, self.version), *checks], ops, guards=[self.guard])
+                self.version = entries[0].version if entries[0] is not None else None
+                return
+            except GuardLost:
+                raise
+            except Conflict as conflict:
+                entry = await self._read(path)
+                self.version = entry.version if entry is not None else None
+                if entry is not None and entry.value == value:
+                    return
+                if conflict.check.path != path:
+                    raise
+            except Unavailable:
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    async def _read(self, path: str) -> Entry | None:
+        wait_s = 0.05
+        while True:
+            self.session.check()
+            try:
+                return await self.store.get(path)
+            except Unavailable:
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+
+async def take(
+    store: Store,
+    session: Session,
+    app: Application,
+    lanes: Sequence[Lane],
+    name: str,
+    unreadable: Callable[[Lane, ValueError], None],
+) -> list[Hold]:
+    """Return the lanes: when nobody has any of them, or we have, from a commit whose answer was lost; else nothing.
+    One whose progress says nothing that can be understood is told of, and left out."""
+    checks, ops, found = list[At](), list[Op](), list[Hold]()
+    fresh = list[tuple[Lane, Progress]]()
+    for lane in lanes:
+        owner, place = app.owner(lane), app.progress(lane)
+        held, kept = await store.get(owner.path), await store.get(place.path)
+        if held is not None and held.value != name.encode():  # the name is that of one session alone
+            return []
+        if kept is None:
+            continue
+        try:
+            now = place.decode(kept.value)
+            steps.position(now)
+        except ValueError as error:
+            unreadable(lane, error)
+            continue
+        if held is not None:
+            found.append(Hold(store, session, app, lane, At(owner.path, held.version), name, now, kept.version))
+            continue
+        fresh.append((lane, steps.taken(now, name)))
+        checks += [At(owner.path, None), At(place.path, kept.version)]
+        ops += [Put(owner.path, name.encode(), session.lease), place.put(fresh[-1][1])]
+    try:
+        entries = await store.commit(checks, ops) if ops else []
+    except (Conflict, Unavailable):
+        return []
+    for (lane, mine), entry, progress in zip(fresh, entries[::2], entries[1::2], strict=True):
+        assert entry is not None and progress is not None, "a put answers with its entry"
+        guard = At(entry.path, entry.version)
+        found.append(Hold(store, session, app, lane, guard, name, mine, progress.version))
+    return found

@@ -1,0 +1,354 @@
+"""Divide lanes among workers: each works out its share from what it sees, takes what is free and hands back the rest.
+
+The store decides: a lane is a worker's when its owner entry is, and an owner entry goes with the worker's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from headgate.base.tasks import end, unless
+from headgate.map.tree import Address, Undecodable
+from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
+from headgate.queue.workers.calls import JobExit, Stuck, log
+from headgate.queue.workers.discovery import DiscoveryTurn
+from headgate.queue.workers.hold import take
+from headgate.queue.workers.lane import Around, LaneRunner
+from headgate.queue.workers.processor import MessageProcessor
+from headgate.queue.workers.turns import Rank, StrandTurns
+from headgate.queueing.assignment import share_out
+from headgate.queueing.lanes import RESERVED, Lane
+from headgate.queueing.message import StopWorker
+from headgate.queueing.priorities import head_of, priority_of, strand_of
+from headgate.recipes.mirror import Mirror
+from headgate.store.store import Session, Store
+from headgate.store.types import Append, Entry, Put, StoreError, Unavailable
+
+R = TypeVar("R")
+
+TROUBLE_S = 0.5
+AGAIN_S = 5.0
+"""After which a lane whose runner failed in a way nobody foresaw is taken up again."""
+REST_MIN_S = 0.005
+REST_FACTOR = 9.0
+"""Looking takes at most a tenth of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingView:
+    """Hold what the mirror shows."""
+
+    workers: Mapping[str, WorkerRecord]
+    owners: Mapping[Lane, str]
+    lanes: frozenset[Lane]
+    """Those that are there."""
+    controls: Mapping[Lane, Control]
+    alive: frozenset[str]
+    """Names that processes alive had in sessions they lost."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """Of queues that have more than one."""
+
+    def head(self, lane: Lane) -> Lane:
+        """Return the first lane of its strand, which stands for the strand where work is shared out."""
+        return head_of(lane, self.priorities.get(lane.queue, 1))
+
+    def strand(self, lane: Lane) -> list[Lane]:
+        """Return the lanes of its strand that are there."""
+        return [one for one in strand_of(lane, self.priorities.get(lane.queue, 1)) if one in self.lanes]
+
+
+def view(app: Application, mirror: Mirror) -> SharingView:
+    """Read the mirror; unreadable records count as missing. A worker of another program has no name and takes no
+    locks: it gets no share, and keeps what it says it handles for as long as it lives."""
+    everybody = {
+        entry.path.rpartition("/")[2]: record
+        for entry in mirror.under(app.workers.path)
+        if (record := _read(app.workers, entry)) is not None
+    }
+    workers = {name: record for name, record in everybody.items() if record.name}
+    others = {text for record in everybody.values() if not record.name for text in record.queues}
+    owners = {lane: e.value.decode() for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
+    controls, lanes = dict[Lane, Control](), set[Lane]()
+    for entry in mirror.under(app.control.path):
+        lane = app.lane_of(entry.path)
+        if lane is not None and (control := _read(app.controls(lane), entry)) is not None:
+            controls[lane] = control
+    for entry in mirror.under(app.queues.path):
+        if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value and str(lane) not in others:
+            lanes.add(lane)
+    alive = frozenset(name for record in workers.values() for name in record.was)
+    priorities = dict[str, int]()
+    for entry in mirror.under(app.shapes.path):
+        if (queue := app.queue_of(entry.path)) and (shape := _read(app.shape(queue), entry)) is not None:
+            priorities[queue] = shape.priorities
+    return SharingView(workers, owners, frozenset(lanes), controls, alive, priorities)
+
+
+def _read(place: Address[R], entry: Entry) -> R | None:
+    try:
+        return place.decode(entry.value)
+    except Undecodable:
+        return None
+
+
+@dataclass(slots=True)
+class WorkerScope:
+    """State what this worker is for."""
+
+    patterns: tuple[str, ...] = ()
+    """Of queues; none: all."""
+    only: frozenset[Lane] = frozenset()
+    """None: all."""
+    manual: bool = False
+    """It takes all it is for, whoever else is there."""
+
+
+@dataclass(slots=True)
+class PartitionSharing:
+    """Take part in the sharing for one session."""
+
+    processor: MessageProcessor
+    store: Store
+    session: Session
+    app: Application
+    mirror: Mirror
+    choice: WorkerScope
+    turn: DiscoveryTurn
+    host: str
+    url: str = ""
+    was: tuple[str, ...] = ()
+    """Our names in sessions that were lost."""
+    name: str = ""
+    _path: str = ""
+    _runners: dict[Lane, tuple[LaneRunner, asyncio.Task[None]]] = field(default_factory=dict)
+    _controls: Mapping[Lane, Control] = field(default_factory=dict)
+    _alive: frozenset[str] = frozenset()
+    _seen: set[Lane] = field(default_factory=set)
+    """Lanes whose owner we were seen to be."""
+    _failed: dict[Lane, float] = field(default_factory=dict)
+    """Until when each is left alone."""
+    _shown: tuple[str, ...] = ()
+    _unreadable: set[str] = field(default_factory=set)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def join(self) -> None:
+        """Register among the workers."""
+        record = self._record(())
+        op = Append(self.app.workers.path, self.app.workers.encode(record), self.session.lease, WORKER_PREFIX)
+        (entry,) = await self.store.commit([], [op])
+        assert entry is not None, "an append answers with its entry"
+        self._path, self.name = entry.path, entry.path.rpartition("/")[2]
+        self.processor.worker = f"{self.name} {self.host}"
+        await self.mirror.ready()
+        await self.mirror.reached(entry.path, entry.version)
+
+    async def run(self) -> None:
+        """Share until cancelled. Raise StopWorker, JobExit or Stuck when a job demands the end."""
+        loop = asyncio.get_running_loop()
+        settled: frozenset[str] = frozenset()
+        since_s = loop.time()
+        while True:
+            seen, began_s = self.mirror.moves, loop.time()
+            self._stirred.clear()
+            now = view(self.app, self.mirror)
+            self._steer(now)
+            if frozenset(now.workers) != settled:
+                settled, since_s = frozenset(now.workers), loop.time()
+            still_s = since_s + self.processor.pace.settle_s - loop.time()
+            try:
+                busy = await self._look(now, settled=still_s <= 0)
+                await self._show()
+            except Unavailable as error:
+                log.warning("the store does not answer (%s); trying again", error)
+                busy, seen = True, -1
+                await asyncio.sleep(TROUBLE_S)
+            await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
+            patience_s = AGAIN_S if self._failed else self.processor.pace.idle_s
+            await self._stir(seen, still_s if still_s > 0 else patience_s)
+
+    def ring(self, lanes: frozenset[Lane] | None) -> None:
+        """Wake the lanes in which something was posted; None means that any may be affected."""
+        for lane, (runner, _) in self._runners.items():
+            if lanes is None or lane in lanes:
+                runner.ring()
+
+    def owned(self) -> list[LaneRunner]:
+        return [runner for runner, _ in self._runners.values()]
+
+    async def leave(self, within_s: float) -> None:
+        """Give everything back once the running jobs have ended, but wait for them at most `within_s`."""
+        for runner, _ in self._runners.values():
+            runner.leave()
+        await self._say_leaving()
+        tasks = [task for _, task in self._runners.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Stop at once, and give back what the session still allows."""
+        if self.session.lost.is_set():
+            await self._stop()
+        else:
+            await unless(self.session.lost, self._hand_back())
+        self._runners.clear()
+
+    async def _hand_back(self) -> None:
+        left = [runner for runner, task in self._runners.values() if not task.done()]
+        await self._stop()
+        await asyncio.gather(*(runner.give_back() for runner in left))
+
+    async def _stop(self) -> None:
+        """Stop the runners, without `end`: a job may swallow one cancellation, and must get the next."""
+        tasks = [task for _, task in self._runners.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- one look
+
+    def _steer(self, now: SharingView) -> None:
+        self.turn.give(now.workers, self.name)
+        before, self._controls = self._controls, now.controls
+        self._alive = now.alive
+        for lane, (runner, _) in self._runners.items():
+            if before.get(lane) != now.controls.get(lane):
+                runner.ring()
+
+    async def _look(self, now: SharingView, *, settled: bool) -> bool:
+        """Return whether there was anything to look at."""
+        self._reap()
+        self._notice(now)
+        share = self._share(now)
+        gone = [lane for lane in self._runners if lane not in now.lanes]
+        for lane in gone:
+            self._runners[lane][0].leave()
+        if settled:
+            for lane in self._runners.keys() - share:
+                self._runners[lane][0].leave()
+        rested = {lane for lane, until_s in self._failed.items() if until_s > asyncio.get_running_loop().time()}
+        wanted = share - self._runners.keys() - rested
+        strands = [now.strand(head) for head in sorted({now.head(lane) for lane in wanted})]
+        free = [strand for strand in strands if all(now.owners.get(one, self.name) == self.name for one in strand)]
+        await asyncio.gather(*(self._take(now, strand, wanted) for strand in free))
+        return bool(now.lanes)
+
+    def _notice(self, now: SharingView) -> None:
+        """Stop the lanes that we were seen to own and no longer own: their next commit would be refused. A runner
+        that gives its lane back is seen to have done so before it ends."""
+        ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}
+        for lane in (self._seen & self._runners.keys()) - ours:
+            runner, task = self._runners[lane]
+            if lane in now.owners or not runner.leaving:
+                task.cancel()
+        self._seen = ours
+
+    def _share(self, now: SharingView) -> frozenset[Lane]:
+        """Return the lanes of the strands that are to be ours."""
+        only = {now.head(lane) for lane in self.choice.only}
+        able = {
+            head
+            for head in map(now.head, now.lanes)
+            if not head.queue.startswith(RESERVED)
+            and (not only or head in only)
+            and self.processor.routes.of(head.queue) is not None
+        }
+        if not self.choice.manual:
+            takers = {n: record.takes for n, record in now.workers.items() if not (record.manual or record.leaving)}
+            heads = {now.head(lane) for lane in now.lanes if not lane.queue.startswith(RESERVED)}
+            able &= set(share_out(takers, heads, now.owners).get(self.name, ()))
+        return frozenset(lane for head in able for lane in now.strand(head))
+
+    async def _take(self, now: SharingView, strand: list[Lane], wanted: frozenset[Lane]) -> None:
+        """Take the lanes of a strand that are wanted, all or none."""
+        queue = strand[0].queue
+        route, priorities = self.processor.routes.of(queue), now.priorities.get(queue, 1)
+        assert route is not None, "only lanes that a route fits are shared out"
+        lanes = [lane for lane in strand if lane in wanted]
+        holds = await take(self.store, self.session, self.app, lanes, self.name, self._leave_alone)
+        known = [self._runners[lane][0].rank.turns for lane in strand if lane in self._runners]
+        turns = next((one for one in known if one.count == priorities), None) or self._turns(priorities)
+        for hold in holds:
+            if hold.lane in self._runners:
+                continue
+            rank = turns.of(priority_of(hold.lane.partition, priorities) - 1)
+            around = Around(lambda lane: self._controls.get(lane, Control()), lambda: self._alive, rank)
+            runner = LaneRunner(self.processor, hold, route, around)
+            task = asyncio.ensure_future(runner.run())
+            task.add_done_callback(partial(self._ended, rank))
+            self._runners[hold.lane] = runner, task
+            self.processor.figures.owned.set(len(self._runners))
+
+    def _turns(self, priorities: int) -> StrandTurns:
+        pace, places = self.processor.pace, self.processor.caller.places
+        return StrandTurns(priorities, pace.patience_s, self.processor.now_ms, places.grant)
+
+    def _ended(self, rank: Rank, _: asyncio.Task[None]) -> None:
+        rank.rests()
+        self._stirred.set()
+
+    def _leave_alone(self, lane: Lane, error: ValueError) -> None:
+        self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
+
+    def _reap(self) -> None:
+        """Raise what a job raised to end the worker."""
+        for lane, (_, task) in list(self._runners.items()):
+            if not task.done():
+                continue
+            del self._runners[lane]
+            self.processor.figures.owned.set(len(self._runners))
+            self.processor.figures.forget(lane.queue, lane.partition)
+            self._seen.discard(lane)
+            if task.cancelled():
+                log.warning("%s: it is not ours any more", lane)
+                self.processor.figures.lost.inc()
+                continue
+            try:
+                task.result()
+            except (StopWorker, JobExit, Stuck):
+                raise
+            except StoreError as error:
+                log.warning("%s: not handed back properly: %s", lane, error)
+            except Exception:
+                log.exception("%s: this was not foreseen; it is taken up again in %s s", lane, AGAIN_S)
+                self._failed[lane] = asyncio.get_running_loop().time() + AGAIN_S
+
+    async def _show(self) -> None:
+        shown = tuple(str(lane) for lane in sorted(self._runners))
+        if shown != self._shown:
+            value = self.app.workers.encode(self._record(shown))
+            await self.store.commit([], [Put(self._path, value, self.session.lease)])
+            self._shown = shown
+
+    async def _stir(self, seen: int, for_s: float) -> None:
+        """Wait for the store to change, or for a lane to end."""
+        moved = asyncio.ensure_future(self.mirror.moved(seen))
+        stirred = asyncio.ensure_future(self._stirred.wait())
+        try:
+            await asyncio.wait({moved, stirred}, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end(moved, stirred)
+
+    async def _say_leaving(self) -> None:
+        """Announce that this worker leaves, so that the others take its lanes at once."""
+        if not self._path:
+            return
+        record = replace(self._record(self._shown), leaving=True)
+        try:
+            await self.store.commit([], [Put(self._path, self.app.workers.encode(record), self.session.lease)])
+        except StoreError as error:
+            log.info("the others are not told that this worker leaves (%s); they see it when it has", error)
+
+    def _record(self, lanes: tuple[str, ...]) -> WorkerRecord:
+        return WorkerRecord(lanes, self.host, self.choice.patterns, self.choice.manual, self.url, was=self.was)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._unreadable:
+            self._unreadable.add(text)
+            log.error("%s", text)

@@ -1,0 +1,292 @@
+"""`headgate worker` without a store: partitions are leased from the message server, which keeps who is how far."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.base.tasks import end, run_until, unless
+from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone, SourceDown
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.holders import CREW, Failure, Handed, MessageLease, Outcome
+from headgate.queue.messages.leaseclient import MessageLeasing
+from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
+from headgate.queue.workers.figures import WorkerMetrics
+from headgate.queue.workers.processor import JobPace
+from headgate.queueing import Message, Reject, RetryLater, StopWorker
+from headgate.queueing.lanes import RESERVED, Lane
+from headgate.queueing.policy import Routing, RoutingRule
+
+SLICE_S = 1.0
+"""A partition keeps its place for so long, then others that wait have their turn."""
+TROUBLE_MAX_S = 5.0
+RETRY_AFTER_MAX_S = 30 * 86_400.0
+Want = tuple[str, int | None]
+"""A queue, and the partition of it; None: any."""
+
+
+@dataclass(slots=True)
+class LeaseWorker:
+    """Run a worker without a store with `run`, once. Setting `abort` after `stop` abandons what still runs."""
+
+    source: MessageClient
+    routes: Routing
+    caller: JobCaller
+    context: Any  # whatever job_context gave
+    name: str
+    group: str = CREW
+    only: frozenset[Lane] = frozenset()
+    """None: all."""
+    leases_max: int = 100
+    ttl_s: float = 15.0
+    pace: JobPace = field(default_factory=JobPace)
+    url: str = ""
+    abort: asyncio.Event = field(default_factory=asyncio.Event)
+    figures: WorkerMetrics = field(default_factory=WorkerMetrics)
+    well: bool = False
+    """The server answered when it was asked for its queues."""
+    held: dict[str, Lane] = field(default_factory=dict)
+    """By the names of leases."""
+    _bells: dict[Want, asyncio.Event] = field(default_factory=dict)
+    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """The queues are to be listed again."""
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _failure: BaseException | None = None
+
+    @property
+    def lanes(self) -> list[str]:
+        """Return the lanes that it holds."""
+        return sorted(map(str, self.held.values()))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` or StopWorker: let running jobs end, then give everything back. Raise JobExit or Stuck."""
+        self.figures.running.set_function(lambda: self.caller.running)
+        self.figures.owned.set_function(lambda: len(self.held))
+        try:
+            await run_until(self._over, self._stopped(stop), self._discover(), self._listen())
+            if self._tasks and self._failure is None:
+                await unless(self.abort, _ended(self._tasks, self.pace.drain_s))
+        finally:
+            await end(*self._tasks)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stopped(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._over.set()
+
+    def _start(self, work: Any) -> None:  # a coroutine
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self._over.set()
+
+    async def _discover(self) -> None:
+        """Have every queue looked at that the server lists, as soon as it lists it."""
+        while True:
+            self._asked.clear()
+            try:
+                for want in self._wanted(await self.source.lanes()):
+                    if want not in self._bells:
+                        self._bells[want] = asyncio.Event()
+                        self._start(self._seek(want))
+                self.well = True
+            except (SourceDown, PostRefused, QueueGone) as down:
+                self._trouble("the queues could not be listed: %s", down)
+            await _either(self._asked.wait(), self.pace.discover_s if self.well else TROUBLE_MAX_S)
+
+    def _wanted(self, lanes: Iterable[Lane]) -> set[Want]:
+        there = [lane for lane in lanes if self._is_ours(lane.queue)]
+        if not self.only:
+            return {(lane.queue, None) for lane in there}
+        return {(lane.queue, lane.partition) for lane in there if lane in self.only}
+
+    def _is_ours(self, queue: str) -> bool:
+        return not queue.startswith(RESERVED) and self.routes.of(queue) is not None
+
+    def _trouble(self, text: str, *what: object) -> None:
+        self.well = False
+        self.figures.source_errors.inc()
+        log.warning(text, *what)
+
+    async def _listen(self) -> None:
+        """Hear what is posted; where the server does not tell, have each queue looked at now and then."""
+        wait_s = 0.1
+        while True:
+            try:
+                async for happening in self.source.happenings():
+                    wait_s = 0.1
+                    self._ring(None if happening.lanes is None else {lane.queue for lane in happening.lanes})
+            except NoStream:
+                wait_s = self.pace.discover_s
+            except SourceDown as down:
+                self._trouble("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
+            self._asked.set()
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+
+    def _ring(self, queues: set[str] | None) -> None:
+        """Have these queues looked at, and listed where one is new; None: all."""
+        known = {want[0] for want in self._bells}
+        if queues is None or any(self._is_ours(queue) for queue in queues - known):
+            self._asked.set()
+        for want, bell in self._bells.items():
+            if queues is None or want[0] in queues:
+                bell.set()
+
+    async def _seek(self, want: Want) -> None:
+        """Take leases of one queue, while there is something to do and no more are held than may be."""
+        queue, partition = want
+        bell, wait_s = self._bells[want], 0.1
+        try:
+            while not self._over.is_set():
+                bell.clear()
+                found = None
+                try:
+                    if len(self.held) < self.leases_max:
+                        leasing = MessageLeasing(self.source)
+                        found = await leasing.take(queue, self.name, self.group, self.ttl_s, partition)
+                    wait_s = 0.1
+                except SourceDown as down:
+                    self._trouble("%s: %s; trying again in %.1f s", queue, down, wait_s)
+                    await unless(self._over, asyncio.sleep(wait_s))
+                    wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+                    continue
+                if found is not None:
+                    self.held[found.lease] = Lane(queue, found.partition)
+                    self._start(self._hold(queue, found))
+                else:
+                    await unless(self._over, _either(bell.wait(), self.pace.poll_s))
+        except (QueueGone, PostRefused) as gone:
+            log.info("%s: %s", queue, gone)
+        finally:
+            del self._bells[want]
+
+    async def _hold(self, queue: str, lease: MessageLease) -> None:
+        held = _Held(MessageLeasing(self.source), queue, lease, self.ttl_s)
+        try:
+            await run_until(held.lost, held.keep(), self._work(held))
+        except (LeaseGone, QueueGone):
+            log.warning("%s: the lease of partition %s is over; others go on", queue, lease.partition)
+        except PostRefused as refused:
+            log.error("%s: partition %s is left until its lease is over: %s", queue, lease.partition, refused)
+        finally:
+            full = len(self.held) >= self.leases_max
+            del self.held[lease.lease]
+            self._ring({want[0] for want in self._bells} if full else {queue})
+
+    async def _work(self, held: _Held) -> None:
+        """Work through messages until none are left or the worker is to stop; then give the lease back."""
+        route = self.routes.of(held.queue)
+        assert route is not None, "only such queues are looked at"
+        try:
+            while not self._over.is_set():
+                async with self.caller.place(route.job, self._over) as got:
+                    if not got or not await self._slice(held, route):
+                        break
+            await held.leasing.give_back(held.queue, held.lease)
+        except SourceDown as down:
+            self._trouble("%s: the lease is not given back: %s", held.queue, down)
+        except StopWorker as asked:  # it was begun: the lease runs out, so that the next try is known to be one
+            log.info("a job asked the worker to stop: %s", asked)
+            self._over.set()
+        held.lost.set()
+
+    async def _slice(self, held: _Held, route: RoutingRule) -> bool:
+        """Work through messages for a while; return False when there are none."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + SLICE_S
+        found = await held.leasing.fetch(held.queue, held.lease, self.pace.page)
+        for one in found:
+            await held.tell(await self._tried(held.queue, one, route))
+            if self._over.is_set() or loop.time() >= until_s:
+                break
+        return bool(found)
+
+    async def _tried(self, queue: str, one: Handed, route: RoutingRule) -> Outcome:
+        """Call the job with one message, and return the outcome.  Raise StopWorker, JobExit, Stuck."""
+        message = Message(one.message_id, one.body, one.partition, one.timestamp, queue, one.attempt)
+        policy, figures = route.policy, self.figures
+        figures.retries.labels(queue).inc(one.attempt > 1)
+        try:
+            with figures.job_s.labels(queue).time():
+                await self.caller.run(route.job, message, self.context, limit_s=policy.time_limit_s)
+        except (StopWorker, JobExit, Stuck):
+            raise
+        except Exception as error:
+            figures.failures.labels(queue).inc()
+            log.warning("%s: try %s of message %s failed: %r", queue, one.attempt, one.message_id, error)
+            delay_s = policy.delay_s(one.attempt, random.random())  # noqa: S311 - no secret
+            if isinstance(error, RetryLater):
+                delay_s = min(max(error.after_s, 0.0), RETRY_AFTER_MAX_S)
+            asyncio.get_running_loop().call_later(delay_s + 0.05, self._ring, {queue})
+            said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+            failure = Failure(one.message_id, said, delay_s, isinstance(error, Reject))
+            return Outcome(failed=(failure,), ttl=self.ttl_s, attempts=policy.attempts)
+        figures.done.labels(queue).inc()
+        return Outcome(done=(one.message_id,), ttl=self.ttl_s)
+
+
+@dataclass(slots=True)
+class _Held:
+    """Hold a lease that is extended while it is worked under."""
+
+    leasing: MessageLeasing
+    queue: str
+    lease: MessageLease
+    ttl_s: float
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def keep(self) -> None:
+        """Extend it; say when it cannot be relied on any more.  Raises LeaseGone, QueueGone, PostRefused."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.ttl_s
+        while True:
+            await asyncio.sleep(self.ttl_s / 4)
+            asked_s = loop.time()
+            try:
+                async with asyncio.timeout(max(until_s - asked_s - self.ttl_s / 8, 0)):
+                    await self.leasing.tell(self.queue, self.lease, Outcome(ttl=self.ttl_s))
+                until_s = asked_s + self.ttl_s
+            except (SourceDown, TimeoutError) as error:
+                log.warning("%s: the lease is not extended: %s", self.queue, error or type(error).__name__)
+                if loop.time() + self.ttl_s / 4 >= until_s:
+                    raise LeaseGone(f"{self.queue}: it could not be extended in time") from error
+
+    async def tell(self, outcome: Outcome) -> None:
+        """Record it, however often that must be tried while the lease holds.  Raises LeaseGone, QueueGone,
+        PostRefused."""
+        wait_s = 0.1
+        while True:
+            try:
+                await self.leasing.tell(self.queue, self.lease, outcome)
+                return
+            except SourceDown as down:
+                log.warning("%s: what became of a message is not recorded yet: %s", self.queue, down)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, 1.0)
+
+
+async def _either(work: Any, for_s: float) -> None:  # a coroutine
+    """Run the work until it ends, or cancel it after `for_s` seconds."""
+    try:
+        async with asyncio.timeout(for_s):
+            await work
+    except TimeoutError:
+        return
+
+
+async def _ended(tasks: set[asyncio.Task[None]], within_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + within_s
+    while tasks and loop.time() < until_s:  # one that ends may have begun another
+        await asyncio.wait({*tasks}, timeout=until_s - loop.time())

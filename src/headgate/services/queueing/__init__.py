@@ -1,1 +1,0 @@
-"""Queue workers: they share the partitions of an application among them and run jobs on the messages, in order."""

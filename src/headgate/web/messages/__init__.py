@@ -1,1 +1,0 @@
-"""The message API over HTTP; an application of its own."""

@@ -1,0 +1,58 @@
+"""What still runs when a worker gives up is told so, each time."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from headgate.base.tasks import unless
+from headgate.queue.workers.shares import PartitionSharing
+from headgate.testing.loop import run_virtual
+
+
+class Lane:
+    def leave(self) -> None: ...
+
+    async def give_back(self) -> None:
+        """As when the store never answers."""
+        await asyncio.Event().wait()
+
+
+def times_told(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) -> list[float]:
+    """When a job hears that it is to end, which takes one cancellation for its own, as a worker leaves, is told again,
+    and loses its session."""
+    told = list[float]()
+
+    async def job() -> None:
+        for _ in range(2):
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                told.append(asyncio.get_running_loop().time())
+
+    async def main() -> None:
+        lost, abort, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+        sharing = PartitionSharing(None, None, SimpleNamespace(lost=lost), None, None, None, None, "here")
+        sharing._runners["lane"] = (Lane(), asyncio.ensure_future(job()))
+        loop.call_later(signal_s, abort.set)
+        loop.call_later(lost_s, lost.set)
+        try:
+            await unless(abort, sharing.leave(within_s=leave_s))
+        finally:
+            await sharing.abandon()
+        assert loop.time() <= max(105, lost_s), "nothing is waited for that the session no longer entitles to"
+
+    run_virtual(main())
+    return told
+
+
+def test_a_job_that_takes_one_cancellation_for_its_own_hears_of_the_next() -> None:
+    assert times_told(leave_s=5, signal_s=10, lost_s=50) == [5, 10]
+
+
+def test_it_hears_of_the_end_of_the_session() -> None:
+    assert times_told(leave_s=5, lost_s=50) == [5, 50]
+
+
+def test_when_the_session_is_lost_before_it_is_told_of_that_alone() -> None:
+    assert times_told(leave_s=5, lost_s=2) == [5]
