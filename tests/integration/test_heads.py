@@ -14,7 +14,7 @@ from headgate.queue.server.leases import LEASE_ROUTES
 from headgate.queue.server.queues import QUEUE_ROUTES
 from headgate.queue.server.routes import MESSAGE_ROUTES
 from headgate.queue.server.schedules import SCHEDULE_ROUTES
-from headgate.rest import AppState, StreamResponse, WebApplication, get, post
+from headgate.rest import StreamResponse, WebApplication, get, post
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.web.serve import serve
@@ -68,7 +68,7 @@ async def test_a_stream_ends_once_its_head_was_sent_and_what_writes_is_not_asked
         written.append("x")
 
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = WebApplication([stream, write], AppState())
+    app = WebApplication([stream, write])
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{await bound}", timeout=DEADLINE_S) as http:
         assert (await http.head("/stream")).status_code == 200

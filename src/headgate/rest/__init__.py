@@ -10,13 +10,12 @@ from starlette.websockets import WebSocketDisconnect
 from headgate.rest.application import WebApplication
 from headgate.rest.decorators import Handler, delete, get, post, put, route, websocket
 from headgate.rest.errors import HTTPException, NotFoundException
-from headgate.rest.parameters import AppState, FromQuery, JSONBody
+from headgate.rest.parameters import FromQuery, JSONBody
 from headgate.rest.request import HttpRequest, QueryValues
 from headgate.rest.response import Cookie, Redirect, Response, ServerSentEvents, StreamResponse
 from headgate.rest.socket import WebSocket
 
 __all__ = [
-    "AppState",
     "Connection",
     "Cookie",
     "FromQuery",

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from headgate.rest.decorators import Guard, Handler
 from headgate.rest.errors import HTTPException, NotFoundException
-from headgate.rest.parameters import AppState, bound
+from headgate.rest.parameters import Binding, bound
 from headgate.rest.paths import SOCKET, RouteTarget, RouteTrie, segments
 from headgate.rest.request import BODY_MAX_BYTES, HttpRequest
 from headgate.rest.response import JSON, Response
@@ -35,7 +35,7 @@ class WebApplication:
     def __init__(
         self,
         handlers: Iterable[Handler],
-        state: AppState,
+        shared: Iterable[object] = (),
         *,
         guard: Guard | None = None,
         headers: Mapping[str, str] | None = None,
@@ -43,18 +43,19 @@ class WebApplication:
         refused: Callable[[Exception, Scope], Awaitable[None]] | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
-        """Take what handlers share as `state`. `guard` is asked before any handler. `headers` are those of every answer
-        of a handler that has no other. `answers` make the answers of exceptions, and `refused` is told of each
-        exception first."""
-        self.handlers, self.state = tuple(handlers), state
+        """Take what handlers share: a parameter of the class of one of `shared` is that object. `guard` is asked before
+        any handler. `headers` are those of every answer of a handler that has no other. `answers` make the answers of
+        exceptions, and `refused` is told of each exception first."""
+        self.handlers = tuple(handlers)
         self._guard, self._refused, self._body_max_bytes = guard, refused, body_max_bytes
         self._headers = dict(headers or {})
         self._answers: Mapping[type[Exception], Answer] = {HTTPException: _plain, Exception: _fault} | dict(
             answers or {}
         )
         self._paths = RouteTrie[Handler]()
+        objects, self._bound = {type(one): one for one in shared}, dict[Handler, Binding]()
         for handler in self.handlers:
-            bound(handler)
+            self._bound[handler] = bound(handler, objects)
             for path in handler.paths:
                 for method in handler.methods or (SOCKET,):
                     self._paths.add(path, method, handler)
@@ -90,7 +91,7 @@ class WebApplication:
         handler = one.handler
         request = HttpRequest(scope, receive, handler.body_max_bytes or self._body_max_bytes)
         await self._guarded(request, handler)
-        said = await handler.fn(**await bound(handler)(request))
+        said = await handler.fn(**await self._bound[handler](request))
         if not isinstance(said, responses.Response):
             said = Response(said, status_code=handler.status_code, media_type=handler.media_type or JSON)
         return self._whole(said)
@@ -112,11 +113,9 @@ class WebApplication:
         return found
 
     async def _guarded(self, connection: HTTPConnection, handler: Handler) -> None:
-        """Raise what the guards raise."""
+        """Raise what the guard raises."""
         if self._guard is not None:
             await self._guard(connection, handler)
-        for guard in handler.guards:
-            await guard(connection, handler)
 
     def _whole(self, answer: responses.Response) -> responses.Response:
         for name, value in self._headers.items():
@@ -135,7 +134,7 @@ class WebApplication:
                 raise NotFoundException
             socket = WebSocket(scope, receive, send)
             await self._guarded(socket, one.handler)
-            await one.handler.fn(**await bound(one.handler)(socket))
+            await one.handler.fn(**await self._bound[one.handler](socket))
             return
         except WebSocketDisconnect:
             return

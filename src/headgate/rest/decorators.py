@@ -28,7 +28,6 @@ class Handler:
     opt: Mapping[str, Any] = field(default_factory=dict)
     """What the description, the guards and the reference page know of it."""
     include_in_schema: bool = True
-    guards: Sequence[Guard] = ()
     body_max_bytes: int = 0
     """0: as the application says."""
 
@@ -51,7 +50,6 @@ class RouteOptions(TypedDict, total=False):
     media_type: str
     opt: Mapping[str, Any]
     include_in_schema: bool
-    guards: Sequence[Guard]
     body_max_bytes: int
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -18,6 +17,8 @@ from headgate.rest.paths import keys_of, segments
 T = TypeVar("T")
 Source = Callable[[Any], Any]
 """Returns the value of a parameter, of a request or a websocket."""
+Binding = Callable[[Any], Awaitable[dict[str, Any]]]
+"""Returns the values of all parameters of a handler, by name."""
 _BODY, _QUERY = "body", "query"
 JSONBody = Annotated[T, _BODY]
 FromQuery = Annotated[T, _QUERY]
@@ -25,14 +26,9 @@ _WHERE = re.compile(r"`\$\.(.+)`$")
 """How msgspec names the part that is wrong."""
 
 
-class AppState(dict[str, Any]):
-    """Hold what the handlers of an application share."""
-
-
-@cache
-def bound(handler: Handler) -> Callable[[Any], Awaitable[dict[str, Any]]]:
-    """Return what binds the parameters of a handler, which are worked out once. Raise TypeError for one that no
-    request could have."""
+def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:
+    """Return what binds the parameters of a handler, which are worked out once: to a request, and by class to what is
+    shared. Raise TypeError for one that neither could have."""
     hints = get_type_hints(handler.fn, include_extras=True)
     sources, bodies = dict[str, Source](), list[tuple[str, Any]]()
     for name, parameter in inspect.signature(handler.fn).parameters.items():
@@ -40,7 +36,7 @@ def bound(handler: Handler) -> Callable[[Any], Awaitable[dict[str, Any]]]:
         if kind == _BODY:
             bodies.append((name, hint))
         else:
-            sources[name] = _source(handler, name, kind, hint, parameter.default)
+            sources[name] = _source(handler, name, kind, hint, parameter.default, shared)
 
     async def values(connection: Any) -> dict[str, Any]:  # a request or a websocket
         found = {name: source(connection) for name, source in sources.items()}
@@ -64,11 +60,11 @@ def _kind(hint: Any) -> tuple[str, Any]:
     return "", hint
 
 
-def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any) -> Source:
+def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any, shared: Mapping[type, object]) -> Source:
     if kind == _QUERY:
         return lambda request: _asked(request, name, hint, default)
-    if hint is AppState:
-        return lambda connection: connection.app.state
+    if hint in shared:
+        return lambda _: shared[hint]
     if isinstance(hint, type) and issubclass(hint, HTTPConnection):
         return lambda connection: connection
     having = [name in keys_of(path) for path in handler.paths]
@@ -76,7 +72,7 @@ def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any) -> 
         return lambda connection: connection.path_params[name]
     if hint is str and any(having) and default is not inspect.Parameter.empty:
         return lambda connection: connection.path_params.get(name, default)
-    raise TypeError(f"{handler.name}: nothing in a request is {name}")
+    raise TypeError(f"{handler.name}: nothing in a request, and nothing shared, is {name}")
 
 
 def _asked(request: Any, name: str, hint: Any, default: Any) -> Any:

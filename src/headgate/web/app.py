@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from urllib.parse import quote
 
-from headgate.rest import AppState, Connection, Handler, WebApplication
+from headgate.rest import Connection, Handler, WebApplication
 from headgate.web.access import Access
 from headgate.web.description import HEADERS
 from headgate.web.errors import HANDLERS
@@ -44,7 +45,7 @@ from headgate.web.routes import (
     testresults,
     vitals,
 )
-from headgate.web.site import OPEN, Site, must_read, site_of
+from headgate.web.site import OPEN, Site, must_read
 
 ALSO = frozenset({"info", "authorizations"})
 """What is there for the root as well, and is then the tenant's: clients read of `info` that there is but one."""
@@ -96,7 +97,7 @@ AWAY = b"headgate-away-since"
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
-async def _readable(connection: Connection, handler: Handler) -> None:
+async def _readable(site: Site, connection: Connection, handler: Handler) -> None:
     """Refuse anything of a tenant to those who may not read it, except the pages, which hold nothing.
 
     Websockets pass, too: whoever streams a log names the token in the first message.
@@ -104,7 +105,6 @@ async def _readable(connection: Connection, handler: Handler) -> None:
     tenant = connection.path_params.get("tenant")
     if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == "websocket":
         return
-    site = site_of(connection.app.state)
     must_read(site, connection, tenant)
 
 
@@ -133,9 +133,9 @@ class _Expecting:
 
 
 def _routed(site: Site) -> App:
-    state = AppState({"site": site, "vitals": site.vitals, "access": site.access})
-    refused = RefusedWrites(site).note
-    app = WebApplication(ROUTES, state, guard=_readable, headers=HEADERS, answers=HANDLERS, refused=refused)
+    served = [route for route in ROUTES if site.vitals is not None or route not in vitals.ROUTES]
+    shared, guard, refused = [site, site.vitals, site.access], partial(_readable, site), RefusedWrites(site).note
+    app = WebApplication(served, shared, guard=guard, headers=HEADERS, answers=HANDLERS, refused=refused)
 
     async def dated(scope: Message, receive: Receive, send: Send) -> None:
         """Say since when the store cannot be reached: what is answered is of then."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headgate.rest import (
-    AppState,
     Connection,
     FromQuery,
     Handler,
@@ -42,12 +42,13 @@ class Logs:
     fleet: PeerFleet
 
 
-async def _of_the_fleet(connection: Connection, _: Handler) -> None:
-    """Admit the web, which knows who may read logs, and the operator. Raise 401."""
-    logs, access = connection.app.state["logs"], connection.app.state["access"]
+async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, handler: Handler) -> None:
+    """Admit to logs the web, which knows who may read them, and the operator. Raise 401."""
+    if handler not in _OF_LOGS:
+        return
     build = connection.path_params.get("build", "")
     try:
-        if isinstance(logs, Logs) and await logs.fleet.vouches(connection.headers.get(HEADER, ""), build):
+        if await logs.fleet.vouches(connection.headers.get(HEADER, ""), build):
             return
     except StoreError as error:
         raise HTTPException(f"who asks cannot be known just now: {error}", status_code=503) from error
@@ -56,31 +57,29 @@ async def _of_the_fleet(connection: Connection, _: Handler) -> None:
         raise access.refused(401, "logs are fetched from the web; here the operator's token is needed")
 
 
-def _directory(state: AppState, build: str) -> Path:
-    logs = state["logs"]
-    if not isinstance(logs, Logs) or not build.isalnum() or not (logs.root / build).is_dir():
+def _directory(logs: Logs, build: str) -> Path:
+    if not build.isalnum() or not (logs.root / build).is_dir():
         raise NotFoundException(f"there are no logs of a build {build} here")
     return (logs.root / build).resolve()
 
 
-@get("/logs/{build:str}", guards=[_of_the_fleet])
-async def log_files(state: AppState, build: str) -> list[LogFile]:
+@get("/logs/{build:str}")
+async def log_files(logs: Logs, build: str) -> list[LogFile]:
     """List the files that a build left here."""
-    return await listed(_directory(state, build), f"/logs/{build}")
+    return await listed(_directory(logs, build), f"/logs/{build}")
 
 
-@get("/logs/{build:str}/{rest:path}", guards=[_of_the_fleet])
-async def log_file(request: HttpRequest, state: AppState, build: str, rest: str) -> StreamResponse | Response[bytes]:
+@get("/logs/{build:str}/{rest:path}")
+async def log_file(request: HttpRequest, logs: Logs, build: str, rest: str) -> StreamResponse | Response[bytes]:
     """Return a file, or a part of it."""
-    file = inside(_directory(state, build), rest)
+    file = inside(_directory(logs, build), rest)
     return await served(local(file), rest, request.headers)
 
 
-@get("/stream/{build:str}", guards=[_of_the_fleet])
-async def stream(state: AppState, build: str, offset: FromQuery[int] = 0) -> StreamResponse:
+@get("/stream/{build:str}")
+async def stream(logs: Logs, build: str, offset: FromQuery[int] = 0) -> StreamResponse:
     """Stream the output of a build from `offset` on, as it is written; a negative offset counts bytes from the end."""
-    logs: Logs = state["logs"]
-    if not isinstance(logs, Logs) or not build.isalnum():
+    if not build.isalnum():
         raise NotFoundException(f"there are no logs of a build {build} here")
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -90,24 +89,23 @@ async def stream(state: AppState, build: str, offset: FromQuery[int] = 0) -> Str
     return StreamResponse(pieces(), media_type="application/octet-stream")
 
 
+_OF_LOGS = (log_files, log_file, stream)
+
+
 @route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
-async def waiting(state: AppState) -> None:
+async def waiting(vitals: Vitals) -> None:
     """Answer every other request before there is a store."""
-    vitals: Vitals = state["vitals"]
     raise HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
 
 
 def create_waiting_app(vitals: Vitals) -> WebApplication:
     """Create the application that answers before there is a store."""
-    state = AppState({"vitals": vitals, "access": Access(figures_open=True)})  # there are none yet
-    return _app((*vital.ROUTES, waiting), state)
+    shared = (vitals, Access(figures_open=True))  # there are none yet
+    return WebApplication((*vital.ROUTES, waiting), shared, answers=HANDLERS)
 
 
 def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> WebApplication:
-    routes = (*vital.ROUTES, *((log_files, log_file, stream) if logs else ()))
-    state = AppState({"vitals": vitals, "access": access, "logs": logs})
-    return _app(routes, state)
-
-
-def _app(routes: Sequence[Handler], state: AppState) -> WebApplication:
-    return WebApplication(routes, state, answers=HANDLERS)
+    if logs is None:
+        return WebApplication(vital.ROUTES, (vitals, access), answers=HANDLERS)
+    guard = partial(_of_the_fleet, logs, access)
+    return WebApplication((*vital.ROUTES, *_OF_LOGS), (vitals, access, logs), guard=guard, answers=HANDLERS)

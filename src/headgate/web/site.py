@@ -18,7 +18,7 @@ from headgate.map.records import Finished, ForPipeline, Management, RepositoryPr
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeyStore
 from headgate.recipes.stream import Stream
-from headgate.rest import AppState, Connection, HTTPException, HttpRequest, NotFoundException
+from headgate.rest import Connection, HTTPException, HttpRequest, NotFoundException
 from headgate.services.context import Context
 from headgate.services.nodes.pooled import Pooled
 from headgate.services.nodes.zones import IMAGE, executors
@@ -78,6 +78,7 @@ class Site:
     """Logs of executors that are not in this process."""
     kept: KeptLogs | None = None
     vitals: Vitals | None = None
+    """None: health and figures are not served."""
     joined: Callable[[], Session | None] = lambda: None
     """The session that what is asked goes with, while there is one."""
     refused: Callable[[], RepositoryProblem | None] = lambda: None
@@ -331,12 +332,6 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
     except HTTPException:
         site.access.bearer(connection)
         raise
-
-
-def site_of(state: AppState) -> Site:
-    site = state["site"]
-    assert isinstance(site, Site), "set by create_app"
-    return site
 
 
 async def asked(site: Site, stream: Stream[E], work: Callable[[str], E], besides: Sequence[Op] = ()) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.rest import AppState, get
-from headgate.web.site import site_of
+from headgate.rest import get
+from headgate.web.site import Site
 
 SHOWN_MAX = 100
 
@@ -19,9 +19,9 @@ class RollShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/api/tenant/{tenant:str}/roll/{begins:str}")
-async def roll(state: AppState, tenant: str, begins: str) -> RollShape:
+async def roll(site: Site, tenant: str, begins: str) -> RollShape:
     """Return the projects whose names begin so."""
-    projects = site_of(state).tenant(tenant).tenant.projects
+    projects = site.tenant(tenant).tenant.projects
     found = sorted(one.name for one in projects if one.name.startswith(begins))
     return RollShape(projects=tuple(found[:SHOWN_MAX]), more=len(found) > SHOWN_MAX)
 

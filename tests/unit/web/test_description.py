@@ -7,9 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.rest import AppState, Handler, WebApplication
+from headgate.rest import Handler, WebApplication
 from headgate.web import description
+from headgate.web.access import Access
 from headgate.web.app import ROUTES
+from headgate.web.site import Site
+from headgate.web.vitals import Vitals
 
 
 async def test_it_is_made_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +23,7 @@ async def test_it_is_made_once_however_often_it_is_asked_for(monkeypatch: pytest
         return described(handlers)
 
     monkeypatch.setattr(description, "described", counted)
-    transport = httpx.ASGITransport(WebApplication([*ROUTES], AppState()))
+    transport = httpx.ASGITransport(WebApplication(ROUTES, [object.__new__(kind) for kind in (Site, Vitals, Access)]))
     async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
         for path in ("/openapi", "/openapi/openapi.json", "/openapi/openapi.yaml", "/openapi.yaml"):
             first = await client.get(path)

@@ -13,7 +13,7 @@ from headgate.queue.server.queues import QUEUE_ROUTES
 from headgate.queue.server.routes import MESSAGE_ROUTES
 from headgate.queue.server.schedules import SCHEDULE_ROUTES
 from headgate.queue.server.state import REFUSALS, MessageSite, answer, refused
-from headgate.rest import AppState, Handler, Response, WebApplication, get
+from headgate.rest import Handler, Response, WebApplication, get
 
 REQUEST_MAX_BYTES = 16_777_216
 
@@ -42,6 +42,6 @@ def create_app(
         docs,
         *pages,
     ]
-    state = AppState({"messages": MessageSite(board, keys, stop)})
+    site = MessageSite(board, keys, stop)
     answers = dict.fromkeys(REFUSALS, refused)
-    return WebApplication(routes, state, answers=answers, body_max_bytes=REQUEST_MAX_BYTES)
+    return WebApplication(routes, [site], answers=answers, body_max_bytes=REQUEST_MAX_BYTES)

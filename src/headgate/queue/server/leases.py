@@ -13,10 +13,10 @@ from headgate.queue.messages import leases
 from headgate.queue.messages.holders import CREW, LeaseRequest, Outcome
 from headgate.queue.messages.records import READ_MAX, InvalidPost
 from headgate.queue.server import forms
-from headgate.queue.server.state import OK, MessageSite, answer, site_of
+from headgate.queue.server.state import OK, MessageSite, answer
 from headgate.queueing.ids import is_id
 from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
-from headgate.rest import AppState, HttpRequest, Response, delete, get, post
+from headgate.rest import HttpRequest, Response, delete, get, post
 
 T = TypeVar("T")
 
@@ -37,8 +37,7 @@ class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/v1/{app:str}/{queue:str}/lease", status_code=200)
-async def take_lease(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    site = site_of(state)
+async def take_lease(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     said = await _body(request, LeaseBody)
     _between("ttl", said.ttl, 1, TTL_MAX_S)
@@ -55,8 +54,7 @@ async def take_lease(state: AppState, request: HttpRequest, app: str, queue: str
 
 
 @get("/v1/{app:str}/{queue:str}/lease/{lease:str}")
-async def fetch(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
-    site = site_of(state)
+async def fetch(site: MessageSite, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     query = request.query
     limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
@@ -69,8 +67,7 @@ async def fetch(state: AppState, request: HttpRequest, app: str, queue: str, lea
 
 
 @post("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
-async def commit(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
-    site = site_of(state)
+async def commit(site: MessageSite, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     outcome = await _body(request, Outcome)
     _checked(outcome)
@@ -79,8 +76,7 @@ async def commit(state: AppState, request: HttpRequest, app: str, queue: str, le
 
 
 @delete("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
-async def give_back(state: AppState, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
-    site = site_of(state)
+async def give_back(site: MessageSite, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     await site.board.change(app, lambda database, now: leases.release(database, app, queue, lease, now))
     return answer(OK)

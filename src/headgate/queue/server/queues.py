@@ -8,24 +8,23 @@ from typing import Any
 from headgate.queue.messages import queues, status
 from headgate.queue.messages.records import NoQueue, QueueRecord
 from headgate.queue.server import forms
-from headgate.queue.server.state import OK, MessageSite, answer, now_ms, site_of
+from headgate.queue.server.state import OK, MessageSite, answer, now_ms
 from headgate.queue.server.streams import happenings
-from headgate.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
+from headgate.rest import HttpRequest, Response, StreamResponse, delete, get, post, put
 
 LIST_MAX = 100_000
 
 
 @get("/v1")
-async def list_applications(state: AppState, request: HttpRequest) -> Response[bytes]:
+async def list_applications(site: MessageSite, request: HttpRequest) -> Response[bytes]:
     """Return the applications that the caller may see."""
-    proved = site_of(state).keys.somebody(request.headers.get("authorization", ""))
+    proved = site.keys.somebody(request.headers.get("authorization", ""))
     return answer({**OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
 
 
 @get("/v1/{app:str}/{queue:str}/standing")
-async def get_standing(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_standing(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
-    site = site_of(state)
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     group = request.query.get("group", "")
@@ -34,8 +33,7 @@ async def get_standing(state: AppState, request: HttpRequest, app: str, queue: s
 
 
 @get("/v1/{app:str}")
-async def list_queues(state: AppState, request: HttpRequest, app: str) -> Response[bytes] | StreamResponse:
-    site = site_of(state)
+async def list_queues(site: MessageSite, request: HttpRequest, app: str) -> Response[bytes] | StreamResponse:
     site.caller(request, app).must_be(app)
     if "text/event-stream" in request.headers.get("accept", ""):
         return happenings(site, app, site.still(request, app))
@@ -82,9 +80,8 @@ def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 
 @post("/v1/{app:str}", status_code=201)
-async def create_queue(state: AppState, request: HttpRequest, app: str) -> Response[bytes]:
+async def create_queue(site: MessageSite, request: HttpRequest, app: str) -> Response[bytes]:
     """Create a queue. If it exists, change the given settings and leave the others."""
-    site = site_of(state)
     site.caller(request, app).must_be(app)
     fields = forms.form(await request.body())
     wanted = forms.queue(fields, None, now_ms())
@@ -95,8 +92,7 @@ async def create_queue(state: AppState, request: HttpRequest, app: str) -> Respo
 
 
 @put("/v1/{app:str}/{queue:str}")
-async def change_queue(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    site = site_of(state)
+async def change_queue(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     known = await site.queue(app, queue)
     wanted = forms.queue(forms.form(await request.body()), known, now_ms(), queue)
@@ -105,8 +101,7 @@ async def change_queue(state: AppState, request: HttpRequest, app: str, queue: s
 
 
 @delete("/v1/{app:str}/{queue:str}", status_code=200)
-async def remove_queue(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    site = site_of(state)
+async def remove_queue(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     await site.board.remove(app, queue)
     return answer(OK)

@@ -9,16 +9,15 @@ from headgate.queue.messages import later
 from headgate.queue.messages.pages import backlog
 from headgate.queue.messages.records import KEY_MAX_CHARS, READ_MAX, InvalidPost, QueueRecord
 from headgate.queue.server import forms
-from headgate.queue.server.state import OK, MessageSite, answer, now_ms, site_of
+from headgate.queue.server.state import OK, MessageSite, answer, now_ms
 from headgate.queue.server.streams import messages, stream
 from headgate.queueing.ids import is_id, position_of
-from headgate.rest import AppState, HttpRequest, Response, StreamResponse, delete, get, post, put
+from headgate.rest import HttpRequest, Response, StreamResponse, delete, get, post, put
 
 
 @post("/v1/{app:str}/{queue:str}", status_code=201)
-async def post_messages(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Post messages, once for each Idempotency-Key."""
-    site = site_of(state)
     site.caller(request, app).must_be(app)
     key = request.headers.get("idempotency-key", "")
     if len(key) > KEY_MAX_CHARS or not key.isprintable():
@@ -34,25 +33,24 @@ async def post_messages(state: AppState, request: HttpRequest, app: str, queue: 
     return answer({**OK, "messages": posted}, 201, headers)
 
 
-async def _seen(state: AppState, request: HttpRequest, app: str, queue: str) -> tuple[MessageSite, QueueRecord]:
+async def _seen(site: MessageSite, request: HttpRequest, app: str, queue: str) -> QueueRecord:
     """Return the queue, which the caller may read.  Raise NoQueue, Denied."""
-    site = site_of(state)
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
     caller.must_see(app, of)
-    return site, of
+    return of
 
 
 @get("/v1/{app:str}/{queue:str}")
-async def get_messages(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    site, of = await _seen(state, request, app, queue)
+async def get_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    of = await _seen(site, request, app, queue)
     return answer({**OK, "messages": await messages(site, app, of, forms.page(request.query, of))})
 
 
 @get("/v1/{app:str}/{queue:str}/stream")
-async def stream_messages(state: AppState, request: HttpRequest, app: str, queue: str) -> StreamResponse:
+async def stream_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> StreamResponse:
     """Stream messages. Continue after `Last-Event-ID`, which browsers send after a broken connection."""
-    site, of = await _seen(state, request, app, queue)
+    of = await _seen(site, request, app, queue)
     page = forms.page(request.query, of)
     last = request.headers.get("last-event-id", "")
     if is_id(last) and len(page.partitions) == 1:
@@ -61,9 +59,9 @@ async def stream_messages(state: AppState, request: HttpRequest, app: str, queue
 
 
 @get("/v1/{app:str}/{queue:str}/lag")
-async def get_lag(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_lag(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what waits behind `after` in one `partition`."""
-    site, of = await _seen(state, request, app, queue)
+    of = await _seen(site, request, app, queue)
     partition = forms.whole(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
@@ -71,9 +69,9 @@ async def get_lag(state: AppState, request: HttpRequest, app: str, queue: str) -
 
 
 @get("/v1/{app:str}/{queue:str}/delayed")
-async def get_delayed(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_delayed(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what is not due yet in one `partition`."""
-    site, of = await _seen(state, request, app, queue)
+    of = await _seen(site, request, app, queue)
     query = request.query
     partition = forms.whole(query, "partition", 1, of.partitions, 1)
     limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
@@ -82,8 +80,7 @@ async def get_delayed(state: AppState, request: HttpRequest, app: str, queue: st
 
 
 @delete("/v1/{app:str}/{queue:str}/delayed/{ids:str}", status_code=200)
-async def withdraw(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
-    site = site_of(state)
+async def withdraw(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
     caller.must_change(app, of)
@@ -93,14 +90,13 @@ async def withdraw(state: AppState, request: HttpRequest, app: str, queue: str, 
 
 
 @get("/v1/{app:str}/{queue:str}/{ids:str}")
-async def get_by_id(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
-    site, of = await _seen(state, request, app, queue)
+async def get_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+    of = await _seen(site, request, app, queue)
     return answer({**OK, "messages": await site.board.get(of, forms.ids(ids))})
 
 
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
-async def put_by_id(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
-    site = site_of(state)
+async def put_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     body, ttl_s = forms.single(request.headers, await request.body())
     await site.board.put(app, queue, forms.ids(ids), body, ttl_s)
@@ -108,8 +104,7 @@ async def put_by_id(state: AppState, request: HttpRequest, app: str, queue: str,
 
 
 @delete("/v1/{app:str}/{queue:str}/{ids:str}", status_code=200)
-async def delete_by_id(state: AppState, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
-    site = site_of(state)
+async def delete_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     caller = site.caller(request, app)
     caller.must_change(app, await site.queue(app, queue))
     await site.board.delete(app, queue, forms.ids(ids))
@@ -122,10 +117,10 @@ async def heartbeat() -> str:
 
 
 @get("/metrics")
-async def metrics(state: AppState, request: HttpRequest) -> Response[bytes]:
+async def metrics(site: MessageSite, request: HttpRequest) -> Response[bytes]:
     """Return metrics. They name applications, so the caller needs a key of one, or the operator's token."""
-    site_of(state).keys.somebody(request.headers.get("authorization", ""))
-    return Response(generate_latest(site_of(state).metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
+    site.keys.somebody(request.headers.get("authorization", ""))
+    return Response(generate_latest(site.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 MESSAGE_ROUTES = [

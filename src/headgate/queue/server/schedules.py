@@ -10,9 +10,9 @@ from headgate.queue.messages import schedules
 from headgate.queue.messages.records import TTL_DEFAULT_S, InvalidPost
 from headgate.queue.messages.schedules import BODY_MAX_CHARS, MessageSchedule
 from headgate.queue.server import forms
-from headgate.queue.server.state import OK, answer, now_ms, site_of
+from headgate.queue.server.state import OK, MessageSite, answer, now_ms
 from headgate.queueing.lanes import QUEUE_NAME
-from headgate.rest import AppState, HttpRequest, Response, delete, get, put
+from headgate.rest import HttpRequest, Response, delete, get, put
 
 
 class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,8 +29,7 @@ class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/v1/{app:str}/{queue:str}/schedules")
-async def list_schedules(state: AppState, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    site = site_of(state)
+async def list_schedules(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     found = await site.board.look(lambda database, _: schedules.every(database, of.id))
@@ -38,8 +37,7 @@ async def list_schedules(state: AppState, request: HttpRequest, app: str, queue:
 
 
 @put("/v1/{app:str}/{queue:str}/schedules/{name:str}")
-async def put_schedule(state: AppState, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
-    site = site_of(state)
+async def put_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     wanted = _wanted(name, await request.body())
     kept = await site.board.change(
@@ -49,8 +47,7 @@ async def put_schedule(state: AppState, request: HttpRequest, app: str, queue: s
 
 
 @delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)
-async def remove_schedule(state: AppState, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
-    site = site_of(state)
+async def remove_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     count = await site.board.change(app, lambda database, _: schedules.remove(database, app, queue, name))
     return answer({**OK, "removed": count})

@@ -16,10 +16,12 @@ from headgate.queue.messages.holders import LeaseLost
 from headgate.queue.messages.line import AGAIN_S, Overloaded
 from headgate.queue.messages.records import InvalidPost, KeyReused, NoQueue, PartitionFull, QueueRecord
 from headgate.queue.server.access import AccessDenied, ApplicationKeys, QueueCaller
-from headgate.rest import AppState, HTTPException, HttpRequest, Response
+from headgate.rest import HTTPException, HttpRequest, Response
 
 
 class MessageSite:
+    """Hold what every handler of the message API works with."""
+
     def __init__(self, board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> None:
         self.board, self.keys, self.stop = board, keys, stop
         self.metrics = CollectorRegistry()
@@ -48,12 +50,6 @@ class MessageSite:
     async def queue(self, app: str, name: str) -> QueueRecord:
         """Return the queue. Raise NoQueue, also for names that no queue can have."""
         return await self.board.queue(app, name)
-
-
-def site_of(state: AppState) -> MessageSite:
-    site = state["messages"]
-    assert isinstance(site, MessageSite), "set by create_app"
-    return site
 
 
 def now_ms() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing.ids import parse_last
 from headgate.queueing.lanes import Lane, parse_lane
-from headgate.rest import AppState, HttpRequest, Response, WebApplication, get, post
+from headgate.rest import HttpRequest, Response, WebApplication, get, post
 from headgate.store.types import StoreError
 
 Worker = QueueWorker | LeaseWorker
@@ -29,17 +30,24 @@ class PartitionChange(msgspec.Struct, frozen=True):
     seek: str | None = None
 
 
-def _worker(state: AppState) -> Worker:
-    worker = state["worker"]
-    assert isinstance(worker, QueueWorker | LeaseWorker), "set by create_worker_app"
-    return worker
+@dataclass(frozen=True, slots=True)
+class WorkerSite:
+    """Hold what the handlers work with: the worker, and the header of who may see its figures and steer it."""
+
+    worker: Worker
+    credential: str
+    """Empty: nobody is allowed."""
+
+    def knows_the_key(self, request: HttpRequest) -> bool:
+        said = request.headers.get("authorization", "")
+        return bool(self.credential) and hmac.compare_digest(said.encode(), self.credential.encode())
 
 
 @get("/health")
-async def health(state: AppState) -> Response[dict[str, Any]]:  # JSON
+async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
     """Return 200 once the worker is among the workers and its session holds, or, if it has no store, while the message
     server answers; else 503."""
-    worker = _worker(state)
+    worker = site.worker
     if isinstance(worker, LeaseWorker):
         well, name, lanes = worker.well, worker.name, worker.lanes
     else:
@@ -52,21 +60,21 @@ async def health(state: AppState) -> Response[dict[str, Any]]:  # JSON
 
 
 @get("/metrics")
-async def metrics(state: AppState, request: HttpRequest) -> Response[Any]:  # figures, or why there are none
+async def metrics(site: WorkerSite, request: HttpRequest) -> Response[Any]:  # figures, or why there are none
     """Return the figures of the worker.  They name queues, so they are only for whoever has the key."""
-    if not _knows_the_key(state, request):
+    if not site.knows_the_key(request):
         return _refused(401, NEEDED)
-    worker = _worker(state)
+    worker = site.worker
     figures = worker.figures if isinstance(worker, LeaseWorker) else worker.processor.figures
     text = generate_latest(figures.registry)
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
 @post("/control", status_code=200)
-async def control(state: AppState, request: HttpRequest) -> Response[dict[str, Any]]:  # JSON
+async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, Any]]:  # JSON
     """Pause, resume or seek a partition, for stores that one process owns: whoever wants that asks this process."""
-    worker = _worker(state)
-    if not _knows_the_key(state, request):
+    worker = site.worker
+    if not site.knows_the_key(request):
         return _refused(401, NEEDED)
     if isinstance(worker, LeaseWorker):
         return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
@@ -89,14 +97,7 @@ def _refused(status: int, why: str) -> Response[dict[str, Any]]:  # JSON
     return Response({"status": "error", "error_msg": why}, status_code=status)
 
 
-def _knows_the_key(state: AppState, request: HttpRequest) -> bool:
-    said: str = state["credential"]
-    return bool(said) and hmac.compare_digest(request.headers.get("authorization", "").encode(), said.encode())
-
-
 def create_worker_app(worker: Worker, key: str, token: str = "") -> WebApplication:
     """Return the application of a worker.  `key`: of its application; if empty, the operator's token is needed."""
-    state = AppState(
-        {"worker": worker, "credential": f"Application {key}" if key else f"Bearer {token}" if token else ""}
-    )
-    return WebApplication([health, metrics, control], state)
+    credential = f"Application {key}" if key else f"Bearer {token}" if token else ""
+    return WebApplication([health, metrics, control], [WorkerSite(worker, credential)])

@@ -15,7 +15,6 @@ from grpc import StatusCode
 
 from headgate.inventory.names import Invalid
 from headgate.rest import (
-    AppState,
     Handler,
     HTTPException,
     HttpRequest,
@@ -96,7 +95,7 @@ def create_app(parts: Sequence[object]) -> WebApplication:
     """Create the application. `parts` answer the methods, as for gRPC."""
     answers = methods(V1, parts)
     handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
-    return WebApplication([*handlers, _openapi(), *PAGES], AppState(), body_max_bytes=REQUEST_SIZE_MAX_BYTES)
+    return WebApplication([*handlers, _openapi(), *PAGES], body_max_bytes=REQUEST_SIZE_MAX_BYTES)
 
 
 def _openapi() -> Handler:

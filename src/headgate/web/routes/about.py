@@ -11,7 +11,7 @@ from typing import Any
 from headgate import __version__
 from headgate.adapters.identity.tokens import OPENID
 from headgate.config.tenants import Tenant
-from headgate.rest import AppState, Handler, HttpRequest, Response, get
+from headgate.rest import Handler, HttpRequest, Response, get
 from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
 from headgate.web.description import as_json, as_yaml, paths_of
 from headgate.web.errors import wants_html
@@ -19,7 +19,7 @@ from headgate.web.routes.autohold import AUTOHOLD
 from headgate.web.routes.machines import MODIFY_REQUEST
 from headgate.web.routes.orders import STATE
 from headgate.web.routes.pages import page
-from headgate.web.site import NEEDED, OPEN, Site, site_of
+from headgate.web.site import NEEDED, OPEN, Site
 
 OF_CHANGES = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED, APPROVE, COMMENT)
 OF_MACHINES = (
@@ -51,17 +51,15 @@ def paths(handlers: Iterable[Handler]) -> dict[str, str]:
 
 
 @get("/api/info")
-async def info(state: AppState) -> dict[str, Any]:  # JSON
+async def info(site: Site) -> dict[str, Any]:  # JSON
     """Return what this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
-    site = site_of(state)
     tenants = [found.tenant for found in site.tenants.values()]
     return {"info": _info(site, "", protected=not site.access.may_read_root(None, tenants))}
 
 
 @get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
-async def tenant_info(state: AppState, tenant: str) -> dict[str, Any]:  # JSON
+async def tenant_info(site: Site, tenant: str) -> dict[str, Any]:  # JSON
     """Return what this server can do for one tenant; `niz`: whether it has providers of machines."""
-    site = site_of(state)
     found = site.tenant(tenant)
     protected = not site.access.may_read(None, found.tenant)
     told = _info(site, found.tenant.authentication_realm, protected=protected)
@@ -96,9 +94,8 @@ def _realm(realm: Realm) -> dict[str, Any]:  # JSON
 
 
 @get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
-async def authorizations(state: AppState, request: HttpRequest, tenant: str) -> dict[str, Any]:  # JSON
+async def authorizations(site: Site, request: HttpRequest, tenant: str) -> dict[str, Any]:  # JSON
     """Return what the bearer of the token may do in the tenant."""
-    site = site_of(state)
     found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)
@@ -107,9 +104,8 @@ async def authorizations(state: AppState, request: HttpRequest, tenant: str) -> 
 
 
 @get("/api/authorizations")
-async def all_authorizations(state: AppState, request: HttpRequest) -> dict[str, Any]:  # JSON
+async def all_authorizations(site: Site, request: HttpRequest) -> dict[str, Any]:  # JSON
     """Return what the bearer of the token may do to the whole system."""
-    site = site_of(state)
     bearer = site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)

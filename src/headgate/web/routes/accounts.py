@@ -8,12 +8,12 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.store.types import At, Op
 from headgate.web.nodeaccounts import AccountShape, node_accounts
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.control import OF_ALL
-from headgate.web.site import site_of
+from headgate.web.site import Site
 
 
 class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,17 +24,15 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
-async def list_accounts(state: AppState, request: HttpRequest) -> list[AccountShape]:
+async def list_accounts(site: Site, request: HttpRequest) -> list[AccountShape]:
     """Return accounts that machines were made in, as long as something of ours may be there.  Headgate only."""
-    site = site_of(state)
     site.allow_all(request)
     return node_accounts(site.context)
 
 
 @post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
-async def forget_account(state: AppState, request: HttpRequest, id: str, data: JSONBody[WhatOfAccount]) -> bool:
+async def forget_account(site: Site, request: HttpRequest, id: str, data: JSONBody[WhatOfAccount]) -> bool:
     """Strike out what was made in an account that the launcher's settings do not have any more.  Headgate only."""
-    site = site_of(state)
     site.allow_all(request)
     context = site.context
     record = context.map.nodes.accounts(id).record

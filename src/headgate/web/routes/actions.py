@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from headgate.base.ids import fresh
 from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
-from headgate.rest import AppState, HTTPException, HttpRequest, get
+from headgate.rest import HTTPException, HttpRequest, get
 from headgate.store.types import Op, StoreError
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.routes.history import number
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 log = logging.getLogger("headgate.hand")
 
@@ -185,17 +185,17 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
 
 
 @get("/api/tenant/{tenant:str}/actions", opt={"query": PART})
-async def actions(state: AppState, request: HttpRequest, tenant: str) -> list[ActionShape]:
+async def actions(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
     """Return the actions of people in the tenant, latest first; limit and skip work as for builds. Headgate only."""
-    site_of(state).tenant(tenant)
-    return await _found(site_of(state), request, tenant)
+    site.tenant(tenant)
+    return await _found(site, request, tenant)
 
 
 @get("/api/actions", opt={"query": PART})
-async def all_actions(state: AppState, request: HttpRequest) -> list[ActionShape]:
+async def all_actions(site: Site, request: HttpRequest) -> list[ActionShape]:
     """Return the actions of people on the whole system, for its administrators. Headgate only."""
-    site_of(state).allow_all(request)
-    return await _found(site_of(state), request, "")
+    site.allow_all(request)
+    return await _found(site, request, "")
 
 
 ROUTES = (actions, all_actions)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headgate.rest import AppState, HttpRequest, JSONBody, post
+from headgate.rest import HttpRequest, JSONBody, post
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand
-from headgate.web.site import site_of
+from headgate.web.site import Site
 
 
 class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,9 +23,8 @@ class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
-async def approval(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ApprovalBody]) -> bool:
+async def approval(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ApprovalBody]) -> bool:
     """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Headgate only."""
-    site = site_of(state)
     site.allow(request, tenant, "enqueue", project=data.project)
     site.project(tenant, data.project)
 

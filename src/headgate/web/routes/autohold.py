@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from headgate.config.files.source import nearest
 from headgate.config.patterns import BadPattern, compiled
 from headgate.gate.autohold import EVERY, HeldBuild, HoldRequest
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.services.autohold import hold_requests
 from headgate.store.types import At, Conflict, Op, StoreError
 from headgate.web.description import QueryParameter
 from headgate.web.routes.actions import Hand, plain
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 AUTOHOLD = "autohold"
 """The permission."""
@@ -210,18 +210,17 @@ def _found(site: Site, tenant: str, id: str) -> HoldRequest:
 
 
 @get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project"),)})
-async def holds(state: AppState, request: HttpRequest, tenant: str) -> list[HoldShape]:
+async def holds(site: Site, request: HttpRequest, tenant: str) -> list[HoldShape]:
     """Return the requests to hold failing builds, with the builds held, oldest first; `project` restricts them."""
-    site, project = site_of(state), request.query.get("project", "")
+    project = request.query.get("project", "")
     if project:
         return of_project(site, request, tenant, project)
     return [_shape(site, request, one) for one in _of(site, tenant)]
 
 
 @get("/api/tenant/{tenant:str}/autohold/{id:str}")
-async def one_hold(state: AppState, request: HttpRequest, tenant: str, id: str) -> HoldShape:
+async def one_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> HoldShape:
     """Return one request to hold builds, with the builds that are held for it."""
-    site = site_of(state)
     return _shape(site, request, _found(site, tenant, id))
 
 
@@ -230,9 +229,8 @@ async def one_hold(state: AppState, request: HttpRequest, tenant: str, id: str) 
     status_code=204,
     opt={"permission": AUTOHOLD, "query": (QueryParameter("reason"),)},
 )
-async def end_hold(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
+async def end_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
     """Hold no more builds for it, and give back at once what is held; `reason` says why."""
-    site = site_of(state)
     site.allow(request, tenant, AUTOHOLD)
 
     async def work(besides: Sequence[Op]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
-from headgate.rest import AppState, HTTPException, HttpRequest, get
+from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.outlook import ChangeShape, Outlook, ProposedShape
 from headgate.web.places import ItemPlaces
 from headgate.web.routes.history import number
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 LATELY_MS = 30 * 86_400_000
 COSTS_MS = 60_000
@@ -36,9 +36,8 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
         )
     },
 )
-async def changes(state: AppState, request: HttpRequest, tenant: str) -> list[ProposedShape]:
+async def changes(site: Site, request: HttpRequest, tenant: str) -> list[ProposedShape]:
     """Return the open changes, ordered by project and name, with what each still lacks. Headgate only."""
-    site = site_of(state)
     name, limit, skip = (
         request.query.get("project", ""),
         number(request, "limit", 50),
@@ -68,10 +67,9 @@ async def changes(state: AppState, request: HttpRequest, tenant: str) -> list[Pr
         )
     },
 )
-async def change(state: AppState, request: HttpRequest, tenant: str) -> ChangeShape:
+async def change(site: Site, request: HttpRequest, tenant: str) -> ChangeShape:
     """Return one change that is open or has landed: where it is, when it will land, what it needs and what it lacks.
     Headgate only."""
-    site = site_of(state)
     project, name = (request.query.get(key, "") for key in ("project", "change"))
     if not project or not name:
         raise HTTPException("say which: project and change", status_code=400)

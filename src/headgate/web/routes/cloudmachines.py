@@ -10,14 +10,14 @@ import msgspec
 from headgate.map.inventory.machines import MadeNode, NodeOrder
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.history import time_text
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, put
+from headgate.rest import HTTPException, HttpRequest, JSONBody, put
 from headgate.services.nodes.machines.records import names_of
 from headgate.services.nodes.machines.survey import seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.routes.pooled import not_ours
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 MODIFY = "modify-node"
 """The permission."""
@@ -106,9 +106,8 @@ def _text(value: Any) -> str | None:
 
 
 @put("/api/tenant/{tenant:str}/nodes/{uuid:str}", status_code=201, opt={"permission": MODIFY})
-async def change_node(state: AppState, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[ForNode]) -> None:
+async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[ForNode]) -> None:
     """Have a machine that was made held, or taken away: once no build has it."""
-    site = site_of(state)
     site.allow(request, tenant, MODIFY)
     if data.state not in STATES:
         raise HTTPException(f"state: one of {', '.join(STATES)}, not {data.state!r}", status_code=400)

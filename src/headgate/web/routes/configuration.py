@@ -16,25 +16,25 @@ from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
 from headgate.config.parse import Stanza
 from headgate.config.tenants import TenantProject
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.jobview import RunPlace, explanation, frozen
 from headgate.web.projects import project_shape
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
 from headgate.web.routes.history import must_be_known, number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape
-from headgate.web.site import Site, must_be_read, site_of
+from headgate.web.site import Site, must_be_read
 
 
-def _landed(state: AppState, tenant: str) -> Layout:
+def _landed(site: Site, tenant: str) -> Layout:
     """Raise 404; 422 while it is being read: what is not known yet is not nothing."""
-    return must_be_read(site_of(state), tenant).layouts.landed
+    return must_be_read(site, tenant).layouts.landed
 
 
 @get("/api/tenant/{tenant:str}/pipelines")
-async def pipelines(state: AppState, tenant: str) -> list[PipelineName]:
+async def pipelines(site: Site, tenant: str) -> list[PipelineName]:
     """Return pipelines, in the order they are defined."""
-    configured = must_be_read(site_of(state), tenant)
+    configured = must_be_read(site, tenant)
     return [
         PipelineName(
             name,
@@ -47,10 +47,10 @@ async def pipelines(state: AppState, tenant: str) -> list[PipelineName]:
 
 
 @get("/api/tenant/{tenant:str}/jobs")
-async def jobs(state: AppState, tenant: str) -> list[JobName]:
+async def jobs(site: Site, tenant: str) -> list[JobName]:
     """Return jobs, with what each of their definitions is the child of and where it counts; what is empty is left
     out."""
-    layout = _landed(state, tenant)
+    layout = _landed(site, tenant)
     return [_name(layout, name, stanzas) for name, stanzas in sorted(layout.jobs.items()) if stanzas]
 
 
@@ -67,9 +67,9 @@ def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
 
 
 @get("/api/tenant/{tenant:str}/job/{rest:path}", opt={"rest": ("{job}",)})
-async def job(state: AppState, tenant: str, rest: str) -> list[dict[str, Any]]:  # JSON
+async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JSON
     """Return every definition of one job, in the order they apply; `body`, as it is written, is ours."""
-    layout, name = _landed(state, tenant), rest.strip("/")
+    layout, name = _landed(site, tenant), rest.strip("/")
     known = {**layout.jobs, "noop": layout.variants("noop")}
     if not known.get(name):
         text = f"Job not found: tenant {tenant} has no job {name!r}{nearest(name, list(known))}"
@@ -81,9 +81,9 @@ async def job(state: AppState, tenant: str, rest: str) -> list[dict[str, Any]]: 
 
 
 @get("/api/tenant/{tenant:str}/projects")
-async def projects(state: AppState, tenant: str) -> list[ProjectName]:
+async def projects(site: Site, tenant: str) -> list[ProjectName]:
     """Return projects of the tenant, by name."""
-    known = site_of(state).tenant(tenant).tenant.projects
+    known = site.tenant(tenant).tenant.projects
     return [ProjectName(p.name, p.connection, p.project, _type(p)) for p in sorted(known, key=lambda p: p.name)]
 
 
@@ -92,13 +92,13 @@ def _type(source: TenantProject) -> str:
 
 
 @get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"rest": ("{project}", "{project}/autohold")})
-async def project(state: AppState, request: HttpRequest, tenant: str, rest: str) -> ProjectShape | list[HoldShape]:
+async def project(site: Site, request: HttpRequest, tenant: str, rest: str) -> ProjectShape | list[HoldShape]:
     """Return one project, with every stanza that configures it and the templates that these name; below `…/autohold`
     its requests to hold builds."""
     name, _, last = rest.strip("/").rpartition("/")
     if last == AUTOHOLD:
-        return of_project(site_of(state), request, tenant, name)
-    site, layout = site_of(state), _landed(state, tenant)
+        return of_project(site, request, tenant, name)
+    layout = _landed(site, tenant)
     canonical = site.project(tenant, rest.strip("/"))
     source = layout.source(canonical)
     assert source is not None, "the site knows it from the same tenant"
@@ -115,14 +115,14 @@ async def project(state: AppState, request: HttpRequest, tenant: str, rest: str)
         )
     },
 )
-async def config_errors(state: AppState, request: HttpRequest, tenant: str) -> list[ConfigErrorShape]:
+async def config_errors(site: Site, request: HttpRequest, tenant: str) -> list[ConfigErrorShape]:
     """Return what is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
     of which may be given several times; limit (50) and skip."""
     query, names = request.query, ("project", "branch", "severity", "name")
     must_be_known(request, (*names, "limit", "skip"))
     found = [
         error
-        for error in must_be_read(site_of(state), tenant).layouts.errors
+        for error in must_be_read(site, tenant).layouts.errors
         if all(getattr(error, name) in query.all(name) for name in names if query.get(name))
     ]
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -139,9 +139,9 @@ async def config_errors(state: AppState, request: HttpRequest, tenant: str) -> l
 
 
 @get("/api/tenant/{tenant:str}/tenant-status")
-async def tenant_status(state: AppState, tenant: str) -> dict[str, int]:
+async def tenant_status(site: Site, tenant: str) -> dict[str, int]:
     """Return how many errors the configuration has."""
-    return {"config_error_count": len(must_be_read(site_of(state), tenant).layouts.errors)}
+    return {"config_error_count": len(must_be_read(site, tenant).layouts.errors)}
 
 
 @get(
@@ -154,11 +154,10 @@ async def tenant_status(state: AppState, tenant: str) -> dict[str, int]:
         )
     },
 )
-async def freeze(state: AppState, tenant: str, pipeline: str, rest: str) -> Any:  # of two
+async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # of two
     """Return the jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to; or
     (ours) with the place in the configuration that each of its attributes comes from."""
     name, _, tail = rest.strip("/").partition("/branch/")
-    site = site_of(state)
     site.pipeline(tenant, pipeline)
     if tail.endswith("/freeze-jobs"):
         return answers.graph(_graph(site, tenant, pipeline, name, tail.removesuffix("/freeze-jobs")))

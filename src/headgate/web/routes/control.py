@@ -15,14 +15,14 @@ from headgate.gate.change import is_called, numbered
 from headgate.gate.refs import is_parametrised, update
 from headgate.gate.work import ByHand, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED, must_be_json
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.routes.onebuild import Why
-from headgate.web.site import Site, asked, ref_of, site_of
+from headgate.web.site import Site, asked, ref_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -83,7 +83,7 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     },
 )
 async def control(
-    state: AppState,
+    site: Site,
     request: HttpRequest,
     tenant: str,
     rest: str,
@@ -93,7 +93,6 @@ async def control(
     reviewed changes may, takes by hand what meets its requirements, and commits that their ref has; others take
     anything.  Or have builds of a job held when they fail; or say what may be given to a pipeline by hand, for which no
     token is needed."""
-    site = site_of(state)
     project, _, verb = rest.strip("/").rpartition("/")
     if verb == AUTOHOLD:
         site.allow(request, tenant, verb, project=project)
@@ -191,9 +190,8 @@ def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
 
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200, opt={"permission": "promote"})
-async def promote(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForChanges]) -> bool:
+async def promote(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForChanges]) -> bool:
     """Move changes to the head of their queue; everything from there on is tested anew."""
-    site = site_of(state)
     site.allow(request, tenant, "promote")
     if data.unapproved:
         site.allow(request, tenant, UNAPPROVED)
@@ -231,9 +229,8 @@ OF_ALL = "of the whole system: the operator's token, or a token for every tenant
 
 
 @post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})
-async def reconfigure(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForProjects]) -> bool:
+async def reconfigure(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForProjects]) -> bool:
     """Read the configuration of projects anew, whether or not they were pushed to."""
-    site = site_of(state)
     site.allow_all(request)
     site.tenant(tenant)
     hand = Hand(site, request, "reconfigure", tenant, ", ".join(data.projects) or "every project", data.reason)
@@ -257,10 +254,9 @@ class ReadAgain(msgspec.Struct, frozen=True):
 
 
 @post("/api/reconfigure", status_code=200, opt={"permission": OF_ALL})
-async def read_anew(state: AppState, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
+async def read_anew(site: Site, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
     """Read the tenant file anew: tenants and projects come and go on every process.  One that is broken is refused, and
     everything goes on as before.  Headgate only."""
-    site = site_of(state)
     site.allow_all(request)
     said = list[str]()
 
@@ -288,9 +284,8 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status_code=200,
     opt={"permission": OF_ALL},
 )
-async def component(state: AppState, request: HttpRequest, kind: str, name: str, data: JSONBody[ControlBody]) -> bool:
+async def component(site: Site, request: HttpRequest, kind: str, name: str, data: JSONBody[ControlBody]) -> bool:
     """Pause a process, let it go on, or stop it: an executor or merger ends what it does first."""
-    site = site_of(state)
     site.allow_all(request)
 
     async def work(besides: Sequence[Op]) -> None:
@@ -302,9 +297,8 @@ async def component(state: AppState, request: HttpRequest, kind: str, name: str,
 
 
 @post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
-async def forget(state: AppState, request: HttpRequest, zone: str, data: JSONBody[Why]) -> bool:
+async def forget(site: Site, request: HttpRequest, zone: str, data: JSONBody[Why]) -> bool:
     """Forget the labels of a zone's machines, but for those of executors that are there."""
-    site = site_of(state)
     site.allow_all(request)
     labels = site.context.map.executor.zones(zone).labels
 

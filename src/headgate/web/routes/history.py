@@ -21,10 +21,10 @@ from headgate.ports.history import (
     time_text,
 )
 from headgate.ports.throughput import Throughput
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.builds import Builds
 from headgate.web.description import FLAG, NUMBER, QueryParameter
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 NAMES = (
     "project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "queue_item_uuid",
@@ -126,36 +126,36 @@ def number(request: HttpRequest, name: str, default: int) -> int:
 
 
 @get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
-async def builds(state: AppState, request: HttpRequest, tenant: str) -> list[PastBuild]:
+async def builds(site: Site, request: HttpRequest, tenant: str) -> list[PastBuild]:
     """Return builds, those under way first, then those that ended, latest first.  A filter given several times is an
     alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
     branch and job_name."""
-    of = Builds.of(site_of(state), tenant, request)
+    of = Builds.of(site, tenant, request)
     asked = question(of.site, tenant, request)
     return await of.builds(asked) if asked else []
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
-async def build(state: AppState, request: HttpRequest, tenant: str, uuid: str) -> PastBuild:
+async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> PastBuild:
     """Return one build, under way or ended, of whichever attempt; while it is under way `final` is false."""
-    found = await Builds.of(site_of(state), tenant, request).build(uuid)
+    found = await Builds.of(site, tenant, request).build(uuid)
     if found is None:
         raise NotFoundException(f"Build not found: there is no build {uuid}")
     return found
 
 
 @get("/api/tenant/{tenant:str}/buildsets", opt={"query": OF_SETS})
-async def buildsets(state: AppState, request: HttpRequest, tenant: str) -> list[PastBuildset]:
+async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[PastBuildset]:
     """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
-    of = Builds.of(site_of(state), tenant, request)
+    of = Builds.of(site, tenant, request)
     asked = question(of.site, tenant, request, OF_SETS)
     return await of.buildsets(asked) if asked else []
 
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
-async def buildset(state: AppState, request: HttpRequest, tenant: str, uuid: str) -> PastBuildset:
+async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> PastBuildset:
     """Return one buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
-    found = await Builds.of(site_of(state), tenant, request).buildset(uuid)
+    found = await Builds.of(site, tenant, request).buildset(uuid)
     if found is None:
         raise NotFoundException(f"Buildset not found: there is no buildset {uuid}")
     return found
@@ -195,10 +195,10 @@ OF_TIMES = (
 
 
 @get("/api/tenant/{tenant:str}/build-times", opt={"query": OF_TIMES})
-async def build_times(state: AppState, request: HttpRequest, tenant: str) -> list[BuildTime]:
+async def build_times(site: Site, request: HttpRequest, tenant: str) -> list[BuildTime]:
     """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
     `end_time` bound when they ended."""
-    of = Builds.of(site_of(state), tenant, request)
+    of = Builds.of(site, tenant, request)
     asked = question(of.site, tenant, request, OF_TIMES)
     if asked is None:
         return []
@@ -260,10 +260,10 @@ class SystemEvent(msgspec.Struct, frozen=True):
         )
     },
 )
-async def system_events(state: AppState, request: HttpRequest, tenant: str) -> list[SystemEvent]:
+async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[SystemEvent]:
     """Return when another configuration came into force last, and when somebody had it read anew, latest first.
     Filters: event_type, idx_min, idx_max, limit, skip."""
-    site, wanted = site_of(state), request.query.all("event_type") or [RECONFIGURED]
+    wanted = request.query.all("event_type") or [RECONFIGURED]
     site.tenant(tenant)
     must_be_known(request, ("event_type", *BOUNDS))
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -284,31 +284,28 @@ async def system_events(state: AppState, request: HttpRequest, tenant: str) -> l
 
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
-async def job_health(state: AppState, request: HttpRequest, tenant: str) -> list[JobHealth]:
+async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[JobHealth]:
     """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
     flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Headgate only."""
-    site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, (*FILTERS, DAYS))
     return await site.history.job_health(tenant, asked, _since_ms(site, request)) if asked else []
 
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
-async def reset_costs(state: AppState, request: HttpRequest, tenant: str) -> list[ResetCost]:
+async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[ResetCost]:
     """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
     look back (30); of the latest 20,000 buildsets.  Headgate only."""
-    site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, (*OF_SETS, DAYS))
     return await site.history.reset_costs(tenant, asked, _since_ms(site, request)) if asked else []
 
 
 @get("/api/tenant/{tenant:str}/statistics", opt={"query": (*OF_SETS, DAYS)})
-async def statistics(state: AppState, request: HttpRequest, tenant: str) -> list[Throughput]:
+async def statistics(site: Site, request: HttpRequest, tenant: str) -> list[Throughput]:
     """Return how quickly changes came through, and what that took: of each pipeline (`project` is empty), of each
     project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
     back (30); of the latest 20,000 buildsets.  Headgate only."""
-    site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, (*OF_SETS, DAYS))
     return await site.history.throughput(tenant, asked, _since_ms(site, request)) if asked else []

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, post
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, post
 from headgate.services.scheduler.hints import kept
 from headgate.store.types import StoreError
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 log = logging.getLogger("headgate.web")
 
@@ -22,10 +22,9 @@ take a minute over it."""
 
 
 @post("/api/connection/{name:str}/payload", status_code=200, body_max_bytes=BODY_MAX_BYTES)
-async def payload(state: AppState, request: HttpRequest, name: str) -> dict[str, Any]:
+async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]:
     """Accept a delivery of a forge's webhook, signed as that forge signs, or of a git server's hook. Its content is
     not trusted; Headgate looks at the forge soon. A repeated delivery has no further effect."""
-    site = site_of(state)
     heard = site.context.hears(name)
     if heard is None:
         raise NotFoundException(f"there is no connection {name!r} that takes deliveries")

@@ -17,7 +17,7 @@ from headgate.gate.imagework import Body
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
 from headgate.map.inventory.machines import MadeNode
 from headgate.ports.history import time_text
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get, post
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get, post
 from headgate.services.nodes.images.choice import UPLOAD as UPLOADED
 from headgate.services.nodes.images.choice import place_of, read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
@@ -25,7 +25,7 @@ from headgate.services.nodes.images.retention import spots
 from headgate.services.nodes.machines.survey import providers, seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
-from headgate.web.site import Site, must_be_permitted, site_of
+from headgate.web.site import Site, must_be_permitted
 
 BUILD, UPLOAD, VALIDATE = "build-image", "upload-image", "validate-image-upload"
 DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-upload"
@@ -93,9 +93,8 @@ class ImageShape(msgspec.Struct, frozen=True):
 
 
 @get("/api/tenant/{tenant:str}/images")
-async def images(state: AppState, tenant: str) -> list[ImageShape]:
+async def images(site: Site, tenant: str) -> list[ImageShape]:
     """Return images that the configuration defines, by name, with what was built and where it is."""
-    site = site_of(state)
     known = sorted(site.tenant(tenant).layouts.landed.singles["image"].items())
     found = artifacts_by_image(site, tenant)
     return [_image(stanza, found) for _, stanza in known]
@@ -189,9 +188,8 @@ def _upload(one: ImageUpload, uses: _Uses) -> UploadShape:
 
 
 @post("/api/tenant/{tenant:str}/image/{name:str}/build", status_code=200, opt={"permission": BUILD})
-async def build_image(state: AppState, request: HttpRequest, tenant: str, name: str) -> None:
+async def build_image(site: Site, request: HttpRequest, tenant: str, name: str) -> None:
     """Have the pipelines that are triggered by `image-build` run the jobs that build an image."""
-    site = site_of(state)
     must_be_permitted(site, request, tenant, BUILD)
     layout = site.tenant(tenant).layouts.landed
     stanza = layout.singles["image"].get(name)
@@ -217,9 +215,8 @@ async def build_image(state: AppState, request: HttpRequest, tenant: str, name: 
 
 
 @delete("/api/tenant/{tenant:str}/image-build-artifact/{id:str}", opt={"permission": DELETE_ARTIFACT})
-async def end_artifact(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
+async def end_artifact(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
     """Have an artifact that the tenant built deleted, and its uploads: once no machine is made of them."""
-    site = site_of(state)
     site.allow(request, tenant, DELETE_ARTIFACT)
     under = read_all(site.context.mirror, site.context.map.images.artifacts.path, ImageArtifact)
     if not any(one.id == id and one.tenant == tenant for _, _, one in under):
@@ -228,18 +225,16 @@ async def end_artifact(state: AppState, request: HttpRequest, tenant: str, id: s
 
 
 @delete("/api/tenant/{tenant:str}/image-upload/{id:str}", opt={"permission": DELETE_UPLOAD})
-async def end_upload(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
+async def end_upload(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
     """Have an upload of what the tenant built deleted, once no machine is made of it; it does not come back."""
-    site = site_of(state)
     site.allow(request, tenant, DELETE_UPLOAD)
     _own_upload(site, tenant, id)
     await _order(site, request, DELETE_UPLOAD, tenant, id, "delete")
 
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/validate", status_code=200, opt={"permission": VALIDATE})
-async def validate_upload(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
+async def validate_upload(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
     """Have the jobs that try an upload run again."""
-    site = site_of(state)
     must_be_permitted(site, request, tenant, VALIDATE)
     if _own_upload(site, tenant, id).state != "ready":
         raise HTTPException("Invalid upload state: only one that is ready can be tried", status_code=400)
@@ -247,9 +242,8 @@ async def validate_upload(state: AppState, request: HttpRequest, tenant: str, id
 
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/upload", status_code=200, opt={"permission": UPLOAD})
-async def upload_again(state: AppState, request: HttpRequest, tenant: str, id: str) -> None:
+async def upload_again(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
     """Have an upload that failed tried again."""
-    site = site_of(state)
     must_be_permitted(site, request, tenant, UPLOAD)
     if _own_upload(site, tenant, id).state != "failed":
         raise HTTPException("Invalid upload state: only one that failed is uploaded again", status_code=400)

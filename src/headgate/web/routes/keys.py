@@ -10,18 +10,17 @@ from headgate.config.files.check import deep_plain
 from headgate.config.tenants import TenantProject
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 
 @get("/api/tenant/{tenant:str}/key/{rest:path}", media_type="text/plain", opt={"rest": ("{project}.pub",)})
-async def public_key(state: AppState, tenant: str, rest: str) -> str:
+async def public_key(site: Site, tenant: str, rest: str) -> str:
     """Return the public key as PEM; create the pair if there is none. `rest` is `<project>.pub`; a project's name
     may contain slashes."""
-    site = site_of(state)
     if not rest.endswith(".pub"):
         raise NotFoundException("ask for <project>.pub")
     source = _project(site, tenant, rest.strip("/").removesuffix(".pub"))
@@ -51,10 +50,9 @@ class KeyShape(msgspec.Struct, frozen=True):
 
 @post("/api/tenant/{tenant:str}/key/{rest:path}", status_code=200, opt={"rest": ("{project}",), "permission": OF_ALL})
 async def change_keys(
-    state: AppState, request: HttpRequest, tenant: str, rest: str, data: JSONBody[ForKey]
+    site: Site, request: HttpRequest, tenant: str, rest: str, data: JSONBody[ForKey]
 ) -> list[KeyShape]:
     """Make a new key of a project, or retire an older one; the keys that it then has."""
-    site = site_of(state)
     site.allow_all(request)
     project = _project(site, tenant, rest.strip("/"))
     verb = "rotate-key" if data.retire is None else "retire-key"

@@ -12,10 +12,10 @@ from headgate.gate.comments import COMMENTS_MAX
 from headgate.gate.model import Build, Item
 from headgate.gate.returns.shape import FileComment, Range
 from headgate.ports.history import HistoryQuery
-from headgate.rest import AppState, HTTPException, HttpRequest, get
+from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.builds import job_of
 from headgate.web.description import QueryParameter
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 BUILDS_MAX = 100
 """Looked at for one answer."""
@@ -50,10 +50,9 @@ class _Said(NamedTuple):
 
 
 @get("/api/tenant/{tenant:str}/file-comments", opt={"query": ASKED})
-async def file_comments(state: AppState, request: HttpRequest, tenant: str) -> list[LineComment]:
+async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[LineComment]:
     """Return what a build says of lines of files, or what builds of a patchset say, each job of each pipeline as it ran
     last; by file and line, at most 500.  Headgate only."""
-    site = site_of(state)
     site.tenant(tenant)
     build, project, patchset = (request.query.get(name, "") for name in ("build", "project", "patchset"))
     if bool(build) == bool(project and patchset):

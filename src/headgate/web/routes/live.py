@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from headgate.gate.change import Change, is_called
-from headgate.rest import AppState, HttpRequest, Response, StreamResponse, get
+from headgate.rest import HttpRequest, Response, StreamResponse, get
 from headgate.web.manners import matches, takes_gzip
 from headgate.web.peers.door import peer_of
 from headgate.web.peers.protocols import HANDOVER
@@ -20,23 +20,21 @@ from headgate.web.shapes import (
     TenantName,
     TroubleShape,
 )
-from headgate.web.site import Site, must_read, site_of
+from headgate.web.site import Site, must_read
 from headgate.web.status import timed_queue
 
 
 @get("/health")
-async def health(state: AppState) -> dict[str, Any]:  # JSON
+async def health(site: Site) -> dict[str, Any]:  # JSON
     """Return whether every tenant's configuration has been read. Only tenants that everybody may read are named."""
-    site = site_of(state)
     loaded = {name: found.loaded.is_set() for name, found in site.tenants.items()}
     shown = {name: loaded[name] for name, found in site.tenants.items() if site.access.may_read(None, found.tenant)}
     return {"ok": all(loaded.values()), "tenants": shown}
 
 
 @get("/api/tenants")
-async def tenants(state: AppState, request: HttpRequest) -> list[TenantName]:
+async def tenants(site: Site, request: HttpRequest) -> list[TenantName]:
     """Return every tenant that the caller may read."""
-    site = site_of(state)
     bearer = site.access.reader(request)
     return [
         TenantName(name, len(found.tenant.projects), sum(1 for _ in await site.items(name)))
@@ -46,31 +44,30 @@ async def tenants(state: AppState, request: HttpRequest) -> list[TenantName]:
 
 
 @get("/api/components")
-async def components(state: AppState, request: HttpRequest) -> dict[str, list[ComponentShape]]:
+async def components(site: Site, request: HttpRequest) -> dict[str, list[ComponentShape]]:
     """Return every running component, by kind."""
-    must_read(site_of(state), request)
-    return site_of(state).status.components()
+    must_read(site, request)
+    return site.status.components()
 
 
 @get("/api/troubles")
-async def troubles(state: AppState, request: HttpRequest) -> list[TroubleShape]:
+async def troubles(site: Site, request: HttpRequest) -> list[TroubleShape]:
     """Return what is wrong for every tenant: the store cannot be used, or no component does the work. Headgate only."""
-    must_read(site_of(state), request)
-    return list(site_of(state).troubles())
+    must_read(site, request)
+    return list(site.troubles())
 
 
 @get("/api/connections")
-async def connections(state: AppState, request: HttpRequest) -> list[ConnectionShape]:
+async def connections(site: Site, request: HttpRequest) -> list[ConnectionShape]:
     """Return every configured connection."""
-    must_read(site_of(state), request)
-    return list(site_of(state).connections)
+    must_read(site, request)
+    return list(site.connections)
 
 
 @get("/api/tenant/{tenant:str}/status")
-async def status(state: AppState, request: HttpRequest, tenant: str) -> Response[StatusShape | None]:
+async def status(site: Site, request: HttpRequest, tenant: str) -> Response[StatusShape | None]:
     """Return the queues. The entity tag changes when something happens, not as time passes; times may be one second
     old."""
-    site = site_of(state)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     shot = await site.shot(tenant)
     headers = {"ETag": f'W/"{shot.tag}"', "Cache-Control": "no-cache", "Vary": "Authorization, Cookie, Accept-Encoding"}
@@ -83,10 +80,10 @@ async def status(state: AppState, request: HttpRequest, tenant: str) -> Response
 
 
 @get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
-async def status_change(state: AppState, tenant: str, rest: str) -> list[ItemShape]:
+async def status_change(site: Site, tenant: str, rest: str) -> list[ItemShape]:
     """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
     its ref or commit."""
-    site, said = site_of(state), rest.strip("/")
+    said = rest.strip("/")
     meant = {c.key for c in _changes(site, tenant) if said in (c.ref, c.commit) or is_called(c, said)}
     now_ms, status = site.context.now_ms(), (await site.shot(tenant)).status
 
@@ -105,10 +102,9 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
 
 
 @get("/api/tenant/{tenant:str}/events", opt={"answers": ("text/event-stream",)})
-async def events(state: AppState, request: HttpRequest, tenant: str) -> StreamResponse:
+async def events(site: Site, request: HttpRequest, tenant: str) -> StreamResponse:
     """Stream the queues as server-sent events: `status` has the queues with the ids of items, and the items that
     changed."""
-    site = site_of(state)
     site.tenant(tenant)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Vary": "Authorization, Cookie, Accept-Encoding"}
@@ -121,10 +117,10 @@ async def events(state: AppState, request: HttpRequest, tenant: str) -> StreamRe
 
 
 @get("/api/tenant/{tenant:str}/semaphores")
-async def semaphores(state: AppState, tenant: str) -> list[SemaphoreShape]:
+async def semaphores(site: Site, tenant: str) -> list[SemaphoreShape]:
     """Return the semaphores and their holders."""
-    site_of(state).tenant(tenant)
-    return site_of(state).status.semaphores(tenant)
+    site.tenant(tenant)
+    return site.status.semaphores(tenant)
 
 
 ROUTES = (

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from headgate.base.texts import line
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, Redirect, Response, get, post
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, Redirect, Response, get, post
 from headgate.web import loginflow as flow
 from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.login.cookies import BEGUN, SESSION, PageOrigin, local, token_of
 from headgate.web.login.sessions import LoginSessions
 from headgate.web.peers.door import peer_of
 from headgate.web.routes.pages import page
-from headgate.web.site import site_of
+from headgate.web.site import Site
 
 log = logging.getLogger("headgate.hand")
 
@@ -50,9 +50,9 @@ class WhoShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/api/login")
-async def login_state(state: AppState, request: HttpRequest) -> Response[WhoShape]:
+async def login_state(site: Site, request: HttpRequest) -> Response[WhoShape]:
     """Return who is logged in, and where people can log in. Headgate only."""
-    access = site_of(state).access
+    access = site.access
     realms = tuple(RealmShape(one.authenticator.name, one.name) for one in access.realms if one.authenticator.provider)
     bearer, place = access.reader(request), access.place(request)
     if bearer is None or not bearer.session or place is None:
@@ -66,9 +66,9 @@ def _called(bearer: Bearer) -> str:
     return line(next((one for one in said if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
 
 
-def _doors(state: AppState, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
+def _doors(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
     """Raise 404 where nobody can log in."""
-    access = site_of(state).access
+    access = site.access
     place = access.place(request)
     if access.sessions is None or place is None or not any(one.authenticator.provider for one in access.realms):
         raise NotFoundException("nobody can log in here: no [auth NAME] of the settings has driver = OpenIDConnect")
@@ -76,9 +76,9 @@ def _doors(state: AppState, request: HttpRequest) -> tuple[Access, LoginSessions
 
 
 @get("/login", include_in_schema=False)
-async def login(state: AppState, request: HttpRequest) -> Response[Any]:
+async def login(site: Site, request: HttpRequest) -> Response[Any]:
     """Send somebody to the provider, or have them choose one; `next`: where they go on."""
-    access, sessions, place = _doors(state, request)
+    access, sessions, place = _doors(site, request)
     if not request.query.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
         return page("login", "Log in")
     chosen = request.query.get("realm") or next(
@@ -99,9 +99,9 @@ async def login(state: AppState, request: HttpRequest) -> Response[Any]:
 
 
 @get(flow.BACK, include_in_schema=False)
-async def callback(state: AppState, request: HttpRequest) -> Response[Any]:
+async def callback(site: Site, request: HttpRequest) -> Response[Any]:
     """Take somebody back from the provider, once it is known who they are."""
-    access, sessions, place = _doors(state, request)
+    access, sessions, place = _doors(site, request)
     peer = peer_of(request.client.host if request.client else "")
     of_peer = sum(1 for one in sessions.returning.values() if one == peer)
     if len(sessions.returning) >= RETURNING_MAX or of_peer >= OF_PEER_MAX:
@@ -131,10 +131,10 @@ async def callback(state: AppState, request: HttpRequest) -> Response[Any]:
 
 
 @post("/logout", status_code=200, include_in_schema=False)
-async def logout(state: AppState, request: HttpRequest) -> Response[bool]:
+async def logout(site: Site, request: HttpRequest) -> Response[bool]:
     """End the login of this browser, everywhere and at once."""
     must_be_json(request)
-    access, sessions, place = _doors(state, request)
+    access, sessions, place = _doors(site, request)
     bearer = access.bearer(request)
     if bearer is not None and bearer.session:
         await sessions.end(place.given(SESSION, request.headers))

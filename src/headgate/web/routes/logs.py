@@ -13,7 +13,6 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.rest import (
-    AppState,
     HTTPException,
     HttpRequest,
     NotFoundException,
@@ -31,7 +30,7 @@ from headgate.web.loginflow import expected
 from headgate.web.remote import NoLogs
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
-from headgate.web.site import OPEN, Site, must_read, site_of
+from headgate.web.site import OPEN, Site, must_read
 
 ASKED = {"Vary": "Accept, Authorization, Cookie"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
@@ -61,12 +60,11 @@ def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | 
 
 
 @get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True, "answers": ("text/html",)})
-async def log_index(state: AppState, request: HttpRequest, tenant: str, build: str) -> Response[str]:
+async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -> Response[str]:
     """Return the files of a build's logs as a page of links."""
-    site = site_of(state)
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
-    files = await log_files.fn(state, tenant, build)
+    files = await log_files.fn(site, tenant, build)
     runs = any(found.id == build and found.result is None for _, _, found in site.status.builds(tenant))
     lost = "" if runs else await site.logs.missing(build)
     # Programs that read such a page put the name of a file behind its address.
@@ -99,24 +97,22 @@ _INDEX = """\
     opt={OPEN: True, "answers": ("*/*",), "alike": (206,), "bare": (304, 416)},
 )
 async def log_file(
-    state: AppState, request: HttpRequest, tenant: str, build: str, rest: str
+    site: Site, request: HttpRequest, tenant: str, build: str, rest: str
 ) -> StreamResponse | Response[Any]:
     """Return one file of a build's logs, or a range of it, as what it is; `zuul-manifest.json` is the list of them.
 
     A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
     in."""
-    site = site_of(state)
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
     if rest.strip("/") == MANIFEST:
-        return Response(manifest(await log_files.fn(state, tenant, build)), headers=ASKED)
+        return Response(manifest(await log_files.fn(site, tenant, build)), headers=ASKED)
     return await site.logs.file(await checked(site, tenant, build), rest.lstrip("/"), request.headers)
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/logs")
-async def log_files(state: AppState, tenant: str, build: str) -> list[LogFile]:
+async def log_files(site: Site, tenant: str, build: str) -> list[LogFile]:
     """Return the files of a build's logs."""
-    site = site_of(state)
     return await site.logs.files(await checked(site, tenant, build), _below(tenant, build))
 
 
@@ -134,9 +130,8 @@ class LogRequest(msgspec.Struct, frozen=True):
 
 
 @websocket("/api/tenant/{tenant:str}/console-stream")
-async def console(socket: WebSocket, state: AppState, tenant: str) -> None:
+async def console(socket: WebSocket, site: Site, tenant: str) -> None:
     """Send the log of the build that the client names, as it is written, then close the connection (1000)."""
-    site = site_of(state)
     await socket.accept()
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):

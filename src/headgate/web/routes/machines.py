@@ -22,7 +22,7 @@ from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, delete, get
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import SeenMachines, seen
 from headgate.services.nodes.status import node_state
@@ -31,7 +31,7 @@ from headgate.web.routes.cloudmachines import change_node, made_nodes
 from headgate.web.routes.executormachines import executor_nodes
 from headgate.web.routes.machineshapes import NodeShape, RequestShape
 from headgate.web.routes.pooled import free_nodes
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 R = TypeVar("R")
 SECTIONS_MAX = 100
@@ -71,8 +71,8 @@ class ProviderShape(msgspec.Struct, frozen=True):
     """name, canonical_name."""
 
 
-def _layout(state: AppState, tenant: str) -> Layout:
-    return site_of(state).tenant(tenant).layouts.landed
+def _layout(site: Site, tenant: str) -> Layout:
+    return site.tenant(tenant).layouts.landed
 
 
 def _canonical(stanza: Stanza) -> str:
@@ -80,9 +80,9 @@ def _canonical(stanza: Stanza) -> str:
 
 
 @get("/api/tenant/{tenant:str}/labels")
-async def labels(state: AppState, tenant: str) -> list[LabelShape]:
+async def labels(site: Site, tenant: str) -> list[LabelShape]:
     """Return labels that the tenant has, and those that its nodesets ask for, by name."""
-    layout = _layout(state, tenant)
+    layout = _layout(site, tenant)
     found = {name: LabelShape(name) for name in (*_asked(layout), *layout.tenant.labels)}
     for name, stanza in layout.singles["label"].items():
         found[name] = LabelShape(name, _canonical(stanza), stanza.body.get("description"))
@@ -99,16 +99,16 @@ def _asked(layout: Layout) -> Iterator[str]:
 
 
 @get("/api/tenant/{tenant:str}/flavors")
-async def flavors(state: AppState, tenant: str) -> list[FlavorShape]:
+async def flavors(site: Site, tenant: str) -> list[FlavorShape]:
     """Return flavors that the configuration defines, by name."""
-    known = sorted(_layout(state, tenant).singles["flavor"].items())
+    known = sorted(_layout(site, tenant).singles["flavor"].items())
     return [FlavorShape(name, _canonical(s), s.body.get("description")) for name, s in known]
 
 
 @get("/api/tenant/{tenant:str}/providers")
-async def providers(state: AppState, tenant: str) -> list[ProviderShape]:
+async def providers(site: Site, tenant: str) -> list[ProviderShape]:
     """Return providers that the configuration defines, by name, with what they and their sections attach."""
-    layout = _layout(state, tenant)
+    layout = _layout(site, tenant)
     return [_provider(layout, stanza) for _, stanza in sorted(layout.singles["provider"].items())]
 
 
@@ -134,10 +134,9 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 
 @get("/api/tenant/{tenant:str}/nodes")
-async def nodes(state: AppState, tenant: str) -> list[NodeShape]:
+async def nodes(site: Site, tenant: str) -> list[NodeShape]:
     """Return the machines of the tenant by name: those that builds have, those that are made for them, and those that
     could be given to one."""
-    site = site_of(state)
     configured = site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
     claims = list(_read(site.context.mirror, places.path, NodeClaim))
@@ -168,9 +167,8 @@ def _node(site: Site, claim: NodeClaim, asked: NodeRequest | None) -> NodeShape:
 
 
 @get("/api/tenant/{tenant:str}/nodeset-requests")
-async def nodeset_requests(state: AppState, tenant: str) -> list[RequestShape]:
+async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
     """Return builds of the tenant that wait for machines, or have them, the longest first."""
-    site = site_of(state)
     site.tenant(tenant)
     builds = {build.id: (pipeline, item) for pipeline, item, build in site.status.builds(tenant)}
     map, mirror = site.context.map, site.context.mirror
@@ -251,11 +249,10 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[R]:
 
 
 @delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}", opt={"permission": MODIFY_REQUEST})
-async def end_request(state: AppState, request: HttpRequest, tenant: str, uuid: str) -> None:
+async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) -> None:
     """Have a build wait for machines no more: it is canceled, and its job counts as one that did not pass."""
-    site = site_of(state)
     site.allow(request, tenant, MODIFY_REQUEST)
-    found = next((one for one in await nodeset_requests.fn(state, tenant) if one.uuid == uuid), None)
+    found = next((one for one in await nodeset_requests.fn(site, tenant) if one.uuid == uuid), None)
     if found is None:
         raise NotFoundException(f"Request not found: tenant {tenant} has no request {uuid}")
     if found.state != "requested":
@@ -269,17 +266,16 @@ async def end_request(state: AppState, request: HttpRequest, tenant: str, uuid: 
 
 
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})
-async def project_ssh_key(state: AppState, tenant: str, rest: str) -> None:
+async def project_ssh_key(site: Site, tenant: str, rest: str) -> None:
     """Find nothing: projects have no SSH keys of their own here; jobs get what they need as secrets."""
-    site = site_of(state)
     site.project(tenant, rest.strip("/").removesuffix(".pub"))
     raise NotFoundException("projects have no SSH keys here: give a job what it needs as a secret")
 
 
 @get("/api/tenant/{tenant:str}/tenant-ssh-key/ssh.pub")
-async def tenant_ssh_key(state: AppState, tenant: str) -> None:
+async def tenant_ssh_key(site: Site, tenant: str) -> None:
     """Find nothing, as for a project."""
-    site_of(state).tenant(tenant)
+    site.tenant(tenant)
     raise NotFoundException("tenants have no SSH keys here: give a job what it needs as a secret")
 
 

@@ -9,9 +9,9 @@ import msgspec
 
 from headgate.gate.model import Build, Item
 from headgate.gate.onebuild import CancelBuild, RerunBuild
-from headgate.rest import AppState, HttpRequest, JSONBody, NotFoundException, post
+from headgate.rest import HttpRequest, JSONBody, NotFoundException, post
 from headgate.web.routes.actions import Hand
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,9 +42,8 @@ def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permissio
 
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
-async def cancel(state: AppState, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
+async def cancel(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
     """Stop one build that waits or runs: its job counts as one that did not pass.  Headgate only."""
-    site = site_of(state)
     found = _allowed(site, request, tenant, uuid, "dequeue")
     hand = Hand(site, request, "cancel", tenant, found.subject, data.reason)
     await hand.does(partial(site.ask, tenant, found.pipeline, CancelBuild(uuid, hand.said)))
@@ -52,10 +51,9 @@ async def cancel(state: AppState, request: HttpRequest, tenant: str, uuid: str, 
 
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/rerun", status_code=200, opt={"permission": "enqueue"})
-async def rerun(state: AppState, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
+async def rerun(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
     """Run the job of a failed build again while its change is still in its queue, and the jobs that depend on it.
     If the pipeline lands changes, the changes behind are tested again on it.  Headgate only."""
-    site = site_of(state)
     found = _allowed(site, request, tenant, uuid, "enqueue")
     hand = Hand(site, request, "rerun", tenant, found.subject, data.reason)
     await hand.does(partial(site.ask, tenant, found.pipeline, RerunBuild(uuid)))

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from headgate.base.texts import line
 from headgate.gate.closures import Closing
 from headgate.map.orders import TenantState
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.orders import landings_over, ordered, state_of
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 STATE = "set-tenant-state"
 """The permission."""
@@ -34,9 +34,8 @@ class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/state", status_code=200, opt={"permission": STATE})
-async def tenant_state(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForState]) -> None:
+async def tenant_state(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForState]) -> None:
     """Let what happens start nothing, or have it forgotten, or let results wait; or let all of it go on."""
-    site = site_of(state)
     site.allow(request, tenant, STATE)
     flags = {name: value for name, value in msgspec.structs.asdict(data).items() if isinstance(value, bool)}
     words = {"reason": (data.reason or "")[:WORDS_MAX_CHARS], "info": (data.info or "")[:WORDS_MAX_CHARS]}
@@ -65,10 +64,9 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 @post("/api/tenant/{tenant:str}/close", status_code=200, opt={"permission": STATE})
-async def close(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> Closed:
+async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> Closed:
     """Let nothing land from a pipeline, or from one queue of it; changes are tested as ever.  Answered once what was
     being pushed has ended.  Headgate only."""
-    site = site_of(state)
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
     pushed = list[str]()
@@ -89,9 +87,8 @@ async def close(state: AppState, request: HttpRequest, tenant: str, data: JSONBo
 
 
 @post("/api/tenant/{tenant:str}/open", status_code=200, opt={"permission": STATE})
-async def open_again(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> bool:
+async def open_again(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> bool:
     """Let what was closed land again; a pipeline with all its queues, when no queue is named.  Headgate only."""
-    site = site_of(state)
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
 

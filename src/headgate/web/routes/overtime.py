@@ -6,10 +6,10 @@ from typing import get_args
 
 from headgate.ports.flakiness import SLOTS_MAX, Flakiness, Part, Span
 from headgate.ports.throughput import ThroughputOverTime
-from headgate.rest import AppState, HTTPException, HttpRequest, get
+from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.description import QueryParameter
 from headgate.web.routes.history import BOUNDS, DAYS, DAYS_MAX, FILTERS, OF_SETS, moment, number, question
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
 SLOTS_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
@@ -32,12 +32,11 @@ OF_THROUGHPUT = (*(one for one in OF_SETS if one.name not in BOUNDS), *OF_TIME)
 
 
 @get("/api/tenant/{tenant:str}/throughput", opt={"query": OF_THROUGHPUT})
-async def throughput(state: AppState, request: HttpRequest, tenant: str) -> ThroughputOverTime:
+async def throughput(site: Site, request: HttpRequest, tenant: str) -> ThroughputOverTime:
     """Return how quickly changes came through over time, and what that took, `days` (30) back from `end_time`, in slots
     of an hour, a day or a week in UTC, at most 400; a week begins on Monday. Filters as for buildsets, such as
     `pipeline` and `project`. A buildset counts where it ended; of the latest 20,000 buildsets of the tenant.  Headgate
     only."""
-    site = site_of(state)
     site.tenant(tenant)
     asked, span = question(site, tenant, request, OF_THROUGHPUT), _span(site, request)
     if asked is None:
@@ -46,13 +45,12 @@ async def throughput(state: AppState, request: HttpRequest, tenant: str) -> Thro
 
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
-async def job_flakiness(state: AppState, request: HttpRequest, tenant: str) -> Flakiness:
+async def job_flakiness(site: Site, request: HttpRequest, tenant: str) -> Flakiness:
     """Return how flaky one job was over time, or all jobs together, `days` (30) back from `end_time`, in slots of an
     hour, a day or a week in UTC, at most 400; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset`
     select builds, and `by` one of these or `job_name` tells them apart. A job is flaky on a tree where it failed and
     passed later, both among the builds that are looked at; of the latest 20,000 buildsets of the tenant.  Headgate
     only."""
-    site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, OF_FLAKINESS)
     job, span = _job(request), _span(site, request)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from headgate.rest import AppState, HttpRequest, NotFoundException, Redirect, Response, get
+from headgate.rest import HttpRequest, NotFoundException, Redirect, Response, get
 from headgate.web.files import document, static_file
-from headgate.web.site import OPEN, site_of
+from headgate.web.site import OPEN, Site
 
 PAGES = {
     "status": "Status",
@@ -41,9 +41,8 @@ _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"
 
 
 @get("/", include_in_schema=False)
-async def index(state: AppState, request: HttpRequest) -> Response[str] | Redirect:
+async def index(site: Site, request: HttpRequest) -> Response[str] | Redirect:
     """Redirect to the one tenant there is, if who asks may read it; else return the page that lists the tenants."""
-    site = site_of(state)
     bearer, known = site.access.reader(request), site.tenants
     names = list(known) if all(site.access.may_read(bearer, one.tenant) for one in known.values()) else []
     return Redirect(f"/t/{names[0]}/status") if len(names) == 1 else page("tenants", "Tenants")
@@ -55,22 +54,22 @@ async def tenants() -> Response[str]:
 
 
 @get("/t/{tenant:str}", include_in_schema=False, opt={OPEN: True})
-async def tenant_index(state: AppState, tenant: str) -> Redirect:
-    site_of(state).tenant(tenant)
+async def tenant_index(site: Site, tenant: str) -> Redirect:
+    site.tenant(tenant)
     return Redirect(f"/t/{tenant}/status")
 
 
 @get("/t/{tenant:str}/stream/{uuid:str}", include_in_schema=False, opt={OPEN: True})
-async def stream(state: AppState, tenant: str, uuid: str) -> Redirect:
-    site_of(state).tenant(tenant)
+async def stream(site: Site, tenant: str, uuid: str) -> Redirect:
+    site.tenant(tenant)
     return Redirect(f"/t/{quote(tenant)}/build/{quote(uuid)}")
 
 
 @get(
     ["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False, opt={OPEN: True}
 )
-async def tenant_page(state: AppState, tenant: str, name: str) -> Response[str]:
-    site_of(state).tenant(tenant)
+async def tenant_page(site: Site, tenant: str, name: str) -> Response[str]:
+    site.tenant(tenant)
     if name not in PAGES:
         raise NotFoundException(f"there is no page {name!r}; there are {', '.join(PAGES)}")
     return page(name, PAGES[name])

@@ -10,12 +10,12 @@ import msgspec
 
 from headgate.map.check import check
 from headgate.map.records import Quarantined
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.store.types import Op, SessionLost, StoreError
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
-from headgate.web.site import site_of
+from headgate.web.site import Site
 
 SHOWN_MAX = 1_000
 
@@ -66,10 +66,9 @@ def shape(id: str, one: Quarantined) -> AsideShape:
 
 
 @get("/api/quarantine", opt={"permission": OF_ALL})
-async def everything(state: AppState, request: HttpRequest) -> QuarantineShape:
+async def everything(site: Site, request: HttpRequest) -> QuarantineShape:
     """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000
     each."""
-    site = site_of(state)
     site.allow_all(request)
     context = site.context
     entries = list(context.mirror.under(context.map.path))
@@ -80,9 +79,8 @@ async def everything(state: AppState, request: HttpRequest) -> QuarantineShape:
 
 
 @get("/api/tenant/{tenant:str}/quarantine")
-async def of_tenant(state: AppState, tenant: str) -> tuple[AsideShape, ...]:
+async def of_tenant(site: Site, tenant: str) -> tuple[AsideShape, ...]:
     """Return what was set aside for this tenant; at most 1,000. Headgate only."""
-    site = site_of(state)
     site.tenant(tenant)
     found = (shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
     return tuple(found)[:SHOWN_MAX]
@@ -96,9 +94,8 @@ class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/quarantine/{id:str}", status_code=200, opt={"permission": OF_ALL})
-async def change(state: AppState, request: HttpRequest, id: str, data: JSONBody[What]) -> bool:
+async def change(site: Site, request: HttpRequest, id: str, data: JSONBody[What]) -> bool:
     """Retry what was set aside, or drop it."""
-    site = site_of(state)
     site.allow_all(request)
     quarantine = Quarantine(site.context)
     known = quarantine.all().get(id)

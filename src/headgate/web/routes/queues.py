@@ -7,8 +7,8 @@ import msgspec
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
 from headgate.queue.workers.status import PartitionShape, partition_statuses, shape, workers
-from headgate.rest import AppState, HttpRequest, get
-from headgate.web.site import must_read, site_of
+from headgate.rest import HttpRequest, get
+from headgate.web.site import Site, must_read
 
 
 class WorkerShape(msgspec.Struct, frozen=True):
@@ -26,11 +26,11 @@ class ApplicationShape(msgspec.Struct, frozen=True):
 
 
 @get("/api/queues")
-async def queues(state: AppState, request: HttpRequest) -> list[ApplicationShape]:
+async def queues(site: Site, request: HttpRequest) -> list[ApplicationShape]:
     """Return every application with its workers and partitions, as of now."""
-    must_read(site_of(state), request)
+    must_read(site, request)
     root = QueueMap()
-    entries = await site_of(state).context.store.list(root.path)
+    entries = await site.context.store.list(root.path)
     names = sorted({unescape(entry.path[len(root.path) + 1 :].split("/")[0]) for entry in entries})
     found = []
     for name in names:

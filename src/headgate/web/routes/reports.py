@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.reports.views import Outbox, outboxes, wanted
 from headgate.store.types import Op, SessionLost, StoreError
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL
 from headgate.web.routes.quarantine import SHOWN_MAX, AsideShape, shape
-from headgate.web.site import Site, site_of
+from headgate.web.site import Site
 
 
 class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,19 +57,17 @@ def _undelivered(site: Site, tenant: str | None) -> tuple[AsideShape, ...]:
 
 
 @get("/api/reports", opt={"permission": OF_ALL})
-async def everything(state: AppState, request: HttpRequest) -> ReportsShape:
+async def everything(site: Site, request: HttpRequest) -> ReportsShape:
     """Return what waits for delivery to each connection, and the reports that no receiver accepts, at most 1,000."""
-    site = site_of(state)
     site.allow_all(request)
     waiting = tuple(_outbox(found) for found in outboxes(site.context))
     return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, None))
 
 
 @get("/api/tenant/{tenant:str}/reports")
-async def of_tenant(state: AppState, tenant: str) -> ReportsShape:
+async def of_tenant(site: Site, tenant: str) -> ReportsShape:
     """Return the same as `/api/reports` for the connections that pipelines of the tenant report to, and for its own
     reports. Headgate only."""
-    site = site_of(state)
     pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
     named = {name for pipeline in pipelines for name in (*pipeline.posts, *pipeline.drivers)}
     waiting = tuple(_outbox(found) for found in outboxes(site.context) if found.connection in named)
@@ -84,9 +82,8 @@ class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/reports/{connection:str}", status_code=200, opt={"permission": OF_ALL})
-async def change(state: AppState, request: HttpRequest, connection: str, data: JSONBody[ForOutbox]) -> bool:
+async def change(site: Site, request: HttpRequest, connection: str, data: JSONBody[ForOutbox]) -> bool:
     """Try what waits for a connection at once, or drop all of it."""
-    site = site_of(state)
     site.allow_all(request)
     known = [found.connection for found in outboxes(site.context)]
     if connection not in known:

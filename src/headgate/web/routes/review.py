@@ -17,13 +17,13 @@ from headgate.gate.review import (
     ReviewRequest,
 )
 from headgate.ports.history import HistoryQuery, HistoryUnavailable, named
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.access import APPROVE, COMMENT
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.review.remarks import ShownRemark, read
 from headgate.web.reviewcalls import Approving, ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.history import number
-from headgate.web.site import site_of
+from headgate.web.site import Site
 
 EARLIER_MAX = 9
 """Patchsets before the one that is proposed whose remarks are shown."""
@@ -116,10 +116,10 @@ async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
         "refuses": (502,),
     },
 )
-async def review(state: AppState, request: HttpRequest, tenant: str) -> ReviewShape:
+async def review(site: Site, request: HttpRequest, tenant: str) -> ReviewShape:
     """Return the commits and files of a change of plain git.  Headgate only."""
     query = request.query
-    asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
+    asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     page = number(request, "page", 0)
     answer = await _review(asked, query.get("commit", ""), page)
     return ReviewShape(
@@ -162,10 +162,10 @@ def _file(number: int, file: ReviewFile) -> FileShape:
         ),
     },
 )
-async def patch(state: AppState, request: HttpRequest, tenant: str) -> PatchShape:
+async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     """Return how one file of a change differs.  Headgate only."""
     query = request.query
-    asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
+    asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
     listed = (await _review(asked, query.get("commit", ""), which // FILES_A_PAGE)).files
     if which % FILES_A_PAGE >= len(listed):
@@ -184,10 +184,9 @@ async def patch(state: AppState, request: HttpRequest, tenant: str) -> PatchShap
     "/api/tenant/{tenant:str}/remarks",
     opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER)), "refuses": (502,)},
 )
-async def remarks(state: AppState, request: HttpRequest, tenant: str) -> RemarksShape:
+async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape:
     """Return what people said of a change of plain git and of its last patchsets.  Headgate only."""
     query = request.query
-    site = site_of(state)
     asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     change, secret = asked.change, await site.review.secret()
     work = RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(asked)))

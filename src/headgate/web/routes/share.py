@@ -8,9 +8,9 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from headgate.ports.history import HistoryQuery, PastBuildset
-from headgate.rest import AppState, HttpRequest, NotFoundException, Response, get
+from headgate.rest import HttpRequest, NotFoundException, Response, get
 from headgate.web.routes.history import OF_SETS, question
-from headgate.web.site import OPEN, must_read, site_of
+from headgate.web.site import OPEN, Site, must_read
 
 ENTRIES_MAX = 50
 NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
@@ -25,10 +25,9 @@ def _ended(asked: HistoryQuery) -> HistoryQuery:
     ["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"],
     opt={"query": OF_SETS, "answers": ("image/svg+xml",)},
 )
-async def badge(state: AppState, request: HttpRequest, tenant: str) -> Response[str]:
+async def badge(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     """Return an SVG picture of how the latest buildset ended, with the name of its pipeline. `project`, `pipeline`
     and `branch` select it."""
-    site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(asked), limit=1)) if asked else []
@@ -60,9 +59,8 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
     "/t/{tenant:str}/feed.atom",
     opt={"query": OF_SETS, "answers": ("application/atom+xml",), OPEN: True},
 )
-async def feed(state: AppState, request: HttpRequest, tenant: str) -> Response[str]:
+async def feed(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     """Return finished buildsets, latest first, as an Atom feed; filters work as for buildsets."""
-    site = site_of(state)
     site.tenant(tenant)
     must_read(site, request, tenant)
     asked = question(site, tenant, request, OF_SETS)

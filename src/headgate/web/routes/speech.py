@@ -9,13 +9,13 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.gate.review import SayAnswer, SayRequest
-from headgate.rest import AppState, HTTPException, HttpRequest, JSONBody, post
+from headgate.rest import HTTPException, HttpRequest, JSONBody, post
 from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT, must_be_json
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
 from headgate.web.reviewcalls import ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.actions import Hand
-from headgate.web.site import NEEDED, Site, site_of
+from headgate.web.site import NEEDED, Site
 
 
 class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,9 +37,8 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
-async def remark(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForRemark]) -> ShownRemark:
+async def remark(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForRemark]) -> ShownRemark:
     """Say something of a proposed commit, under one's own name: it is kept in its repository.  Headgate only."""
-    site = site_of(state)
     asked = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
     _proposed(asked, data.patchset)
     if wrong := _unfit(data):
@@ -78,10 +77,9 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/approve", status_code=200, opt={"permission": APPROVE})
-async def approve(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
+async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Approve exactly this commit of a change of plain git under one's own name, or take that back.  What it is worth
     the requirements of the pipelines say, as of any other approval.  Headgate only."""
-    site = site_of(state)
     asked = _speaking(site, request, tenant, data.project, data.change, APPROVE)
     told = approving(asked)
     if not told.may:
@@ -102,9 +100,8 @@ async def approve(state: AppState, request: HttpRequest, tenant: str, data: JSON
 
 
 @post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
-async def recheck(state: AppState, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
+async def recheck(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Have a change of plain git tested again, as by a push to `refs/recheck`.  Headgate only."""
-    site = site_of(state)
     asked = asked_about(site, request, tenant, data.project, data.change)
     site.allow(request, tenant, "enqueue", project=asked.project)
     _proposed(asked, data.patchset)

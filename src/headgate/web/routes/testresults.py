@@ -12,14 +12,14 @@ import msgspec
 
 from headgate.ports.history import PastBuild
 from headgate.ports.logstore import LogStoreError, NotStored
-from headgate.rest import AppState, HTTPException, HttpRequest, NotFoundException, get
+from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.builds import Builds
 from headgate.web.junit import CaseShape, JUnitReader, Malformed, worst
 from headgate.web.remote import NoLogs
 from headgate.web.routes.logs import checked
 from headgate.web.shapes import LogFile
-from headgate.web.site import site_of
+from headgate.web.site import Site
 
 FILES_MAX = 20
 FILE_MAX_BYTES = 5_000_000
@@ -54,11 +54,10 @@ _known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = Ordered
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
-async def test_results(state: AppState, request: HttpRequest, tenant: str, build: str) -> TestResultsShape:
+async def test_results(site: Site, request: HttpRequest, tenant: str, build: str) -> TestResultsShape:
     """Return what tests of a build say, read from JUnit files among its logs: artifacts whose metadata has the type
     `junit`, `unittest`, `unit_test_report` or `xunit`, then files named as `junit.xml`, `TEST-*.xml` or
     `test-results.xml`; at most 20 files of 5 MB each.  Headgate only."""
-    site = site_of(state)
     id = await checked(site, tenant, build)
     known = await Builds.of(site, tenant, request).build(id)
     meant = tuple(_meant(tenant, known)) if known is not None else ()

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.rest import AppState, HttpRequest, Response, get
+from headgate.rest import HttpRequest, Response, get
 from headgate.web.access import Access
 from headgate.web.vitals import ProcessHealth, Vitals
-
-
-def _vitals(state: AppState) -> Vitals:
-    vitals = state["vitals"]
-    assert isinstance(vitals, Vitals), "set by who made the application"
-    return vitals
 
 
 @get("/health/live")
@@ -20,19 +14,17 @@ async def live() -> dict[str, bool]:
 
 
 @get("/health/ready", opt={"alike": (503,)})
-async def ready(state: AppState) -> Response[ProcessHealth]:
+async def ready(vitals: Vitals) -> Response[ProcessHealth]:
     """Answer 200 when every component of the process takes part, else 503 with what is missing."""
-    health = _vitals(state).health
+    health = vitals.health
     return Response(health, status_code=200 if health.ready else 503)
 
 
 @get("/metrics", opt={"answers": ("text/plain",)})
-async def metrics(state: AppState, request: HttpRequest) -> Response[bytes]:
+async def metrics(vitals: Vitals, access: Access, request: HttpRequest) -> Response[bytes]:
     """Return figures, in Prometheus' text format, for who brings a token, or for everybody (`[web] metrics`)."""
-    access = state["access"]
-    assert isinstance(access, Access), "set by who made the application"
     access.must_read_figures(request)
-    return Response(_vitals(state).figures(), media_type="text/plain; version=0.0.4")
+    return Response(vitals.figures(), media_type="text/plain; version=0.0.4")
 
 
 ROUTES = (live, ready, metrics)
