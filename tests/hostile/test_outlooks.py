@@ -10,7 +10,7 @@ import httpx
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate

@@ -16,7 +16,7 @@ from headgate.base.tasks import run_until
 from headgate.map.records import FACTS, ComponentFacts, ComponentRecord, DesiredState
 from headgate.map.tree import Undecodable, escape
 from headgate.recipes.codec import readable
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.patience import answered
 from headgate.services import formats
 from headgate.services.context import Context

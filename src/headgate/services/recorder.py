@@ -13,7 +13,7 @@ from headgate.base.tasks import run_until
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.stream import Unread, consumed
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries

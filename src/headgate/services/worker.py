@@ -12,7 +12,8 @@ from itertools import chain, count, islice
 from headgate.base.subject import about
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog, line
-from headgate.recipes.mirror import Mirror, MirrorPart
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.requests import Claim, Open, Owner, Requests
 from headgate.services.pace import Pace
 from headgate.services.quarantine.quarantine import Tries, said, transient

@@ -23,7 +23,8 @@ from headgate.map.state.layouts import layout_at
 from headgate.map.state.state import KnownItem, LoadedState, load
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
-from headgate.recipes.mirror import Mirror, MirrorPart
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.scheduler.changestates import ChangeStates

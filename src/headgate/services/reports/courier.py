@@ -23,7 +23,7 @@ from headgate.map.records import OutboxWish, RepositoryProblem
 from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.stream import Unread, consumed
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine, Tries

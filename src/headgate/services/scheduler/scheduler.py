@@ -23,7 +23,7 @@ from headgate.map.records import RepositoryProblem
 from headgate.map.tree import unescape
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.occasions import OccasionSource
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.autohold import Expiring
 from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context

@@ -17,7 +17,7 @@ from headgate.gate.work import Enqueue
 from headgate.map.records import BranchCache, ForPipeline
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import TurnPart, packed

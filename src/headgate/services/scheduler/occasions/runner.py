@@ -27,7 +27,7 @@ from headgate.ports.occasions import NextOccasion, OccasionLane, OccasionSource,
 from headgate.recipes import blob
 from headgate.recipes.codec import encode, readable
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.configuration import Configuration
 from headgate.services.context import LENGTHY_MAX, Context
 from headgate.services.orders import state_of
