@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from headgate.ports.overtime import CountedTime
+
 SLOTS_MAX = 400
 """In one answer."""
 PARTS_MAX = 20
@@ -42,16 +44,9 @@ class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that did not get to a result, and were made again."""
 
 
-class Flakiness(msgspec.Struct, frozen=True, kw_only=True):
+class Flakiness(CountedTime, frozen=True, kw_only=True):
     """Tell how flaky jobs were over time. Slots in which no build ended are absent."""
 
     job_name: str | None
     """Null: every job."""
-    start_time: str
-    end_time: str
-    """The first moment that is out of it."""
-    slot_seconds: int
-    complete_from: str | None
-    """Since when everything is counted, where there are more than 20,000 buildsets in this time; nothing before that is
-    counted. Null: everything is."""
     slots: tuple[FlakySlot, ...]

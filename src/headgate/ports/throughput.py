@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.ports.overtime import CountedTime
+
 
 class ThroughputSums(msgspec.Struct, frozen=True, kw_only=True):
     """State how quickly some buildsets ended, and what that took."""
@@ -44,14 +46,7 @@ class ThroughputSlot(ThroughputSums, frozen=True, kw_only=True):
     start_time: str
 
 
-class ThroughputOverTime(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputOverTime(CountedTime, frozen=True, kw_only=True):
     """Tell how quickly buildsets ended over time. Slots in which none ended are absent."""
 
-    start_time: str
-    end_time: str
-    """The first moment that is out of it."""
-    slot_seconds: int
-    complete_from: str | None
-    """Since when everything is counted, where there are more than 20,000 buildsets in this time; nothing before that is
-    counted. Null: everything is."""
     slots: tuple[ThroughputSlot, ...]

@@ -158,6 +158,9 @@ _FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)',
 
 
 def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """Return field -> the text below it, for the fields that have one."""
-    found = _FIELD.findall(inspect.getsource(shape))
+    """Return field -> the text below it, for the fields that have one; those of its bases are among them."""
+    kinds = [
+        kind for kind in reversed(shape.__mro__) if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
+    ]
+    found = [one for kind in kinds for one in _FIELD.findall(inspect.getsource(kind))]
     return {name: " ".join(text.strip().strip('"').split()) for name, text in found if text}
