@@ -23,7 +23,7 @@ ALWAYS = tuple(
     )
 )  # fmt: skip
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-"""IPv4 addresses as networks without IPv4 reach them, RFC 6052: denied as far as the IPv4 address is."""
+"""Addresses of IPv4 hosts in networks without IPv4 (RFC 6052); one is denied if its IPv4 address is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 LOCKS = Path(__file__).parent / "locks"
 MARK = "headgate.json"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Headgate's plugins, which Ansible loads, need the Python that Headgate has."""
+"""Headgate's own version of Python, which its plugins need, since Ansible loads them."""
 _DIGEST_SIZE = 8
 
 
@@ -44,7 +44,7 @@ class EnvironmentMark(msgspec.Struct, frozen=True):
 
     version: str
     core: str
-    """Of ansible-core."""
+    """Version of ansible-core."""
     python: str
     made_ms: int = 0
 
@@ -56,7 +56,8 @@ class Environment:
     place: Path
     mark: EnvironmentMark
     current: bool
-    """Whether it is made of what this Headgate names; an earlier one may name older packages."""
+    """Whether it has the packages that this version of Headgate names; one made by an earlier Headgate may have older
+    ones."""
 
     @property
     def program(self) -> str:

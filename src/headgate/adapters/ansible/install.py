@@ -25,13 +25,13 @@ from headgate.base.errors import UserError
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 
 ROOM_BYTES = 600_000_000
-"""What an environment takes while it is made; half of it stays."""
+"""Disk space that an environment needs while it is made; half of it is free again afterwards."""
 PYTHONS = {"9": ("3.11", "3.12"), "11": ("3.11", "3.12", "3.13")}
-"""Version -> the Pythons that it runs on, of those that Headgate does."""
+"""Version of Ansible -> the versions of Python that it runs on, among those that Headgate supports."""
 MODE, UMASK = 0o755, 0o022
-"""Builds have users of their own, who must be able to read it."""
+"""Environments are readable by everybody, since builds run as users of their own."""
 _OWN = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_REQUIREMENT")
-"""Would make it of something else, or elsewhere."""
+"""Variables that would make pip install other packages, or install them elsewhere."""
 _UNREACHED = (
     "NewConnectionError", "Failed to establish", "ConnectTimeout", "ReadTimeout", "Max retries exceeded", "ProxyError",
     "name resolution", "Network is unreachable", "Connection refused", "SSLError",

@@ -17,7 +17,7 @@ from headgate.base.tasks import end
 
 _SAID_MAX_BYTES = 4_000
 REMOVED_S = 0.2
-"""Between two looks at one that is being removed."""
+"""Interval between two checks of an environment that is being removed."""
 
 
 class AnsibleSupply:

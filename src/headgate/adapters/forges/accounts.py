@@ -17,7 +17,7 @@ class OnTheWeb:
     __slots__ = ()
     name: str
     web: str
-    """Where people look, perhaps with a path, without a slash at the end."""
+    """URL of the web pages, without a slash at the end; it may have a path."""
     canonical_hostname: str
 
     @property

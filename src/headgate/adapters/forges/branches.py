@@ -12,7 +12,7 @@ from headgate.adapters.git.poll.names import HEADS
 from headgate.ports.reporter import ReporterAway
 
 MERGES_MAX = 200
-"""Commits of a branch among which a merge is looked for."""
+"""Number of a branch's commits that are searched for a merge."""
 
 
 class BranchReader:

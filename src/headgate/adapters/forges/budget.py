@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from headgate.ports.limits import NO_LIMIT, QuietUntil
 
 RESERVE = 0.1
-"""The part of a budget that is kept for what somebody waits for: what is only looked after stops before."""
+"""Share of a budget that is reserved for calls that somebody waits for; background calls stop before they use it."""
 FAIR = 0.25
-"""The part that is kept for projects that have had less than their equal part, as long as those may want it."""
+"""Share of a budget that is kept for projects that have used less than an equal share, as long as they may need it."""
 QUIET_MIN_S, QUIET_MAX_S = 60.0, 3600.0
-"""Under a limit that says not for how long; it doubles each time."""
+"""Pause after a refusal that does not say how long to wait; it doubles each time, from the first value to the
+second."""
 RETRY_MAX_S = 24 * 3600.0
 _PRIMARY = "api rate limit exceeded"
 _SECONDARY = ("secondary rate limit", "abuse detection")
@@ -25,15 +26,15 @@ class CallBudget:
     answers; `quiet` is what other processes must learn before they call."""
 
     limit: int = 0
-    """0: nothing is known yet."""
+    """Calls that the forge allows in one period; 0 while unknown."""
     remaining: int = 0
     reset_s: float = 0.0
     quiet_s: float = 0.0
-    """Until then nobody may ask."""
+    """Time until which no calls are made."""
     refusals: int = 0
-    """One after the other, of those that do not say how long to wait."""
+    """Refusals in a row that do not say how long to wait."""
     had: Counter[str] = field(default_factory=Counter)
-    """Project -> what it was answered here since the budget was last reset."""
+    """Project -> calls answered for it in this process since the budget was last reset."""
 
     def wait_s(self, now_s: float, *, urgent: bool = True, project: str = "", others: QuietUntil = NO_LIMIT) -> float:
         """Return how long to wait before asking about a project; 0: it may be asked.  `others`: what other processes

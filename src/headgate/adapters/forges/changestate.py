@@ -27,10 +27,10 @@ from headgate.gate.change import Change, ChangeState, TriggerEvent
 
 LABELS_MAX, STATUSES_MAX, TITLE_MAX = 100, 500, 500
 FRESH_S = 600.0
-"""For so long what somebody may do, and whether we may bypass a ruleset, is taken as it was."""
+"""How long a permission, or our right to bypass a ruleset, is cached."""
 KNOWN_MAX = 4_096
 PERMISSIONS = {"owner": "admin"}
-"""What forges say beside read, write, admin and none."""
+"""Permissions that forges name besides read, write, admin and none -> the equivalent one of these."""
 
 
 Pull = TypeVar("Pull", bound=AnyPull)
@@ -40,16 +40,16 @@ class ChangeStateReader(ABC, Generic[Pull]):
     """Read the states of changes at one forge."""
 
     spoken: Spoken = USUAL
-    """How triggers name what happens there."""
+    """Names of events, as triggers of this forge use them."""
     whole_seconds: bool = False
-    """Whether its times are of whole seconds, and nothing else tells what happens within one apart."""
+    """Whether the forge's times have whole seconds and nothing else distinguishes two events within one second."""
 
     def __init__(
         self, rest: Rest, connection: str, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time
     ) -> None:
         self._rest, self._connection, self._engine, self._now_s = rest, connection, engine, now_s
         self._permissions: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
-        """owner/name and login -> until when, and what."""
+        """(owner/name, login) -> when the entry expires, and the permission."""
 
     @abstractmethod
     async def details(

@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl
 from headgate.ports.forge import Misdelivered
 
 FORM_MAX_BYTES = 1 << 19
-"""Of a form: taking one apart keeps everybody waiting, and who sends it may not be known by then."""
+"""Largest delivery that is sent as a form: parsing one blocks all other requests, and its sender may not be verified
+yet."""
 
 
 def is_form(headers: Mapping[str, str]) -> bool:

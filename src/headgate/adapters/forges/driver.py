@@ -35,7 +35,7 @@ class RestDriver(ABC):
 
     can: Abilities
     page: re.Pattern[str]
-    """The path of the page of a change: the name of its project, its number."""
+    """Pattern of the path of a change's page, with the project's name and the change's number."""
 
     def __init__(self, account: OnTheWeb, rest: Rest, watching: Watching, teller: Tells, lander: Lands) -> None:
         self.name = account.name

@@ -16,11 +16,12 @@ from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
 from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 
 OLD_MS = 3_600_000
-"""Of what is seen for the first time ever, older comments are not told."""
+"""Age above which comments on a change that is seen for the first time are not reported."""
 YOUNG_S = 10.0
-"""What is looked at so soon after its last change may change once more within the same second."""
+"""For this long after a change's last update, another update may carry the same time, since times have whole
+seconds."""
 UNDER_WAY = frozenset({"pending", "queued", "in_progress"})
-"""What Headgate says of what it has begun, which is told to nobody."""
+"""States of Headgate's own checks while they run, which are not reported as events."""
 _NOTHING = Details()
 
 
@@ -36,9 +37,9 @@ class Spoken(NamedTuple):
     labeled: str = "labeled"
     unlabeled: str = "unlabeled"
     submitted: str = "submitted"
-    """Of a review; empty: as the review is."""
+    """Action of a submitted review; empty: the review's state is the action."""
     flags: bool = False
-    """Is what a status says the state of the event?"""
+    """Whether the state of a status is the action of the event."""
 
 
 USUAL = Spoken()
@@ -49,13 +50,13 @@ class ReportMark:
     """Mark how far events were derived."""
 
     updated: str = ""
-    """With a number behind a tilde, see `told_apart`."""
+    """Time of the last update; `told_apart` adds a number after a tilde."""
     remark: int = 0
     review: int = 0
     again: str = ""
-    """When the check ended that somebody wants to run once more, and that was told."""
+    """End time of the check whose re-run request was last reported."""
     floor: int = 0
-    """Up to here what was said is of former commits, where the forge does not say that itself."""
+    """Number of the last comment on former commits, for forges that do not provide this themselves."""
 
     @classmethod
     def of(cls, text: str) -> ReportMark:

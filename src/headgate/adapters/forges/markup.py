@@ -11,7 +11,7 @@ import re
 
 APART = "\u200b"
 _ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
-"""Stays as it is: there is no markup in it, and people follow it."""
+"""URLs are not escaped: they contain no markup, and people follow them."""
 _ACTIVE = re.compile(
     r"(?<![A-Za-z0-9])@(?=\w)"  # calls somebody
     r"|<(?=[A-Za-z/!?])"  # HTML, also a comment like the mark of a report

@@ -42,7 +42,7 @@ _PUBSUB = {
     "gcloud_pubsub_private_key": ConnectionOption("path", "", "The key of the account that reads it."),
 }
 STREAMS = frozenset({*_KAFKA, *_KINESIS, *_PUBSUB})
-"""Of Gerrit: where else its events may come from."""
+"""Options of Gerrit for other sources of events."""
 
 REFERENCE: dict[str, dict[str, ConnectionOption]] = {
     "gerrit": {
@@ -138,4 +138,4 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
         "client_key": ConnectionOption("path", "", "Its key."),
     },
 }
-"""Driver -> option -> what the reference takes it for."""
+"""Driver -> option -> its type and meaning in the reference."""

@@ -27,12 +27,12 @@ from headgate.ports.reporter import ReporterAway
 log = logging.getLogger("headgate.forges")
 
 ODD_MAX = 3
-"""Changes in a row that the forge does not tell of now; with more, it is not they that are odd."""
+"""Failed changes in a row after which the forge itself counts as unavailable."""
 IN_TURN_MAX = 10
-"""Of what has not moved, how many are looked at with all of a project, in turn, where something moves nothing that the
-list shows: a status, a protection, a permission."""
+"""Unmoved changes that a full look checks in turn, since a new status, protection or permission does not show in the
+list."""
 BATCH_MAX = 10
-"""Changes of one sighting: what is seen is stored before more is asked for."""
+"""Changes in one sighting: results are stored before more is requested."""
 
 
 @dataclass(slots=True)
@@ -48,17 +48,17 @@ class Words(NamedTuple):
     """Name common things as one forge does."""
 
     noun: str
-    """Of a change, for people."""
+    """The forge's name for a change, for people."""
     landed: ForgeEvent
     pushed: ForgeEvent
     settles: bool = False
-    """Whether it works out by itself, a while after it was asked, if a change can be merged: it is asked again soon."""
+    """Whether the forge works out asynchronously if a change can be merged, so that a second look soon follows."""
 
 
 Guarded = tuple[Protection | None, str]
-"""What a forge says of branches, and what it does not say, for people: of that holds what it said before."""
+"""Protections of branches, and what the forge does not provide, for people; earlier values hold for that part."""
 Found = tuple[ChangeState, list[TriggerEvent]]
-"""What a change is now, and what happened to it since it was known."""
+"""State of a change, and the events since the last look."""
 
 
 class ProjectPoll(Protocol):
@@ -93,33 +93,33 @@ class ProjectLook:
     engine: Callable[[], GitEngine]
     names: Names
     project: str
-    """Canonical name."""
+    """Canonical name of the project."""
     known: KnownChanges
     hints: Sequence[Hint]
     whole: bool
-    """All of it is looked at, not only what is hinted at."""
+    """Whether to look at the whole project rather than at hinted places."""
     again: frozenset[int] = frozenset()
-    """Changes that could not be looked at before: they come last, and are no more than odd."""
+    """Changes whose last look failed: they come last, and another failure does not count against the forge."""
     resting: frozenset[int] = frozenset()
-    """Changes that could not be looked at before and are not due again, unless they are hinted at."""
+    """Changes whose last look failed and that are not due yet; they are looked at only if hinted at."""
     more: bool = False
     asked: set[int] = field(default_factory=set)
-    """Changes that it was tried to look at."""
+    """Changes whose look was attempted."""
     odd: dict[int, str] = field(default_factory=dict)
-    """Changes that cannot be looked at -> why; the others are all the same."""
+    """Changes whose look failed, while other looks succeed -> the reason."""
     unsettled: set[int] = field(default_factory=set)
-    """Changes of which the forge works out whether they can be merged."""
+    """Changes of which the forge still works out whether they can be merged."""
     misfits: str | None = None
-    """What is wrong with the refs, where they were looked at."""
+    """What is wrong with the refs; None if they were not looked at."""
     protection: Callable[[], Awaitable[Guarded]] | None = None
-    """Asks for its protected and locked branches; None: nobody wants to know, or the forge does not say."""
+    """Returns its protected and locked branches; None if nobody needs them, or the forge does not provide them."""
     unseen: str | None = None
-    """What the forge does not say of its branches, where it was asked."""
+    """What the forge does not provide about its branches; None if that was not requested."""
     hidden: str = ""
-    """What is not shown to us of the project, for people."""
+    """Parts of the project that our account may not see, for people."""
     may_write: Callable[[str], Awaitable[bool]] | None = None
-    """Says of somebody, as the forge names them, whether they may write to the project; None: nothing can be ordered
-    at this forge.  Raise ReporterAway."""
+    """Tells whether a person, named as the forge names them, may write to the project; None if this forge has no
+    commands. Raises ReporterAway."""
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:

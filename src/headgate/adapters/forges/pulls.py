@@ -12,7 +12,7 @@ import msgspec
 from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
-"""Of a longer message the middle is left out."""
+"""Limits on message and footers; the middle of a longer message is left out."""
 
 
 class PullRemark(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Reviewed(msgspec.Struct, frozen=True):
     """approved | changes_requested | commented | dismissed | pending"""
     at_ms: int
     pushes: bool
-    """Its author may push."""
+    """Whether its author may push."""
 
 
 class ProgramReport(msgspec.Struct, frozen=True):
@@ -42,17 +42,17 @@ class ProgramReport(msgspec.Struct, frozen=True):
     status: ProgramStatus
     at_ms: int
     asked_again: bool = False
-    """Somebody wants the check to run once more."""
+    """Whether somebody requested another run of the check."""
 
 
 class PullAction(msgspec.Struct, frozen=True):
     """Record an action of which the state shows only the outcome."""
 
     action: str
-    """As triggers of GitHub name it: labeled, closed, converted_to_draft."""
+    """Name of the action, as triggers of GitHub have it: labeled, closed, converted_to_draft."""
     who: ForgeAccount
     what: str = ""
-    """The label."""
+    """The label, for actions on labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AnyPull(ABC):
     """Describe a pull request as every forge that has them can."""
 
     project: str
-    """owner/name, as it is called now."""
+    """owner/name, as the project is called now."""
     number: int
     title: str
     body: str
@@ -78,11 +78,11 @@ class AnyPull(ABC):
     merge_commit: str
     labels: tuple[str, ...]
     reviews: tuple[Reviewed, ...]
-    """The newest ones, which strangers can make old ones of."""
+    """The newest reviews; reviews of strangers can push older ones off this list."""
     remarks: tuple[PullRemark, ...]
     reports: tuple[ProgramReport, ...]
     deeds: tuple[PullAction, ...] = field(default=(), kw_only=True)
-    """The newest ones, oldest first, where the forge tells of them."""
+    """The newest actions, oldest first, if the forge provides them."""
 
     @property
     def message(self) -> str:

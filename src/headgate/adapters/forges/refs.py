@@ -18,9 +18,9 @@ from headgate.ports.forge import Sighting
 
 class Looked(NamedTuple):
     sighting: Sighting | None
-    """None: nothing is new."""
+    """None if nothing is new."""
     again: bool = False
-    """There is more, or something could not be had: look again."""
+    """Whether to look again, because there is more or a part failed."""
 
 
 async def look_at_refs(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # commands that only name drivers load none of it
 
 
 NO_EFFECT = "accepted without effect: "
-"""How the `doc` of a setting begins that the reference has and that does nothing here."""
+"""Prefix of the `doc` of settings that the reference has and that have no effect here."""
 
 
 class DriverOptions(NamedTuple):
@@ -25,14 +25,14 @@ class DriverOptions(NamedTuple):
 
     name: str
     said: Mapping[str, str]
-    """Its section of the settings, as far as anything is said."""
+    """The options that are set in the connection's section."""
     directory: Path
-    """That the settings file is in: paths are relative to it."""
+    """Directory of the settings file; paths are relative to it."""
     engine: Callable[[], GitEngine]
-    """For who looks into repositories; not to be asked for while connecting."""
+    """Returns the engine, for drivers that read repositories; not to be called while connecting."""
     now_ms: Callable[[], int]
     limits: ForgeLimits = Alone()
-    """What its processes tell one another of how much it may be asked."""
+    """Shares limits of the forge's API among the system's processes."""
 
 
 async def _nothing() -> None:
@@ -43,7 +43,7 @@ class Connected(NamedTuple):
     """Hold what a driver makes of a connection. Making it sends nothing."""
 
     git: GitConnection
-    """How mergers and executors reach its repositories."""
+    """Gives mergers and executors access to its repositories."""
     forge: Forge
     close: Callable[[], Awaitable[None]] = _nothing
 
@@ -52,11 +52,12 @@ class ForgeDriver(NamedTuple):
     """Describe one driver."""
 
     module: str
-    """That has `connect(given: Given) -> Connected`, which raises UserError; loaded once a connection names it."""
+    """Module with `connect(given: Given) -> Connected`, which raises UserError; imported once a connection names the
+    driver."""
     settings: Mapping[str, ConnectionOption]
-    """Beside those that every connection has."""
+    """Options besides those that every connection has."""
     needed: tuple[str, str] = ("", "")
-    """An option without which there is no connection, and what it is."""
+    """A required option, and its meaning; empty if no option is required."""
 
 
 class _Package(Protocol):
@@ -189,7 +190,7 @@ FORGES: dict[str, ForgeDriver] = {
         "headgate.adapters.forges.pagure.settings", _PAGURE, ("api_token", "a token of its account there")
     ),
 }
-"""Name of the driver, as settings and `config.forges.table` have it -> its row."""
+"""Name of the driver, as settings and `config.forges.table` use it -> its row."""
 
 
 def without_effect(driver: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import ReportRefused
 
 BODY_MAX, TITLE_MAX, DESCRIPTION_MAX = 65_000, 200, 139
-"""Characters; GitHub takes 65,536 in a body and 140 in a description."""
+"""Lengths in characters; GitHub accepts 65,536 in a body and 140 in a description."""
 KNOWN_MAX = 5_000
 _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 
@@ -43,12 +43,12 @@ class ChangeReporter(ABC):
     """Report on changes at one forge."""
 
     noun = "the forge"
-    """Its name, for people."""
+    """Name of the forge, for people."""
 
     def __init__(self, rest: Rest, who: ForgeIdentity) -> None:
         self._rest, self._who = rest, who
         self.known: OrderedDict[tuple[str, str, str], int] = OrderedDict()
-        """Kind, place and name of what we made -> its id."""
+        """(kind, place, name) of an object that we made -> its id."""
 
     @abstractmethod
     def short(self, project: str) -> str:

@@ -26,18 +26,18 @@ from headgate.ports.reporter import ReporterAway
 
 TIMEOUT_S = 60.0
 ANSWER_MAX_S = 120.0
-"""For a whole answer, however it comes."""
+"""Time limit for a whole answer, however slowly it arrives."""
 ANSWER_MAX_BYTES = 32 * 2**20
 PAGES_MAX = 200
 _NEXT = 'rel="next"'
 REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
-"""Answers that are kept, to be asked for again only when they changed."""
+"""Cached answers, which are requested conditionally: how many, and their total size."""
 SAME_S = 2.0
-"""Ends of a limit that differ by less are the same."""
+"""Two ends of a limit that differ by less than this are the same end."""
 _ABOUT = re.compile(r"/(?:repos/([^/?]+/[^/?]+)|projects/([^/?]+))")
 AGAIN_S = 1.0
-"""When it did not answer, or said that it cannot."""
+"""Pause after a request without an answer, or with a server error."""
 
 
 Query = Mapping[str, str | int]
@@ -79,7 +79,7 @@ class ForgeServerError(ReporterAway):
 class ForgeResponse(NamedTuple):
     status: int
     said: Any
-    """JSON; None: there was none."""
+    """JSON; None if there was none."""
     headers: Mapping[str, str]
 
 
@@ -102,7 +102,7 @@ class Rest(ABC):
     """Call one forge. `calls` counts `rest` (including conditional requests) and `unchanged`."""
 
     page_size: Query = MappingProxyType({"per_page": 100})
-    """How the length of a page is asked for."""
+    """Query parameters that set the length of a page."""
 
     def __init__(
         self, host: str, api: str, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
@@ -111,7 +111,7 @@ class Rest(ABC):
         use, like `forge_http`."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
         self.limits: ForgeLimits = Alone()
-        """What other processes have learned, and hear of."""
+        """Shares limits of this API with other processes."""
         self._told: dict[str, QuietUntil] = {}
         self._http: httpx.AsyncClient | None = None
         self.budgets: dict[tuple[str, str], CallBudget] = {}

@@ -29,23 +29,23 @@ from headgate.ports.reporter import ReporterAway
 log = logging.getLogger("headgate.forges")
 
 EVERY_S = 300.0
-"""How often everything is looked at, whatever is hinted."""
+"""Interval between two looks at everything, whatever the hints."""
 AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 900.0
-"""Between looks at a project that cannot be looked at, growing."""
+"""Pause before another look at a project whose look failed; it grows from the first value to the second."""
 LOOKS_MAX = 6
-"""Looks at a time."""
+"""Concurrent looks."""
 HINTS_MAX = 1_000
-"""Of one project that wait; of more, all of it is looked at."""
+"""Waiting hints for one project; above that, the whole project is looked at."""
 PATIENCE_S = 5.0
-"""What Headgate merged, and the gate says so within this time, is not asked for."""
+"""How long to wait for the gate to say that a hinted change was merged by Headgate, which makes a look unnecessary."""
 ODD_S, ODD_MAX_S = 30.0, 3600.0
-"""When a change is looked at again that could not be; it doubles each time, and what is hinted at is looked at now."""
+"""Pause before another look at a change whose look failed; it doubles each time, and a hint ends it."""
 ODD_AT_ONCE_MAX = 10
-"""Of those, in one look: the ones that are due longest."""
+"""Most such changes in one look; those that have been due longest come first."""
 SETTLES_S = 2.0
-"""When a change is looked at again of which the forge works something out; it doubles each time."""
+"""Pause before another look at a change of which the forge still works something out; it doubles each time."""
 TOLD_MAX = 5
-"""Of those, in what is told of the project."""
+"""Most such changes that the project's trouble mentions."""
 
 _Came = tuple[Hint, float]
 
@@ -56,9 +56,9 @@ class _Odd:
 
     why: str
     times: int
-    """One after the other."""
+    """Failed looks in a row."""
     due_s: float
-    """When it is looked at again, in monotonic seconds."""
+    """Time of the next look, in monotonic seconds."""
 
 
 @dataclass(slots=True)
@@ -66,25 +66,25 @@ class _Followed:
     """Track one project, and how looking at it goes."""
 
     project: str
-    """Canonical name."""
+    """Canonical name of the project."""
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
     hints: list[_Came] = field(default_factory=list)
-    """With when they came, in monotonic seconds."""
+    """Waiting hints, each with its arrival in monotonic seconds."""
     whole_s: float = 0.0
-    """When all of it is due, in monotonic seconds."""
+    """When the next look at the whole project is due, in monotonic seconds."""
     failures: int = 0
     odd: dict[int, _Odd] = field(default_factory=dict)
-    """Changes that could not be looked at."""
+    """Changes whose look failed."""
     unsettled: frozenset[int] = frozenset()
-    """Changes of which the forge works out whether they can be merged."""
+    """Changes of which the forge still works out whether they can be merged."""
     settling: int = 0
-    """Looks one after the other that found such changes."""
+    """Looks in a row that found such changes."""
     misfits: str = ""
-    """What is wrong with its refs."""
+    """What is wrong with the project's refs; empty if nothing is."""
     unseen: str = ""
-    """What is not said of its branches."""
+    """What the forge does not provide about its branches; empty if nothing is missing."""
     trouble: str = ""
-    """As last told."""
+    """The trouble that was last reported; empty if there is none."""
 
     def hint(self, hint: Hint) -> None:
         self.hints.append((hint, time.monotonic()))
@@ -159,7 +159,7 @@ class Watching:
         self._places = asyncio.Semaphore(LOOKS_MAX)
         self._seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
         self._elsewhere: list[Hint] = []
-        """Hints at what is not looked at, to be answered."""
+        """Hints at projects that are not watched; they only need an answer."""
         self._elsewhere_stirred = asyncio.Event()
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:

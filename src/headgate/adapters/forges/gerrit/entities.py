@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 SATISFIED = frozenset({"SATISFIED", "OVERRIDDEN", "NOT_APPLICABLE", "FORCED"})
-"""Results of submit requirements that hold up nothing."""
+"""Results of submit requirements that do not block a change."""
 
 
 class GerritAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     commit: str = ""
-    """Its id; only where the commit is not what is asked for by name."""
+    """Id of the commit; only set where the commit was not requested by its id."""
     message: str = ""
     parents: tuple[Parent, ...] = ()
 
@@ -102,7 +102,7 @@ class GerritMessage(msgspec.Struct, frozen=True, kw_only=True):
 class GerritComment(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     of_message: str = msgspec.field(name="change_message_id", default="")
-    """The message that it was published with."""
+    """Id of the message that the comment was published with."""
 
 
 class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,15 +125,15 @@ class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, GerritLabel] = {}
     requirements: tuple[Requirement, ...] = msgspec.field(name="submit_requirements", default=())
     submittable: bool | None = None
-    """None: the server was not asked, or is too old to say."""
+    """Whether the change can be submitted; None if the server was not asked, or is too old to say."""
     permitted_labels: dict[str, tuple[str, ...]] = {}
-    """Those that our account may vote on."""
+    """Labels that our account may vote on, with the permitted values."""
     unresolved_comment_count: int = 0
     messages: tuple[GerritMessage, ...] = ()
     mark: str = msgspec.field(name="meta_rev_id", default="")
-    """It is another one after whatever happens to the change."""
+    """Changes with every event on the change."""
     more: bool = msgspec.field(name="_more_changes", default=False)
-    """In a list, on its last element: there are further ones."""
+    """Set on the last element of a list: the list has further elements."""
 
     @property
     def is_open(self) -> bool:
@@ -184,7 +184,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     change: StreamChange | None = None
     update: RefUpdate | None = msgspec.field(name="refUpdate", default=None)
     project: str | StreamChange = ""
-    """Of events that are about a project."""
+    """Only for events that are about a project."""
 
 
 def moment(text: str) -> float:

@@ -27,12 +27,12 @@ class Ear:
         self._pace, self._program = pace, program
         self.listens = False
         self.trouble = ""
-        """Why it hears nothing, for people."""
+        """Why the stream does not work, for people; empty while it works."""
         self._deaf = asyncio.Event()
         self._hinted: dict[int, float] = {}
-        """Change -> when the stream last told of it, monotonic seconds."""
+        """Change -> when the stream last mentioned it, in monotonic seconds."""
         self._untold: dict[int, float] = {}
-        """Change -> when a look found something new of it that the stream had not told."""
+        """Change -> when a look found something new that the stream had not reported, in monotonic seconds."""
 
     def found(self, numbers: Collection[int]) -> None:
         """Note that a look found something new at these changes that the stream had not announced."""

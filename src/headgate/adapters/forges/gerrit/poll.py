@@ -26,9 +26,9 @@ class Looker:
     def __init__(self, rest: GerritRest, server: Server, now_ms: Callable[[], int]) -> None:
         self._rest, self._server, self._now_ms = rest, server, now_ms
         self._projects: dict[int, str] = {}
-        """Number -> canonical name, of changes that were seen: people name them by their number alone."""
+        """Number -> canonical name of the project, of changes that were seen: people refer to them by number alone."""
         self.whole_topics = False
-        """Does the server submit all changes of a topic at once?"""
+        """Whether the server submits all changes of a topic at once."""
 
     async def look(
         self, number: int, was: ChangeState | None, projects: Collection[str], *, afresh: bool = False

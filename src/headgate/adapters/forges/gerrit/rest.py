@@ -25,19 +25,19 @@ from headgate.base.texts import line
 CALL_MAX_S = 30.0
 ANSWER_MAX_BYTES = 32 * 2**20
 REASON_MAX_BYTES = 2_000
-"""Of an answer that refuses."""
+"""Length of an error answer's reason that is read."""
 CALLS_MAX = 8
-"""At a time."""
+"""Concurrent calls."""
 PAGE = 100
-"""Changes of one answer."""
+"""Changes in one answer."""
 CHANGES_MAX = 20_000
-"""Of one search."""
+"""Most changes that one search may return."""
 WAIT_MAX_S = 3_600.0
 _GUARD = b")]}'"
 _PATIENCE = frozenset({408, 425, 429})
-"""Answers of the 400s that another try may change."""
+"""Answers with a status of 4xx that may differ at the next attempt."""
 BRIEF = ("CURRENT_REVISION", "CURRENT_COMMIT", "DETAILED_ACCOUNTS", "DETAILED_LABELS", "SUBMIT_REQUIREMENTS")
-"""What is asked of each of many changes."""
+"""Details that are requested for each change where many are listed."""
 WHOLE = (*BRIEF, "CURRENT_FILES", "MESSAGES", "SUBMITTABLE")
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class GerritAway(OSError):
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why)
         self.wait_s = wait_s
-        """How long it asks not to be bothered."""
+        """How long the server asks to wait, in seconds."""
 
 
 class GerritRefused(ValueError):

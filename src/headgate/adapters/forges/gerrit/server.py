@@ -13,7 +13,7 @@ KEEPALIVE_S = 60
 AUTHENTICATIONS = ("basic", "digest")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _BROKERS = ("kafka_", "aws_kinesis_", "gcloud_pubsub_")
-"""Beginnings of options about brokers of events, which take the place of the stream in the reference."""
+"""Prefixes of options for event brokers, which replace the stream in the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Server:
     """Describe a server with options that have the names of `zuul.conf`."""
 
     name: str
-    """The connection's."""
+    """Name of the connection."""
     server: str
     user: str
     baseurl: str
@@ -30,9 +30,9 @@ class Server:
     port: int = PORT
     sshkey: str = ""
     known_hosts: str = ""
-    """A file; empty: those of the user and of the machine."""
+    """Path of the known_hosts file; empty: the files of the user and of the machine."""
     keepalive_s: int = KEEPALIVE_S
-    """Between signs of life on ssh; 0: none are asked for."""
+    """Interval between keepalive messages on ssh; 0 disables them."""
     password: str = field(default="", repr=False)
     digest: bool = False
     verify_ssl: bool = True

@@ -22,17 +22,17 @@ from headgate.base.tasks import end
 from headgate.base.texts import line
 
 LINE_MAX_BYTES = 4 * 2**20
-"""Of one event; of a longer one nothing is known but that there was one."""
+"""Size of one event; a longer one only counts as a sign that something happened."""
 CONNECT_MAX_S = 20
 MISSES_MAX = 3
-"""Signs of life that may fail to come."""
+"""Missed keepalive answers after which the connection counts as dead."""
 COMPLAINT_MAX_BYTES, SAID_MAX_CHARS = 4_000, 400
-"""Of what ssh complains: kept, and told."""
+"""Length of ssh's error output that is kept, and that is shown."""
 GRACE_S = 2.0
 _STRANGER = "host key verification failed"
 _DENIED = "permission denied"
 _NOISE = ("ref-replicat", "ref-replication-", "fetch-ref-", "cache-eviction")
-"""Beginnings of the types of events that tell nothing of changes."""
+"""Prefixes of the types of events that are not about changes."""
 
 
 class StreamDead(OSError):
@@ -43,11 +43,11 @@ class GerritHint(msgspec.Struct, frozen=True):
     """Name where something may be new."""
 
     number: int = 0
-    """Of a change; 0: none is named."""
+    """Number of a change; 0 if none is named."""
     project: str = ""
-    """As the server names it; empty: nobody knows where, everything is to be looked at."""
+    """Name of a project, as the server has it; empty: the place is unknown, and everything is looked at."""
     ref: str = ""
-    """Of the project, when it moved."""
+    """Ref of the project that moved; empty if none did."""
 
 
 def ssh_options(server: Server) -> list[str]:

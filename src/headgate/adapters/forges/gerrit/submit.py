@@ -12,7 +12,7 @@ from headgate.gate.work import LandRequest
 from headgate.ports.forge import MergeLanded, NotLanded, is_tested_on, tested_tree
 
 UPON_MAX = 20
-"""Commits that others may have put upon ours until we look."""
+"""Commits that others may have added on top of ours before we look."""
 
 
 async def submit(

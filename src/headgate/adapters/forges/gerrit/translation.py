@@ -12,20 +12,20 @@ from headgate.config.forges.facts import Details, ForgeAccount, Vote
 from headgate.gate.change import Change, ChangeState, numbered
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
-"""Of a longer message the middle is left out: what is told of a change is stored many times over."""
+"""Limits on message and footers; the middle of a longer message is left out, since each change is stored many times."""
 PATHS_MAX_CHARS = 100_000
-"""Of the names of changed files; with more of them, which changed is not known."""
+"""Total length of the names of changed files; above it, the list of changed files counts as unknown."""
 MAGIC = frozenset({"/COMMIT_MSG", "/MERGE_LIST", "/PATCHSET_LEVEL"})
-"""Names of files that Gerrit shows and nobody changed."""
+"""Names of files that Gerrit shows although nobody changed them."""
 
 
 class GerritMark(NamedTuple):
     """Mark how far a change was told of; as text it is three words."""
 
     state: str = ""
-    """It is another one after whatever happens to the change."""
+    """Mark of the change's state, which changes with every event on the change."""
     message: str = ""
-    """The last one that was told of."""
+    """Id of the last message that was reported."""
     date: str = ""
 
     @classmethod

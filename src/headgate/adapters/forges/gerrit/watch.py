@@ -26,14 +26,14 @@ log = logging.getLogger("headgate.gerrit")
 
 T = TypeVar("T")
 MARGIN_S = 60.0
-"""So much further back than necessary it is asked, since its index may lag."""
+"""Searches for recent changes overlap by this much, since the server's index may lag behind."""
 AT_ONCE = 20
-"""Changes that are looked at for one sighting."""
+"""Changes looked at for one sighting."""
 PROJECTS_AT_ONCE = 40
-"""Named in one search; of more than TOLD_APART all are asked for."""
+"""Projects named in one search; above TOLD_APART projects, one search covers all projects of the server."""
 TOLD_APART = 200
 TROUBLED_MAX = 200
-"""Projects at which a trouble of the whole server is shown."""
+"""Most projects that show a problem of the whole server."""
 
 
 class Watcher:
@@ -56,7 +56,7 @@ class Watcher:
         self._ear = Ear(server, wanted, self._projects, pace, program)
         self._trouble = self._told_trouble = ""
         self._asked_s = self._all_asked_s = self._refs_asked_s = float("-inf")
-        """When it was last asked what changed lately, for all, and for all refs."""
+        """When recent changes, all open changes and all refs were last requested."""
         self._refs_troubles: dict[str, str] = {}
 
     async def sightings(

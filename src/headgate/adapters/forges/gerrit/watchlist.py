@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from headgate.ports.forge import Hint
 
 LATELY_S = 30.0
-"""How often it is asked what changed lately, whether a stream tells or not."""
+"""Interval between two searches for recent changes, with or without a stream."""
 ALL_S = 600.0
-"""How often all open changes are listed."""
+"""Interval between two listings of all open changes."""
 REFS_S, REFS_TOLD_S = 60.0, 600.0
-"""How often branches and tags are looked at: without a stream, and with one."""
+"""Interval between two looks at branches and tags, without and with a stream."""
 SILENT_S = 20.0
-"""A stream that has not told so long of what a look has found is dead."""
+"""A stream counts as dead when a look finds something that it has not reported for this long."""
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 15.0
 
 
@@ -24,12 +24,12 @@ class GerritWatchList:
     """Collect where to look."""
 
     numbers: dict[int, bool] = field(default_factory=dict)
-    """Change -> is what it is built on to be looked at, too?"""
+    """Change -> whether to look also at the changes that it is built on."""
     refs: set[str] = field(default_factory=set)
     """Projects whose branches and tags may have moved."""
     everywhere: bool = False
     answered: list[str] = field(default_factory=list)
-    """Ids of the hints that said so."""
+    """Ids of the hints that led to this list."""
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, number: int = 0, project: str = "", id: str = "", *, afresh: bool = False) -> None:

@@ -16,14 +16,14 @@ class GiteaAccount(OnTheWeb):
 
     name: str
     web: str
-    """Where people look, perhaps with a path, without a slash at the end."""
+    """URL of the web pages, without a slash at the end; it may have a path."""
     canonical_hostname: str
     clone: str
-    """What the name of a project is put behind for git."""
+    """URL prefix of repositories, followed by the name of the project."""
     api_token: str = field(default="", repr=False)
     webhook_token: str = field(default="", repr=False)
     user: str = ""
-    """The name of its account; empty: it is asked for."""
+    """Name of the account; empty: Headgate requests it from the forge."""
     sshkey: str = ""
     verify_ssl: bool = True
 

@@ -18,7 +18,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.facts import Details, Vote
 
 VOTERS_MAX = 50
-"""Of whom it is asked what they may do, those whose word counts first."""
+"""Most reviewers whose permissions are requested; those whose votes count come first."""
 
 Protections = Mapping[str, Mapping[str, Any]]
 """Name of a rule -> the rule."""
@@ -32,7 +32,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
     def __init__(self, client: GiteaClient, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
         self._protections: OrderedDict[str, tuple[float, Protections]] = OrderedDict()
-        """owner/name -> until when, and what."""
+        """owner/name -> when the entry expires, and the protections."""
 
     async def details(
         self, key: ForgeKey, pull: GiteaPull, us: Collection[str], mark: ReportMark, files: Collection[str] | None

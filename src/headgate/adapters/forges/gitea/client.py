@@ -27,7 +27,7 @@ from headgate.adapters.forges.rest import (
 from headgate.ports.reporter import ReporterAway
 
 REFUSED_S = 60.0
-"""How long nobody asks after the token was refused: somebody has to make another one."""
+"""Pause after the forge refused the token, until somebody provides another one."""
 
 
 class GiteaClient(Rest):

@@ -23,7 +23,7 @@ _REFS = ("push", "create", "delete")
 _REF_TYPES = {"branch": "refs/heads/", "tag": "refs/tags/"}
 _COMMENTS = frozenset({"issue_comment", "pull_request_comment"})
 _TOLD = re.compile("pull_request_(label|comment|review_(approved|rejected|comment)|(approved|rejected))|issue_comment")
-"""Events of what is said on a change."""
+"""Events about comments, reviews and labels of a change."""
 _SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
 _NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 _ID = re.compile(r"[0-9A-Za-z-]{1,100}")

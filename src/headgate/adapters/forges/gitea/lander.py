@@ -28,10 +28,10 @@ METHODS = {
     "squash-merge": "squash",
     "rebase": "rebase",
 }
-"""How it was merged for the test -> how Gitea does the same."""
+"""Merge mode of the test -> Gitea's method with the same result."""
 _WAITS = "try again later"
 PATIENCE_S = 45.0
-"""How long Gitea may be working out whether a change can be merged: it says the same of one that conflicts."""
+"""How long to wait for Gitea to work out whether a change can be merged; until then it reports a conflict."""
 MESSAGE_MAX = 60_000
 
 

@@ -46,7 +46,7 @@ class GiteaSource:
     engine: Callable[[], GitEngine]
     stands: GiteaStands
     turns: dict[str, int] = field(default_factory=dict)
-    """Project -> the last number that was looked at in turn."""
+    """Project -> number of the last change that was looked at in turn."""
 
     async def look(
         self,
@@ -77,7 +77,7 @@ class GiteaProjectPoll:
     stands: GiteaStands
     us: tuple[str, ...]
     project: str
-    """Canonical name."""
+    """Canonical name of the project."""
     turns: dict[str, int]
     words: Words = WORDS
 

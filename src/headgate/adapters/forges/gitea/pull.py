@@ -16,9 +16,9 @@ from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected
 from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 LISTED_MAX = 2_000
-"""Reviews, and contexts of statuses, of one change."""
+"""Most reviews, and most contexts of statuses, that are read of one change."""
 PREFIXES = ("wip:", "[wip]")
-"""Of titles of drafts."""
+"""Prefixes that mark the title of a draft."""
 _STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMMENT": "commented"}
 
 
@@ -27,11 +27,11 @@ class Opinion(msgspec.Struct, frozen=True):
 
     who: str
     state: str
-    """As Gitea has it; of one that was dismissed it means nothing."""
+    """State as Gitea names it; meaningless if the review was dismissed."""
     official: bool
-    """It counts."""
+    """Whether the review counts for the protection."""
     stale: bool
-    """The head has moved since."""
+    """Whether the head has moved since the review."""
     dismissed: bool
 
 
@@ -42,7 +42,7 @@ class GiteaPull(AnyPull):
     merge_base: str
     opinions: tuple[Opinion, ...]
     branch: Mapping[str, Any] | None
-    """The branch that it is for, with its protection as everybody may see it; None: it is not there."""
+    """The target branch, with its protection as everybody may see it; None if the branch does not exist."""
 
     @property
     def approved(self) -> bool:

@@ -19,7 +19,7 @@ from headgate.gate.change import Change
 from headgate.map.outbox import QueueReport
 
 NOTES_MAX, NOTE_MAX = 200, 8_000
-"""Comments on lines; characters of each."""
+"""Most comments on lines, and most characters of each."""
 COLOR = "#ededed"
 REVIEWS = {"approve": "APPROVED", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
 

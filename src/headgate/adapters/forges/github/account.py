@@ -20,15 +20,15 @@ class GitHubAccount:
 
     name: str
     web: str = f"https://{PUBLIC}"
-    """Where people look, without a slash at the end."""
+    """URL of the web pages, without a slash at the end."""
     canonical_hostname: str = PUBLIC
     app_id: str = ""
     app_key: str = field(default="", repr=False)
-    """PEM."""
+    """Private key of the app, in PEM."""
     api_token: str = field(default="", repr=False)
     webhook_token: str = field(default="", repr=False)
     sshkey: str = ""
-    """Path of a key; git uses ssh then."""
+    """Path of an ssh key; if set, git uses ssh."""
     verify_ssl: bool = True
 
     @property

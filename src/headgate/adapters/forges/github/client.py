@@ -21,11 +21,11 @@ VERSION = "2022-11-28"
 
 
 REFUSED_S = 300.0
-"""Until somebody is asked again who refuses every token."""
+"""Pause after GitHub refused every token."""
 
 
 _OURS = ("installation ", "token of ")
-"""What the names of keys begin with that stand for Headgate at projects."""
+"""Prefixes of the names of keys that represent Headgate itself at projects."""
 
 
 class GitHubUnauthorized(ForgeDenied):
@@ -41,7 +41,7 @@ class GitHubClient(Rest):
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
         self.renew: Callable[[ForgeKey], Awaitable[ForgeKey | None]] | None = None
-        """Returns another key in place of one that is refused; None: there is none."""
+        """Returns a replacement for a key that GitHub refused, or None if there is none."""
 
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""

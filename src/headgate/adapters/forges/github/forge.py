@@ -37,7 +37,7 @@ from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 log = logging.getLogger("headgate.github")
 
 FAILED_MAX = 100
-"""That are looked into."""
+"""Most failed deliveries that are examined."""
 
 
 class Deliveries:
@@ -46,7 +46,7 @@ class Deliveries:
     def __init__(self, client: GitHubClient, tokens: Tokens, every_s: float) -> None:
         self._client, self._tokens, self._every_s = client, tokens, every_s
         self._failed: set[str] = set()
-        """Those that were looked into."""
+        """Ids of failed deliveries that were examined."""
 
     async def look_into(self, watching: Watching) -> None:
         """Look into the log now and then."""

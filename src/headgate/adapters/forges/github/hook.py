@@ -19,7 +19,7 @@ from headgate.adapters.forges.github.account import GitHubAccount
 from headgate.ports.forge import ButtonOrder, Hint, Ignored, Misdelivered
 
 BODY_MAX_BYTES = 25 * 2**20
-"""GitHub sends no more."""
+"""Size limit of GitHub's own deliveries."""
 _ACTIONS: Mapping[str, frozenset[str] | None] = {
     "pull_request": frozenset(
         {
@@ -40,12 +40,12 @@ _ACTIONS: Mapping[str, frozenset[str] | None] = {
     "repository_ruleset": None,
     "repository": frozenset({"edited", "renamed", "transferred", "unarchived"}),
 }
-"""Event -> the actions that may have moved something; None: all."""
+"""Event -> the actions that may have changed something; None means all actions."""
 _SHA = re.compile("[0-9a-f]{40}")
 _NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 _GUID = re.compile(r"[0-9A-Za-z-]{1,100}")
 ABORT = "abort"
-"""Identifier of the button that takes a change out of the pipeline of its check run."""
+"""Identifier of the button that removes a change from the pipeline of its check run."""
 
 
 class _Login(msgspec.Struct, frozen=True):
@@ -85,9 +85,9 @@ class Meant(msgspec.Struct, frozen=True):
     tenant: str
     pipeline: str
     change: str
-    """Its number."""
+    """Number of the change."""
     event: str = ""
-    """That enqueued the item."""
+    """Id of the event that enqueued the item."""
 
 
 class _Comment(msgspec.Struct, frozen=True):

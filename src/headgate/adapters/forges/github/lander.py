@@ -27,13 +27,13 @@ METHODS = {
     "squash-merge": "squash",
     "rebase": "rebase",
 }
-"""How it was merged for the test -> how GitHub does the same."""
+"""Merge mode of the test -> GitHub's method with the same result."""
 _WAITS = ("base branch was modified", "try the merge again", "in progress")
 _HIDDEN = "; what its rules ask for cannot be told, as the app lacks a permission: administration: read"
 MESSAGE_MAX = 60_000
 
 HeadOf = Callable[[str, str], Awaitable[str]]
-"""Project and branch -> the commit that the branch is at now, empty: it is not there; raise ReporterAway."""
+"""(project, branch) -> the branch's current commit, empty if the branch does not exist; raises ReporterAway."""
 
 
 class GitHubLander:

@@ -21,7 +21,7 @@ from headgate.gate.change import ChangeState
 from headgate.ports.forge import Hint
 
 PAGES_MAX = 100
-"""Of 100 branches each."""
+"""Most pages of branches, with 100 branches each."""
 QUERY = """
 query($owner: String!, $name: String!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -32,7 +32,7 @@ query($owner: String!, $name: String!, $after: String) {
   }
 }
 """
-"""What is asked of branches."""
+"""GraphQL query for branches."""
 _HOLDS = "what was known before holds; where nothing was, every branch counts as protected and none as locked"
 
 
@@ -113,10 +113,10 @@ class GitHubProjectPoll:
     key: ForgeKey
     us: tuple[str, ...]
     project: str
-    """Canonical name."""
+    """Canonical name of the project."""
     words: Words = WORDS
     reads_rules: bool = True
-    """Whether classic rules of branches are shown to us."""
+    """Whether our account may see classic branch protection."""
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
         """See `forges.poll.Asking`."""

@@ -91,7 +91,7 @@ query($owner: String!, $name: String!, $number: Int!, $contexts: String, $thread
   }
 }
 """
-"""What is asked of a pull request."""
+"""GraphQL query for a pull request."""
 DEEDS = {
     "LabeledEvent": "labeled",
     "UnlabeledEvent": "unlabeled",
@@ -100,7 +100,7 @@ DEEDS = {
     "ConvertToDraftEvent": "converted_to_draft",
     "ReadyForReviewEvent": "ready_for_review",
 }
-"""As GraphQL calls what people do, and as triggers do."""
+"""Type of a timeline event in GraphQL -> action as triggers name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +109,19 @@ class GitHubPull(AnyPull):
 
     merge_state: str
     decision: str
-    """APPROVED | CHANGES_REQUESTED | REVIEW_REQUIRED; empty: no reviews are asked for."""
+    """APPROVED | CHANGES_REQUESTED | REVIEW_REQUIRED; empty if no reviews are required."""
     as_admin: bool
-    """We may merge it whatever classic protection asks for."""
+    """Whether our account may merge despite unmet requirements of classic protection."""
     opinions: tuple[Reviewed, ...]
-    """The newest of each who may write, however many others came after it."""
+    """The newest review of each person with write access, however many other reviews follow it."""
     unresolved: int
     signed: bool
     protection: Mapping[str, Any] | None
-    """As GraphQL has it."""
+    """Classic protection, as GraphQL returns it."""
     rules: tuple[Mapping[str, Any], ...] | None
-    """Of rulesets; None: they may not be seen."""
+    """Rules of rulesets; None if our account may not see them."""
     rules_shown: bool = True
-    """Whether `protection` is all there is: else what there is not is only not shown."""
+    """Whether `protection` is complete; otherwise rules may exist that our account may not see."""
 
     @property
     def approved(self) -> bool:

@@ -27,10 +27,10 @@ from headgate.map.outbox import QueueReport
 
 MESSAGE_MAX_BYTES = 60_000
 ANNOTATIONS_MAX, ANNOTATIONS_ALL_MAX = 50, 1_000
-"""Of one request; of one check run."""
+"""Most annotations in one request, and in one check run."""
 CONCLUDED = frozenset({"success", "failure", "cancelled", "skipped", "neutral"})
 DESCRIPTION_MAX = 40
-"""Characters of what a button says of itself."""
+"""Length of the description of a button."""
 LEVELS = {"info": "notice", "warning": "warning", "error": "failure"}
 REVIEWS = {"approve": "APPROVE", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
 

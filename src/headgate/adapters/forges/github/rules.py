@@ -17,7 +17,7 @@ from headgate.config.forges.facts import Rule
 PASSES = frozenset({"success", "neutral", "skipped"})
 UNDER_WAY = frozenset({"pending", "expected", "queued", "in_progress", "waiting", "requested"})
 BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
-"""What GitHub says of who may bypass a ruleset."""
+"""Values with which GitHub says that our account may bypass a ruleset."""
 
 
 def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:

@@ -17,9 +17,9 @@ from headgate.base.errors import UserError
 
 JWT_LIFE_S, SKEW_S = 300, 60
 EARLY_S = 300.0
-"""A token is not used for so long before its end: a clone takes a while."""
+"""Tokens are replaced this long before they expire, since a clone takes a while."""
 ABSENT_S = 600.0
-"""For so long it is not asked again whether the app is installed."""
+"""How long the absence of the app at a project is cached."""
 PROJECTS_MAX = 10_000
 
 
@@ -39,17 +39,17 @@ class Tokens:
     def __init__(self, client: GitHubClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s
         self._installed: dict[str, int] = {}
-        """Project (owner/name) -> installation."""
+        """Project (owner/name) -> id of the installation."""
         self._absent: dict[str, float] = {}
-        """Project -> until when it is taken that the app is not installed."""
+        """Project -> when its entry expires; until then the app counts as not installed."""
         self._tokens: dict[int, _Token] = {}
         self._granted: dict[int, Mapping[str, str]] = {}
-        """Installation -> what its app may do, as GitHub last said it."""
+        """Installation -> permissions of the app there, from GitHub's last answer."""
         self._asking: dict[str, asyncio.Lock] = {}
         client.renew = self.anew
         self.slug = ""
         self.login = ""
-        """Of the account that a personal token is of."""
+        """Login of the account that owns the personal token."""
 
     def app_key(self) -> ForgeKey:
         """Return the app as itself."""

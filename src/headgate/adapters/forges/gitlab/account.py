@@ -21,18 +21,18 @@ class GitLabAccount(OnTheWeb):
 
     name: str
     web: str = f"https://{PUBLIC}"
-    """Where people look, without a slash at the end; it may have a path."""
+    """URL of the web pages, without a slash at the end; it may have a path."""
     canonical_hostname: str = PUBLIC
     api_token: str = field(default="", repr=False)
     api_token_name: str = "headgate"
-    """What git logs in as; GitLab takes any name beside a token."""
+    """Name with which git logs in; GitLab accepts any name beside a token."""
     webhook_token: str = field(default="", repr=False)
     signing_key: bytes = field(default=b"", repr=False)
-    """That deliveries are signed with; empty: they need not be signed."""
+    """Key that deliveries are signed with; empty: deliveries need no signature."""
     clone: str = f"https://{PUBLIC}"
-    """What the name of a project is put behind for git."""
+    """URL prefix of repositories, followed by the name of the project."""
     sshkey: str = ""
-    """Path of a key, where git uses ssh."""
+    """Path of an ssh key; if set, git uses ssh."""
     verify_ssl: bool = True
 
     @property

@@ -17,7 +17,7 @@ _LIMITS = {
     "ratelimit-remaining": "x-ratelimit-remaining",
     "ratelimit-reset": "x-ratelimit-reset",
 }
-"""How GitLab calls what others write with an `x-`."""
+"""GitLab's names of headers that other forges begin with `x-`."""
 _MOVED = "moved project"
 
 
@@ -34,7 +34,7 @@ class GitLabClient(Rest):
         super().__init__(account.host, account.api, http, now_s)
         self.account = account
         self.key = ForgeKey(f"token of {account.name}", account.api_token)
-        """There is one account for all projects."""
+        """One account serves all projects."""
 
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""

@@ -16,7 +16,7 @@ from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent
 from headgate.gate.change import ChangeState, EventKind, TriggerEvent
 
 OLD_MS = 3_600_000
-"""Of what is seen for the first time ever, older comments are not told."""
+"""Age above which comments on a change that is seen for the first time are not reported."""
 EVENT = "gl_merge_request"
 _NOTHING = Details()
 

@@ -21,7 +21,7 @@ from headgate.ports.forge import Hint, Ignored, Misdelivered
 
 BODY_MAX_BYTES = 25 * 2**20
 SKEW_S = 300.0
-"""A signed delivery that is older, or from the future, is somebody's copy."""
+"""A signed delivery whose time differs by more than this is treated as a replay."""
 _ACTIONS = frozenset({"open", "close", "reopen", "update", "merge", "approved", "unapproved", "approval", "unapproval"})
 _KINDS = frozenset({"merge_request", "note", "push", "tag_push", "pipeline"})
 _ENDED = frozenset({"success", "failed", "canceled", "skipped"})
@@ -48,7 +48,7 @@ class _Attributes(msgspec.Struct, frozen=True):
     sha: str | None = ""
     status: str | None = ""
     source: Any = None
-    """Of a pipeline, why there is one; of a merge request, the project that it comes from."""
+    """For a pipeline, what caused it; for a merge request, the project that it comes from."""
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
 

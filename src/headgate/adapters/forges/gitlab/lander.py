@@ -30,9 +30,9 @@ SQUASHES = {
     "merge-ort": False,
     "squash-merge": True,
 }
-"""How it was merged for the test -> whether GitLab makes one commit of it."""
+"""Merge mode of the test -> whether GitLab squashes the commits."""
 TOKEN_AGAIN_S = 60.0
-"""When it is tried again with a token that is refused: the operator gives another one."""
+"""Pause after GitLab refused a token, in which the operator may provide another one."""
 Said = Mapping[str, Any]
 
 

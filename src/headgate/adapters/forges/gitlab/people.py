@@ -15,7 +15,7 @@ from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected
 DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
 """Access levels."""
 FRESH_S = 600.0
-"""For so long what somebody may do is taken as it was."""
+"""How long a permission is cached."""
 KNOWN_MAX = 4_096
 
 
@@ -25,9 +25,9 @@ class People:
     def __init__(self, client: GitLabClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s
         self.name = ""
-        """Of our account, once it is known."""
+        """Name of our account; empty until it is known."""
         self._permissions: OrderedDict[tuple[str, int], tuple[float, str]] = OrderedDict()
-        """Project and account -> until when, and what."""
+        """(project, account) -> when the entry expires, and the permission."""
 
     async def us(self) -> tuple[str, ...]:
         """Return the account that Headgate writes as.  Raise ReporterAway, ForgeDenied."""

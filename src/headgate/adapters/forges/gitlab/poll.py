@@ -62,7 +62,7 @@ class GitLabProjectPoll:
     stands: GitLabChangeStateReader
     us: tuple[str, ...]
     project: str
-    """Canonical name."""
+    """Canonical name of the project."""
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:

@@ -24,11 +24,11 @@ from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
 DESCRIPTION_MAX, NAME_MAX = 250, 255
-"""Characters."""
+"""Lengths in characters."""
 KNOWN_MAX = 5_000
 _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 _QUICK = re.compile(r"^(\s*)/", re.MULTILINE)
-"""At the beginning of a line GitLab takes it for an order of whoever writes it: `/merge`, `/approve`."""
+"""GitLab executes a line that begins with a slash as a command of its author: `/merge`, `/approve`."""
 _SAID_ALREADY = "cannot transition status"
 
 
@@ -36,11 +36,11 @@ class GitLabStatusPlace(NamedTuple):
     """Locate a status: it belongs to the pipeline of the head, which lies in the project that the head comes from."""
 
     project: str
-    """As calls have it: `/projects/1`."""
+    """Project as it stands in the paths of calls: `/projects/1`."""
     ref: str
     pipeline: int = 0
     fallback: str = ""
-    """Where we may write for sure, where that is another project."""
+    """The project of the merge request, where we can certainly write; empty if it is the same project."""
 
 
 class GitLabReporter:
@@ -49,7 +49,8 @@ class GitLabReporter:
     def __init__(self, client: GitLabClient, people: People) -> None:
         self._client, self._people = client, people
         self._notes: OrderedDict[tuple[str, str], int] = OrderedDict()
-        """Path of a merge request and mark -> the note that is ours; without a mark: ours are known."""
+        """(path of a merge request, mark) -> id of our note; an entry with an empty mark says that our notes there are
+        known."""
 
     async def tell(self, posting: OutboxMessage) -> None:
         """Do what the reporter says.  Raise ReporterAway, ReportRefused."""

@@ -16,15 +16,15 @@ from headgate.config.forges.facts import ProgramStatus
 NOTE_PAGES_MAX = 10
 LABELS_MAX, APPROVALS_MAX = 100, 100
 JOBS_MAX = 500
-"""Of a pipeline, which is in the fork of whoever proposes: it may have any number of them."""
+"""Most jobs that are read of a pipeline: it runs in the author's fork and may have any number of jobs."""
 LONG_NOTES = 5
-"""As many of the longest as fit into one answer."""
+"""Notes in one answer: as many as fit if each has the greatest length."""
 NOTES_AT_FIRST = 1
-"""Pages of comments that are read of what was not known."""
+"""Pages of comments that are read when no comment is known yet."""
 CI = frozenset({"ci_must_pass", "ci_still_running"})
-"""What GitLab says when nothing but the pipeline is lacking."""
+"""Statuses in which only the pipeline is missing."""
 WAITS = frozenset({"checking", "unchecked", "preparing", "approvals_syncing", "cannot_be_merged_recheck"})
-"""What it says while it works it out."""
+"""Statuses while GitLab still works out the status."""
 
 
 class GitLabUser(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Approval(msgspec.Struct, frozen=True):
 
     who: GitLabUser
     at_ms: int
-    """0: this GitLab does not say."""
+    """Time of the approval; 0 if this GitLab does not provide it."""
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -63,32 +63,32 @@ class GitLabMergeRequest:
     """Describe a merge request at one moment."""
 
     project: str
-    """Canonical name, as it is asked for."""
+    """Canonical name of the project, as requested."""
     number: int
     title: str
     body: str
     url: str
     state: str
-    """opened | closed | merged | locked, which is while it is merged"""
+    """opened | closed | merged | locked; a merge request is locked while it is being merged."""
     draft: bool
     updated: str
     head: str
     target: str
     base: str
-    """The commit that GitLab compares it with; empty: it has not worked that out."""
+    """Commit that GitLab compares the head with; empty until GitLab has worked it out."""
     author: GitLabUser
     status: str
-    """`detailed_merge_status`; of a GitLab that has none, what `merge_status` comes to."""
+    """`detailed_merge_status`, or its equivalent for the `merge_status` of an older GitLab."""
     mergeable: bool | None
     approved: bool
     approvals_left: int | None
-    """None: this GitLab requires no number of them."""
+    """Number of approvals that are missing; None if this GitLab does not require a number of approvals."""
     approvals: tuple[Approval, ...]
     labels: tuple[str, ...]
     remarks: tuple[Remark, ...]
-    """Those that are new, oldest first."""
+    """New remarks, oldest first."""
     jobs: tuple[Job, ...]
-    """Of the pipeline, where that is what is lacking."""
+    """Jobs of the pipeline, if only the pipeline is missing."""
 
     @property
     def ids(self) -> Mapping[str, int]:

@@ -12,7 +12,7 @@ from headgate.config.forges.facts import Rule
 _PASSES = frozenset({"success", "skipped"})
 _UNDER_WAY = frozenset({"created", "waiting_for_resource", "preparing", "pending", "running", "scheduled"})
 _ELSEWHERE = frozenset({"mergeable", "draft_status", "conflict", "not_open"})
-"""What is said as a member of its own, or is nothing."""
+"""Statuses that other members represent, or that block nothing."""
 _WORDS = {
     "discussions_not_resolved": "needs all its threads to be resolved",
     "requested_changes": "needs those who requested changes to approve it",

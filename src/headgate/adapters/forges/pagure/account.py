@@ -22,14 +22,14 @@ class PagureAccount(OnTheWeb):
     web: str = f"https://{PUBLIC}"
     canonical_hostname: str = PUBLIC
     clone: str = f"https://{PUBLIC}"
-    """What the name of a project is put behind for git."""
+    """URL prefix of repositories, followed by the name of the project."""
     api_token: str = field(default="", repr=False)
     app_name: str = "Zuul"
-    """What stands before its flags."""
+    """Prefix of the names of its flags."""
     webhook_token: str = field(default="", repr=False)
-    """Of projects that have none of their own below; empty: Pagure is asked."""
+    """Token of projects that are not listed in `webhook_tokens`; empty: Headgate requests their tokens from Pagure."""
     webhook_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Name of a project -> its token."""
+    """Name of a project -> its webhook token."""
     sshkey: str = ""
     verify_ssl: bool = True
 

@@ -60,15 +60,15 @@ def _of(us: Collection[str]) -> str:
 
 
 VOTERS_MAX = 50
-"""Of whom it is asked what they may do, the last to have spoken."""
+"""Most voters whose permissions are requested; those who commented last come first."""
 GROUPS_MAX = 20
-"""Of a project, whose members are asked for."""
+"""Most groups of a project whose members are requested."""
 COMMITS_MAX = 200
-"""Of a change, that are looked at for who signed them off."""
+"""Most commits of a change that are checked for sign-offs."""
 HEAD_CHARS = 12
-"""Of a commit, in the text of a flag of ours: Pagure does not say of which commit a flag is."""
+"""Characters of the commit id in the text of our flags: Pagure does not store the commit of a flag."""
 LEVELS = {"owner": "admin", "admin": "admin", "commit": "write", "collaborator": "read", "ticket": "read"}
-"""How Pagure calls who may do something in a project -> the word of all forges; collaborators have some branches."""
+"""Pagure's access level -> the common permission; collaborators have access to some branches only."""
 _RANK = ("", "none", "read", "write", "admin")
 SPOKEN = Spoken(
     "pg_pull_request", "pg_pull_request_review", merged="merged", reopened="opened", edited="changed",
@@ -86,9 +86,9 @@ class PagureStands(ChangeStateReader[PagurePull]):
         super().__init__(client, client.account.name, engine, client.now_s)
         self._client = client
         self._options: OrderedDict[str, tuple[float, Mapping[str, Any]]] = OrderedDict()
-        """Project -> until when, and what."""
+        """Project -> when the entry expires, and the options."""
         self._people: OrderedDict[str, tuple[float, Mapping[str, str] | None]] = OrderedDict()
-        """Project -> until when, and login -> what they may do; None: nobody says."""
+        """Project -> when the entry expires, and login -> permission; None if Pagure does not provide them."""
 
     async def of(
         self,

@@ -29,10 +29,10 @@ from headgate.adapters.forges.rest import (
 from headgate.ports.reporter import ReporterAway
 
 PAGE = 20
-"""Pull requests of a page: each comes with all that was ever said on it."""
+"""Pull requests on a page; the number is small because each comes with all of its comments."""
 _ABOUT = re.compile(r"/((?:fork/[^/?]+/)?(?:[^/?]+/)?[^/?]+?)/(?:pull-requests?|c|options|webhook)(?:[/?]|$)")
 REFUSED_S = 60.0
-"""How long nobody asks after the token was refused: somebody has to make another one."""
+"""Pause after the forge refused the token, until somebody provides another one."""
 
 
 class PagureUnauthorized(ForgeDenied):
@@ -51,7 +51,7 @@ class PagureClient(Rest):
         self.account, self.now_s = account, now_s
         self.key = ForgeKey(f"the token of {account.name}", account.api_token)
         self.login = ""
-        """The name of the account, as far as it is known."""
+        """Login of the account; empty while unknown."""
 
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""

@@ -22,7 +22,7 @@ BODY_MAX_BYTES = 25 * 2**20
 _NAME = re.compile(r"(?!\.{1,2}/)[\w.+-]{1,100}(?:/(?!\.{1,2}(?:/|$))[\w.+-]{1,100}){0,3}", re.ASCII)
 _ID = re.compile(r"[0-9A-Za-z-]{1,100}")
 _TOLD = re.compile(r"pull-request\.(comment|flag|tag|assigned|initial_comment)\..*")
-"""What is said on a change."""
+"""Events about comments, flags, tags and assignees of a change."""
 _ENDS = ("pull-request.closed", "pull-request.reopened")
 _WRONG = "the signature is wrong, or the project is none that is tested here"
 

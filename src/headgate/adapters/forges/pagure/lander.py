@@ -24,9 +24,9 @@ from headgate.ports.forge import (
 )
 
 MODES = ("merge", "merge-resolve", "merge-recursive", "merge-ort")
-"""Pagure makes merge commits, and moves the branch forward where that is enough: the tree is the same."""
+"""Pagure makes merge commits, and fast-forwards where that suffices: the tree is the same in either case."""
 PATIENCE_S = 120.0
-"""How long a merge may be under way at Pagure, which has it done by somebody else."""
+"""How long a merge may take at Pagure, which hands it to a worker."""
 CONFLICTS = "CONFLICTS"
 
 

@@ -28,7 +28,7 @@ class PagureSource:
     engine: Callable[[], GitEngine]
     stands: PagureStands
     turns: dict[str, int] = field(default_factory=dict)
-    """Project -> the last number that was looked at in turn."""
+    """Project -> number of the last change that was looked at in turn."""
 
     async def look(
         self,
@@ -58,7 +58,7 @@ class PagureProjectPoll:
     stands: PagureStands
     us: tuple[str, ...]
     project: str
-    """Canonical name."""
+    """Canonical name of the project."""
     turns: dict[str, int]
     words: Words = WORDS
 

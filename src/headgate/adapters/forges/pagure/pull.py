@@ -15,9 +15,9 @@ from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 UP, DOWN = ":thumbsup:", ":thumbsdown:"
 _METADATA = "**metadata update from"
-"""How Pagure begins what it says of assignees and tags; whatever else it says is of new commits, or of an end."""
+"""Prefix of Pagure's own comments about assignees and tags; its other comments are about new commits or the end."""
 MERGES = {"FFORWARD": True, "MERGE": True, "CONFLICTS": False}
-"""What Pagure remembers of whether a change can be merged; it does not work it out when it is asked."""
+"""Pagure's cached merge status -> whether the change can be merged; a query does not refresh that status."""
 _VALUES = {"thumbsup": 1, "thumbsdown": -1}
 
 
@@ -32,17 +32,17 @@ class PagurePull(AnyPull):
     """Describe a pull request at one moment."""
 
     begins: str
-    """Its first commit."""
+    """Id of the first commit."""
     assignee: str
-    """Login; empty: nobody."""
+    """Login of the assignee; empty if there is none."""
     reached: bool | None
-    """Whether it has the score that its project asks for; None: it asks for none."""
+    """Whether it has reached the score that its project requires; None if the project requires none."""
     merges: str
-    """What Pagure remembers of how it can be merged: FFORWARD, MERGE, CONFLICTS, NO_CHANGE, unknown."""
+    """Pagure's cached merge status: FFORWARD, MERGE, CONFLICTS, NO_CHANGE or unknown."""
     renewed_ms: int
-    """When Pagure last said that there are other commits."""
+    """Time of Pagure's last comment about new commits."""
     floor: int
-    """Up to this comment nothing that was said is of these commits."""
+    """Number of the last comment that refers to former commits."""
 
     @property
     def message(self) -> str:

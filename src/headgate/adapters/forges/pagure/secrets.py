@@ -10,11 +10,11 @@ from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected
 from headgate.ports.reporter import ReporterAway
 
 AGAIN_S = 60.0
-"""A token is asked for once in this time: somebody may have made another one."""
+"""Shortest interval between two requests for the same token, which somebody may have replaced."""
 KNOWN_MAX = 4_096
 T = TypeVar("T")
 ASKED_MAX = 60
-"""Projects that are asked for in that time, whoever names them: a process that looks at none knows none by name."""
+"""Most projects requested in that time, since deliveries may name any project and some processes know no projects."""
 
 
 class PagureSecrets:
@@ -23,9 +23,9 @@ class PagureSecrets:
     def __init__(self, client: PagureClient) -> None:
         self._client = client
         self._known: OrderedDict[str, str] = OrderedDict()
-        """Project -> the token that Pagure told."""
+        """Project -> its token, from Pagure's answer."""
         self._asked: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        """Project -> until when it is not asked for, and why it was not told."""
+        """Project -> the time before which it is not requested again, and why the request failed."""
         self._lately: deque[float] = deque(maxlen=ASKED_MAX)
 
     def of(self, project: str) -> tuple[str, ...]:
