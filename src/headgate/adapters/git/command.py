@@ -17,10 +17,10 @@ from headgate.base.errors import UserError
 from headgate.base.pipes import OutputTooLarge, ends, put_down, spoken
 
 GRACE_S = 5.0
-"""How long a command that is no longer wanted may take to remove its lock files."""
+"""How long a command that is cancelled may take to remove its lock files."""
 
 NEEDED = (2, 38)
-"""The first with `git merge-tree --write-tree`."""
+"""First version of git with `git merge-tree --write-tree`."""
 ANSWER_MAX_S = 30.0
 SAID_MAX_CHARS = 2_000
 
@@ -41,12 +41,12 @@ _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR
 _KEPT = ("GIT_SSH", "GIT_SSL_", "GIT_ASKPASS", "GIT_PROXY_", "GIT_HTTP_", "GIT_CURL_", "GIT_ALLOW_PROTOCOL")
 _KEPT_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT")
 _KEPT_NUMBERED = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_TRACE")
-"""What says how to reach a remote; whatever else begins with GIT_ names a repository that is not meant."""
+"""Variables that say how to reach a remote; other variables that begin with GIT_ could name a wrong repository."""
 
 _SSH = ("GIT_SSH", "GIT_SSH_COMMAND")
-"""They go before what the settings of git say."""
+"""Variables that take precedence over git's settings."""
 _PROTOCOLS = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
-"""Not those that are commands in a URL, unless who runs Headgate allows them."""
+"""Allowed protocols: without those that run commands named in a URL, unless the operator's environment allows them."""
 _LIMITED = ("sh", "-c", 'ulimit -f "$1"; ulimit -d "$2"; shift 2; exec git "$@"', "git")
 
 _PINS = (
@@ -65,7 +65,7 @@ _PINS_ALONE = (
     "diff.renameLimit=1000",
     "diff.algorithm=histogram",
 )
-"""Same merge, same tree, whatever this git takes for its defaults."""
+"""Settings that give the same tree for the same merge, whatever the defaults of this version of git."""
 _PINS_REMOTE = (
     "fetch.writeCommitGraph=true",  # makes merging quick
     "fetch.unpackLimit=1",  # a commit appears with all of its files, or not at all
@@ -88,7 +88,7 @@ _ADVICE = """fatal: Could not read from remote repository.
 
 Please make sure you have the correct access rights
 and the repository exists."""
-"""What git adds to every error of a remote; the lines before it say what is wrong."""
+"""Text that git appends to every error of a remote; the lines before it give the reason."""
 
 
 class GitError(Exception):
@@ -182,11 +182,11 @@ class GitLimits(NamedTuple):
 
     timeout_s: float = 300.0
     out_max_bytes: int = 256 * 2**20
-    """Of what it prints."""
+    """Size of the command's output."""
     file_max_bytes: int = 64 * 2**30
-    """Of each file that it writes."""
+    """Size of each file that the command writes."""
     memory_max_bytes: int = 8 * 2**30
-    """Of each process, without the files that it maps."""
+    """Memory of each process, without mapped files."""
 
 
 _LIMITS = GitLimits()

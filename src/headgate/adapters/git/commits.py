@@ -14,7 +14,7 @@ from headgate.gate.trees import Trees
 log = logging.getLogger("headgate.git")
 
 BRANCHES_MAX = 200
-"""Of one repository: trees of more are not told."""
+"""Most branches of one repository whose trees are reported."""
 
 
 async def trees_of(mirror: MirrorRepository, commits: Mapping[str, str]) -> dict[str, str]:

@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 POLL_MIN_S = 0.1
 TALKS_MAX = 32
 _SCP = re.compile(r"^(?:[^/@]+@)?(\[[^]]+\]|[^/:]+):")
-"""`user@host:path`, as ssh has it."""
+"""`user@host:path`, as ssh accepts it."""
 
 
 Access = Callable[[str], Awaitable[Mapping[str, str]]]
-"""Project -> settings of git for one command, as `http.<url>.extraHeader` or `core.sshCommand`; raise RemoteError."""
+"""Project -> git settings for one command, such as `http.<url>.extraHeader` or `core.sshCommand`; raises
+RemoteError."""
 
 
 class GitConnection:
@@ -39,12 +40,12 @@ class GitConnection:
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
-        """How often remote repositories are polled; local ones are watched."""
+        """Interval between two polls of a remote repository; local ones are watched."""
         self.canonical_hostname = canonical_hostname or self._host() or name
         self.talks = asyncio.Semaphore(TALKS_MAX)
-        """Those who talk with its servers at a time: what hangs there holds up nothing else."""
+        """Limits the concurrent connections to its servers, so that a hanging server blocks nothing else."""
         self._git_dirs: dict[str, Path] = {}
-        """Where local repositories were last."""
+        """Project -> the place where its local repository was last found."""
 
     @property
     def local(self) -> bool:

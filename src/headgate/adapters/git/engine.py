@@ -52,18 +52,18 @@ log = logging.getLogger("headgate.git")
 
 LOOKED_MAX = 300
 MERGES_MAX = 8
-"""Merges at a time: the others wait for the processors anyway."""
+"""Concurrent merges; further ones would only wait for the processors."""
 PUSHED = (
     "Let Headgate's account push to the branch past its rules, or have the forge merge (land = merge, in the section of"
     " the connection)."
 )
-"""What to do where a forge refuses the push of what was tested."""
+"""Advice to the operator when a forge refuses the push of a tested commit."""
 REST_MAX_S = 600.0
-"""How long a repository is asked again that refuses what goes together with what has landed in another one."""
+"""How long to retry at a repository that refuses its part of a landing whose other parts have landed."""
 OPEN_MAX = 100
-"""Repositories held open."""
+"""Repositories that are kept open."""
 _FAILURES = (GitError, OSError, pygit2.GitError)
-"""Of the world: where they are not Impossible, the same work may be done later."""
+"""Errors of the environment: unless they are Impossible, the same work may succeed later."""
 
 
 class GitEngine:
@@ -74,12 +74,13 @@ class GitEngine:
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
         self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
-        """Those that were used last, in order."""
+        """The most recently used repositories, in order of use."""
         self._merging = asyncio.Semaphore(MERGES_MAX)
         self._reviewer = Reviewer(self.mirror)
         bound_packs()
         self._looked: OrderedDict[tuple[int, str], tuple[RepoState, asyncio.Future[dict[str, str]]]] = OrderedDict()
-        """By state (which is kept, so that its identity is its own) and project: the heads it does not name."""
+        """(identity of the state, project) -> heads that the state lacks; the entry holds the state, so its identity
+        stays unique."""
 
     def mirror(self, project: str, connection: str) -> MirrorRepository:
         """Return the bare copy of a project. Raise GitError if the connection is not configured."""

@@ -33,13 +33,13 @@ from headgate.ports.forge import Hint, Sighting, of_project
 log = logging.getLogger("headgate.git")
 
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
-"""Between looks at a repository that cannot be read, growing; by chance up to half of it less."""
+"""Pause before another look at a repository that cannot be read; it grows, and is shortened randomly by up to half."""
 ORPHANS_MAX = 20
-"""Approvals of nothing that are answered after one look."""
+"""Most approvals without a proposal that one look answers."""
 LOOKS_MAX = 8
-"""Looks at a time, not counting those that take long."""
+"""Concurrent looks, without those that take long."""
 FIRST_LOOK_MAX_S = 15.0
-"""How long changes wait for the branches of all projects to be known, which their footers may name."""
+"""How long changes wait until the branches of all projects are known, since their footers may name any of them."""
 
 
 class GitForge:
@@ -122,19 +122,19 @@ class _Followed:
     hinted: Hinted = field(default_factory=Hinted)
     doubts: set[tuple[str, str]] = field(default_factory=set)
     answered: dict[str, str] = field(default_factory=dict)
-    """Refs that asked for something and are to go -> their commits."""
+    """Refs of answered requests, which are to be deleted -> their commits."""
     kept: str = ""
-    """Why they do not go."""
+    """Why these refs cannot be deleted; empty if they can."""
     orphans: dict[str, str] = field(default_factory=dict)
-    """Refs that approve what nobody has proposed -> their commits; of those that are not told yet."""
+    """Refs that approve something nobody has proposed, and that nobody has been notified of yet -> their commits."""
     told: dict[str, str] = field(default_factory=dict)
-    """Those that are."""
+    """Such refs that people have been notified of -> their commits."""
     doubt: Doubt = field(default_factory=Doubt)
     trouble: str = ""
-    """As last told."""
+    """The trouble that was last reported; empty if there is none."""
     failures: int = 0
     away_since: float = 0.0
-    """Monotonic seconds, while it cannot be read."""
+    """Since when the repository cannot be read, in monotonic seconds; 0 while it can."""
 
     def went(self, error: Exception) -> float:
         """Say once that it cannot be read; return the seconds to wait."""
@@ -181,7 +181,7 @@ class _Looking:
         self._all_seen = asyncio.Event()
         self.seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
         self._idle: asyncio.Queue[str] = asyncio.Queue()
-        """Hints at what is not looked at."""
+        """Hints at projects that are not watched."""
 
     def hint(self, hint: Hint) -> None:
         """Look where it says soon; where a project cannot be read, that is tried again anyway, and no sooner."""

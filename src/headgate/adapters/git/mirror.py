@@ -72,15 +72,15 @@ def _taken(file: int) -> bool:
 log = logging.getLogger("headgate.git")
 
 MEMO_MAX = 5_000
-"""Merges remembered."""
+"""Merges whose results are cached."""
 TIDIED_EVERY, LOOSE_MAX, PACKS_MAX = 25, 2_000, 50
-"""After so many merges or fetches it is looked whether there are that many objects in files of their own, or packs."""
+"""Once in this many merges or fetches, the repository is repacked if it has this many loose objects, or packs."""
 HERE_MAX = 50_000
-"""Objects remembered to be here."""
+"""Objects that are cached as present."""
 COMMIT_MAX_BYTES = 32 * 2**20
-"""Larger ones are not read."""
+"""Size above which a commit is not read."""
 NEAR_MAX = 50
-"""Steps along first parents that are looked at before git is asked."""
+"""Steps along first parents that are searched before git is called."""
 
 
 class MirrorRepository:
@@ -99,15 +99,15 @@ class MirrorRepository:
         self._merging = merging or asyncio.Semaphore(1)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
         self.atomic = True
-        """False once the remote was found not to take several refs in one step."""
+        """Whether the remote can update several refs in one step; False once it has failed to."""
         self._fetching = Exclusive(path.with_name(f"{path.name}.fetch.lock"))
         self._making = asyncio.Lock()
         self._opened = Opened(path)
         self._merged: OrderedDict[tuple[str, bytes], str] = OrderedDict()
         self.merges = self._fetches = 0
-        """How many were really done."""
+        """Merges and fetches that were made rather than found in a cache."""
         self._here: set[str] = set()
-        """Objects that are here."""
+        """Objects known to be present."""
         self.refusals = Refusals()
 
     async def ready(self) -> None:

@@ -16,7 +16,7 @@ NOTES = "refs/notes/headgate"
 _HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
 _LANDED = re.compile(r"^Landed on (.+) as ([0-9a-f]{40,64})$", re.MULTILINE)
 _OURS = re.compile(r"^(?=Headgate \(|Landed on )", re.MULTILINE)
-"""Where a line begins that is believed."""
+"""Beginnings of lines that readers trust."""
 
 
 class NotesMoved(GitError):

@@ -18,16 +18,16 @@ from headgate.ports.forge import Hint, Ignored, Misdelivered
 
 BODY_MAX_BYTES = 10_000
 SKEW_MAX_S = 300
-"""How far the server's clock may differ: what is older is somebody's who listened."""
+"""Largest difference between the server's clock and ours; an older poke is treated as a replay."""
 BLOCK_BYTES = 64
-"""Of SHA-256, as HMAC has it."""
+"""Block size of SHA-256, for HMAC."""
 
 
 class _Poke(msgspec.Struct, frozen=True):
     repository: str
-    """A project's name, as gitolite knows it, or the path of the repository on its server."""
+    """Name of the project, as gitolite knows it, or path of the repository on its server."""
     at: int
-    """Seconds since the epoch."""
+    """Time in seconds since the epoch."""
     id: str = ""
 
 

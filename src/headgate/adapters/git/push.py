@@ -27,12 +27,12 @@ log = logging.getLogger("headgate.git")
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 20
-"""Tries when somebody else pushes at the same moment."""
+"""Attempts when other pushes interfere."""
 PAUSE_MAX_S = 2.0
 WORDS_MAX_LINES, WORDS_MAX_CHARS = 20, 300
-"""Of what a server says when it refuses a push."""
+"""Limits on what is kept of a server's message when it refuses a push."""
 PUSH_LIMITS = GitLimits(timeout_s=600.0, out_max_bytes=2**20)
-"""A server may run hooks that take long; whether the push has arrived after all is seen when it is tried again."""
+"""A server may run hooks that take long; after a timeout, the next attempt shows whether the push has succeeded."""
 _RACES = (
     "stale info",
     "fetch first",
@@ -44,9 +44,9 @@ _RACES = (
     "reference already exists",
     "atomic transaction failed",
 )
-"""Reasons of a remote that only say that another push was quicker."""
+"""Reasons of a remote that only mean that another push came first."""
 _FORBIDDEN = re.compile(r"returned error: 403|permission to \S+ denied|not allowed to push|write access", re.IGNORECASE)
-"""What forges say to who may read a repository and not push to it; trying again does not help."""
+"""Messages of forges to accounts that may read a repository but not push to it; another attempt cannot help."""
 
 
 class _Late(Exception):
@@ -65,7 +65,7 @@ class PushRefused(GitImpossible):
         says = f"\nThe git server says:\n{words}" if words else ""
         super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(told))}{says}")
         self.refs = {ref for ref, reason in reasons.items() if "atomic" not in reason}
-        """Without those that were refused only for the sake of others."""
+        """The refused refs, without those that were refused only because others were."""
 
 
 class _Step(NamedTuple):
@@ -73,9 +73,9 @@ class _Step(NamedTuple):
 
     ref: str
     seen: str
-    """Where it must still be; empty: it must not be."""
+    """Commit that the ref must still have; empty: the ref must not exist."""
     to: str
-    """Empty: it goes."""
+    """Commit that the ref gets; empty: the ref is deleted."""
 
 
 async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[str, str]) -> bool:

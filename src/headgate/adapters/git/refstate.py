@@ -13,7 +13,7 @@ from headgate.gate.change import HEADS, TAGS, ZEROS
 from headgate.gate.work import RefAt
 
 NESTED_MAX = 50
-"""Tags that name a tag, one after the other."""
+"""Longest chain of tags that name a tag."""
 CONTAINING_LIMITS = GitLimits(timeout_s=60.0, out_max_bytes=64 * 2**20)
 
 

@@ -13,22 +13,22 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.trees import between
 
 FEW = 20
-"""Commits looked at one by one, without a process."""
+"""Commits up to which each is read in this process, without starting another."""
 COMPARED_FEW = 500
-"""Pairs compared without a process."""
+"""Pairs of commits up to which they are compared in this process."""
 NEAR_MAX = 200
-"""Commits of a branch looked at for where a change left it."""
+"""Commits of a branch that are searched for the fork point of a change."""
 WALKED_MAX = 20_000
-"""Commits outside of a branch that are walked without a process."""
+"""Commits outside of a branch up to which they are walked in this process."""
 NEAREST_MAX = 201
-"""Names of ancestors of one commit."""
+"""Most names of ancestors that are kept for one commit."""
 _NONE: frozenset[str] = frozenset()
 PATHS_MAX_CHARS = 100_000
-"""Of a change together; a tree of few bytes may have very many."""
+"""Total length of the paths of a change; a small tree may have very many."""
 CHANGES_LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=64 * 2**20)
 BASE_MAX_S = 30.0
 DAMAGED_MAX = 40
-"""Tries to find out in whose history something is damaged."""
+"""Attempts to find the change whose history is damaged."""
 
 
 async def contained(mirror: MirrorRepository, head: str, commits: Collection[str]) -> set[str]:

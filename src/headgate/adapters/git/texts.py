@@ -10,7 +10,7 @@ from headgate.config.budgets import BRANCH_MAX_BYTES, FILE_MAX_BYTES, FILES_MAX,
 from headgate.config.files.source import unread
 
 ENTRIES_MAX = 100_000
-"""Entries of trees that are looked at for one branch."""
+"""Most entries of trees that are read for one branch."""
 
 
 def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
@@ -39,7 +39,7 @@ class _Reading:
         self._odb = odb
         self._files = self._entries = self._length_bytes = 0
         self.over = ""
-        """Which bound, in words."""
+        """Description of the limit that was exceeded; empty if none was."""
 
     def of(self, named: pygit2.Object, path: str) -> Iterator[tuple[str, str]]:
         if isinstance(named, pygit2.Blob):

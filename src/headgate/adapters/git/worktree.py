@@ -16,7 +16,7 @@ from headgate.base.tasks import whole
 
 _BRANCHES = ("refs/heads/", "refs/remotes/")
 SMALL_FILES_MAX = 1_000
-"""A tree of at most so many files is written in place, without a process."""
+"""A tree with at most this many files is written in this process, without starting another."""
 _CONFIG = """\
 [core]
 	repositoryformatversion = 0
@@ -26,7 +26,7 @@ _CONFIG = """\
 	autocrlf = false
 	attributesFile = /dev/null
 """
-"""The files are what was committed, whatever the user's configuration says."""
+"""Files have exactly their committed content, whatever the user's configuration."""
 
 
 async def work_tree(

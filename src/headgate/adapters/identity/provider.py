@@ -22,19 +22,19 @@ import jwt
 log = logging.getLogger("headgate.web")
 
 ASKING_MAX_S = 10.0
-"""Until the provider says something; a whole answer may take twice as long."""
+"""Time limit for the beginning of an answer; the whole answer may take twice as long."""
 WAITING_MAX_S = 20.0
-"""For what is asked to be known."""
+"""How long a caller waits for the provider's data."""
 AGAIN_S = 10.0
-"""Between two times that it is asked for its keys, however many tokens name one that nobody knows."""
+"""Shortest interval between two requests for the keys, however many tokens name an unknown key."""
 FRESH_S = 3_600.0
-"""After so long its keys are asked for anew."""
+"""Age after which the keys are requested again."""
 ANSWER_MAX_BYTES = 262_144
 URL_MAX_CHARS = 2_000
 WHY_MAX_CHARS = 300
 KEYS_MAX = 100
 SIGNED_BY = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"))
-"""Algorithms of keys of which the provider publishes one half: no shared secret, and never none."""
+"""Algorithms with a public and a private key: no shared secrets, and never `none`."""
 DISCOVERY = "/.well-known/openid-configuration"
 Json = dict[str, Any]
 
@@ -52,12 +52,12 @@ class ProviderMetadata:
     """Hold what a provider publishes about itself."""
 
     authorization: str
-    """Where people are sent to log in."""
+    """URL where people log in."""
     token: str
     userinfo: str
     keys: Mapping[str, jwt.PyJWK]
     posts_secret: bool = False
-    """Whether a secret goes into the body, as no header takes it."""
+    """Whether the client's secret is sent in the body, because the provider does not accept it in a header."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class IdentityProvider:
     client_id: str
     secret: str = field(default="", repr=False)
     keys_url: str = ""
-    """Where its keys are; default: as it publishes."""
+    """URL of its keys; empty: the one that the provider publishes."""
     trust: ssl.SSLContext | bool = True
     now_s: Callable[[], float] = time.monotonic
     patience_s: float = ASKING_MAX_S

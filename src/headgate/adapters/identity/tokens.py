@@ -52,19 +52,19 @@ class Authenticator:
     issuer: str
     audience: str
     algorithm: str
-    """That of keys which do not say themselves how they sign."""
+    """Algorithm of keys that do not name their own."""
     keys: KeySet
     uid_claim: str = "sub"
     age_max_s: float | None = None
     skew_s: float = 0.0
     driver: str = "HS256"
-    """HS256 | RS256 | OpenIDConnect: keys of a set, and an issuer that a page can be sent to."""
+    """HS256 | RS256 | OpenIDConnect: the last one has a set of keys, and pages can send people to it to log in."""
     provider: IdentityProvider | None = None
-    """Where people log in; None: its tokens are made elsewhere."""
+    """Where people log in; None if the tokens come from elsewhere."""
     scope: str = SCOPE
-    """What is asked of it: what the claims of a person are to be about."""
+    """Scope that the provider is asked for, which selects the claims about a person."""
     load_user_info: bool = True
-    """Whether it is asked who somebody is, beside what the token of the login says."""
+    """Whether to request claims about a person besides those in the login's token."""
 
     @property
     def client(self) -> str:

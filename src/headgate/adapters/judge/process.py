@@ -29,14 +29,14 @@ from headgate.config.operator.model import Tenant
 from headgate.config.parse import ParseCache, ParsedBranch
 
 HEAD = struct.Struct("!Q")
-"""Before each frame: its length in bytes."""
+"""Precedes each frame and has its length in bytes."""
 READ_BYTES = 1 << 20
 WALL_FACTOR = 3
-"""A question may take so many times its processor time by the clock, on a busy machine."""
+"""Elapsed time of a question, in multiples of its processor time, since the machine may be busy."""
 OK, TIME, MEMORY, ENDED = "ok", "time", "memory", "ended"
 ANSWER_MAX_BYTES = 200_000_000
 OUT_OF_MEMORY = 3
-"""Exit status."""
+"""Exit status of a fork that runs out of memory."""
 
 
 class Begin(NamedTuple):
@@ -67,7 +67,7 @@ class JudgePreface(msgspec.Struct, frozen=True):
 
     number: int
     how: str
-    """OK, TIME, MEMORY, or ENDED."""
+    """OK, TIME, MEMORY or ENDED."""
     size_bytes: int = 0
 
 
@@ -115,10 +115,10 @@ class Court:
         self._in, self._out = source, out
         self._tenants: dict[str, _Tenancy] = {}
         self._forks: dict[int, _Fork] = {}
-        """By pipe."""
+        """Pipe -> the fork that writes into it."""
         self._buffer = bytearray()
         self._settled: TenantLayouts | None = None
-        """Layouts of the last fork."""
+        """Layouts of the last fork; None before the first."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(source, selectors.EVENT_READ)
 

@@ -24,11 +24,11 @@ from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts, ref
 log = logging.getLogger("headgate.judging")
 
 PLACES_MAX = 2
-"""Questions judged at a time."""
+"""Questions that are judged concurrently."""
 TRIES_MAX = 3
-"""Times a question is asked when the process ends meanwhile."""
+"""Attempts for a question during which the process ends."""
 END_MAX_S = 5.0
-"""The process may take to end by itself."""
+"""How long the process may take to end by itself."""
 SAID = "this takes more than {most} to read and to link ([scheduler] {option}); split it up, or take repetitions out"
 
 
@@ -39,9 +39,9 @@ class JudgeLimits(NamedTuple):
     """Limit one question."""
 
     time_max_s: int = 20
-    """Of a processor."""
+    """Processor time in seconds."""
     memory_max_bytes: int = 1_000_000_000
-    """Beyond what the layout itself takes."""
+    """Memory besides that of the layout itself."""
 
 
 class _Ended(Exception):
@@ -56,7 +56,7 @@ class _Running:
     listening: asyncio.Future[None] | None = None
     waiting: dict[int, asyncio.Future[tuple[str, bytes]]] = field(default_factory=dict)
     known: dict[str, TenantLayouts] = field(default_factory=dict)
-    """Tenant -> what it was told of last."""
+    """Tenant -> the layouts that the process last received."""
 
 
 class ApartJudge:
@@ -68,7 +68,7 @@ class ApartJudge:
         self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._busy: dict[str, int] = {}
-        """Project that is being judged -> when it began, counted in questions."""
+        """Project with a running question -> sequence number of the question."""
         self._served: dict[str, int] = {}
         self._line: list[tuple[str, asyncio.Future[None]]] = []
 

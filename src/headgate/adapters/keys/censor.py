@@ -12,9 +12,9 @@ from urllib.parse import quote, quote_plus
 from headgate.base.texts import uncoloured
 
 SHORT_ENCODED = 8
-"""Fewer characters of base64 are in many words, too."""
+"""Shortest base64 text that is censored; shorter texts occur in ordinary words."""
 SHORT = 4
-"""Fewer characters are in many words: they are not looked for."""
+"""Shortest secret that is censored; shorter ones occur in ordinary words."""
 REDACTED = "[redacted]"
 
 
@@ -51,7 +51,7 @@ class Censor:
         self._known: re.Pattern[str] | None = None
         self._bytes: re.Pattern[bytes] | None = None
         self.found = False
-        """Was there any?"""
+        """Whether any secret was found."""
 
     @property
     def size_max_bytes(self) -> int:

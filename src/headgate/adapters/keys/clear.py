@@ -18,7 +18,7 @@ from headgate.ports.secrets import SecretError, Secrets
 
 SOUGHT_LINES_MAX = 100
 SOUGHT_SIZE_MAX = 8_000
-"""Lines and characters of secret data that are looked for in logs: any job may return some, and each costs time."""
+"""Most lines, and most characters, of secret data that are censored in logs: jobs may return any amount, at a cost."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 

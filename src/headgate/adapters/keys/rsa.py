@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 KEY_SIZE_BITS = 4_096
 _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
-"""Of one piece: for 4096 bits 470 bytes of text are left."""
+"""Padding of one piece; a key of 4096 bits leaves 470 bytes of text."""
 
 
 class BadKey(ValueError):

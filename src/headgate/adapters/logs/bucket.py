@@ -14,14 +14,14 @@ from obstore.store import S3Store
 from headgate.ports.logstore import LogStoreError, NotStored, StoredLog, checked_key
 
 PART_SIZE_BYTES = 8_000_000
-"""What is larger goes there in several requests; memory is taken for two of them."""
+"""Size above which a file is uploaded in several requests; memory holds two of these parts."""
 CHUNK_SIZE_BYTES = 1_000_000
 REQUEST_TIMEOUT = timedelta(seconds=60)
 CONNECT_TIMEOUT = timedelta(seconds=10)
 RETRIES_MAX = 4
 RETRYING_MAX = timedelta(seconds=60)
 DELETED_MAX = 1_000
-"""In one request."""
+"""Most objects that one request deletes."""
 WORDS_MAX_CHARS = 300
 
 
@@ -33,7 +33,7 @@ class BucketAddress:
     bucket: str
     prefix: str = ""
     endpoint: str = ""
-    """URL; empty: that of AWS for the region."""
+    """URL of the service; empty: that of AWS for the region."""
     region: str = "us-east-1"
     access_key: str = ""
     secret_key: str = field(default="", repr=False)

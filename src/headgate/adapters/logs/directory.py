@@ -18,9 +18,9 @@ from headgate.ports.logstore import LogStoreError, NotStored, StoredLog, checked
 CHUNK_SIZE_BYTES = 262_144
 LISTED_AT_A_TIME = 1_000
 WRITING = ".writing-"
-"""Begins the names of what is not whole yet."""
+"""Prefix of the names of incomplete files."""
 WRITING_MAX_S = 86_400
-"""What is older was left behind by somebody who died, and is listed so that it can be removed."""
+"""Age above which an incomplete file was left behind by a crash; it is listed so that it can be removed."""
 
 
 class LogDirectory:

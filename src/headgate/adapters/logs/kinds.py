@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 
 HEAD_SIZE_BYTES = 4_096
-"""So much of a file says what it is."""
+"""Length of a file's beginning that determines its kind."""
 TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
 _BY_END = {
     "css": "text/css; charset=utf-8",

@@ -18,7 +18,7 @@ from headgate.ports.logstore import checked_key
 DEPTH_MAX = 40
 ENTRIES_MAX = 60_000
 LOST_MAX = 100
-"""Lines about what cannot be kept."""
+"""Most lines about files that cannot be kept."""
 
 
 class UnreadableFile(Exception):

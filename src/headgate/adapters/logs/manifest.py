@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 MEMBER_SIZE_BYTES = 1_000_000
-"""Of a file that is stored compressed: each piece of this size can be read without those before it."""
+"""Length of the pieces of a compressed file, each of which can be read without the earlier ones."""
 OUTPUT = "job-output.txt"
 FILES_MAX = 10_000
-"""Of one build."""
+"""Most files of one build."""
 SIZE_MAX_BYTES = 20_000_000
-"""Of one record."""
+"""Size of one record."""
 _RECORDS, _PARTS = "_builds", "_parts"
 
 
@@ -26,12 +26,12 @@ class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     size_bytes: int
     kind: str
-    """Its media type."""
+    """Media type."""
     digest: str
-    """SHA-256 of its content."""
+    """SHA-256 of the content."""
     members: tuple[int, ...] = ()
-    """Stored sizes of the pieces of its one stream of gzip, each of `MEMBER_SIZE_BYTES` but the last; none: it is
-    stored as it is."""
+    """Compressed sizes of the pieces of the file's gzip stream, each of `MEMBER_SIZE_BYTES` but the last; empty if the
+    file is stored uncompressed."""
 
 
 class OutputPart(msgspec.Struct, frozen=True, array_like=True):
@@ -45,15 +45,15 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     build: str
     at_ms: int
     host: str = ""
-    """The executor that wrote it."""
+    """Name of the executor that wrote the record."""
     complete: bool = False
-    """Whether everything is there that is ever going to be."""
+    """Whether the store has all files that the build will ever have."""
     files: tuple[KeptFile, ...] = ()
-    """While it is not complete: the output of earlier runs, whose executors are gone."""
+    """Until the record is complete, only the output of earlier runs, whose executors are gone."""
     parts: tuple[OutputPart, ...] = ()
-    """Of the output, while it is not complete."""
+    """Parts of the output, until the record is complete."""
     lost: tuple[str, ...] = ()
-    """What is not kept, for people, a line each."""
+    """What was not kept, for people, one line each."""
 
     def file(self, path: str) -> KeptFile | None:
         return next((file for file in self.files if file.path == path), None)

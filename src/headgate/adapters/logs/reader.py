@@ -29,12 +29,12 @@ from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 log = logging.getLogger("headgate.logs")
 
 GZIP_HEADER_BYTES = 10
-"""What is before the first piece."""
+"""Length of the gzip header, which precedes the first piece."""
 KNOWN_MAX = 16
-"""Records of builds that are remembered; those that are complete hardly change."""
+"""Records of builds that are cached; complete ones hardly change."""
 
 Read = Callable[[int, int], AsyncGenerator[bytes, None]]
-"""From a place to before another.  Raises NotStored, LogStoreError before the first piece."""
+"""(start, end) -> the bytes from start to before end; raises NotStored or LogStoreError before the first piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Content:
 
     size_bytes: int
     kind: str
-    """Its media type."""
+    """Media type."""
     tag: str
-    """The same for the same content alone; empty: it grows."""
+    """Identifies the content; empty while the file grows."""
     read: Read
     packed: Read | None = None
-    """As it is stored, compressed with gzip."""
+    """Reads the stored bytes, compressed with gzip; None if the file is stored uncompressed."""
     packed_bytes: int = 0
 
 

@@ -12,11 +12,11 @@ from headgate.ports.logstore import LogStore, NotStored
 
 DAY_MS = 86_400_000
 OURS = ("job-output.", "zuul-manifest.json", "zuul-info/")
-"""How paths of logs begin that are no artifacts."""
+"""Prefixes of the paths of logs, which are no artifacts."""
 DELETED_AT_ONCE = 1_000
 Drop = Callable[[str], Awaitable[None]]
 YOUNG_MS = 3_600_000
-"""Of what was put there since, more may be on its way."""
+"""Age below which a build is left alone, since an upload may still be in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RetentionPolicy:
 
     days: float = 0
     artifacts_days: float = 0
-    """Of the files that jobs leave beside their logs."""
+    """Age limit of the files that jobs leave beside their logs."""
     size_max_bytes: int = 0
 
     def __bool__(self) -> bool:
@@ -42,16 +42,16 @@ class StoredBuild:
     """Describe what a store has of one build."""
 
     put_ms: int = 0
-    """When the last of its files was put there."""
+    """Time of the last upload of a file."""
     told_ms: int = 0
-    """When its record was."""
+    """Time of the upload of its record."""
     keys: list[str] = field(default_factory=list)
     artifacts: list[str] = field(default_factory=list)
-    """Those of its keys."""
+    """Those of `keys` that are artifacts."""
     size_bytes: int = 0
     artifacts_bytes: int = 0
     recorded: bool = False
-    """Whether there is a record of it, or a part."""
+    """Whether the store has its record, or a part of its output."""
 
     @property
     def at_ms(self) -> int:
@@ -63,9 +63,9 @@ class Pruned:
     """Count what was, or would be, removed."""
 
     builds: list[str] = field(default_factory=list)
-    """Oldest first."""
+    """Ids of builds, oldest first."""
     files: int = 0
-    """Artifacts of builds whose logs stay."""
+    """Number of artifacts whose builds keep their logs."""
     size_bytes: int = 0
 
     def __str__(self) -> str:

@@ -34,21 +34,21 @@ from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 log = logging.getLogger("headgate.logs")
 
 UPLOADS_MAX = 4
-"""Builds at a time."""
+"""Builds that are uploaded concurrently."""
 FILES_AT_ONCE = 4
-"""Of one build."""
+"""Files of one build that are uploaded concurrently."""
 PART_SIZE_MAX_BYTES = 8_000_000
 PARTS_PER_PACE = 100
-"""After so many parts of a build, twice the time passes from one to the next."""
+"""After each of this many parts of a build, the interval between two parts doubles."""
 PARTS_MAX = 1_000
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 300.0
 LOOK_AGAIN_S = 30.0
-"""How long what was cut off waits to be looked at again while somebody else runs it."""
+"""Pause before another look at an interrupted build that another process runs."""
 LOCAL_KEPT_S = 600.0
-"""How long what is in the store stays on the disk, too: who reads it there is not interrupted."""
+"""How long uploaded logs stay on the disk, so that their readers are not interrupted."""
 DRAIN_MAX_S = 60.0
-"""How long an executor that ends goes on uploading."""
+"""How long an executor that shuts down continues to upload."""
 LEVEL = 6
 
 
@@ -57,13 +57,14 @@ class _Due:
     """Represent a build that has ended."""
 
     at_s: float
-    """Of the loop's clock."""
+    """Time by the loop's clock."""
     ran: bool
-    """Whether this process ran it to its end; what was cut off may be run again, elsewhere, and is not the whole."""
+    """Whether this process ran the build to its end; an interrupted build may run again elsewhere, so its logs are
+    incomplete."""
     here: bool
-    """Whether this process began it; otherwise one before it did, which may have stored parts."""
+    """Whether this process began the build; otherwise an earlier process did, which may have stored parts."""
     lost: tuple[KeptFile, ...] | None = None
-    """See `_Parts`."""
+    """Output of earlier runs, see `_Parts`."""
     tries: int = 0
     stored: bool = False
 
@@ -75,7 +76,7 @@ class _Parts:
     offset: int = 0
     parts: list[OutputPart] = field(default_factory=list)
     lost: tuple[KeptFile, ...] | None = None
-    """The output of earlier runs, whose executors are gone; None: not looked for yet."""
+    """Output of earlier runs, whose executors are gone; None before the search for it."""
 
 
 class Uploads:

@@ -20,7 +20,7 @@ REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many"
 OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
 UNTOLD = ("notices", "notices of the inventory", "reports")
 SHOWN = ("request", "stream")
-"""Values of labels that are known in advance: their series begin at zero, so that rates see the first event."""
+"""Label values that are known in advance: their series begin at zero, so that rates include the first event."""
 
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 

@@ -16,11 +16,11 @@ class MachineLoad:
 
     job_dir: Path
     load_multiplier: float
-    """Load average per processor beyond which nothing is begun."""
+    """Load average per processor above which no build begins."""
     memory_min_percent: float = 5.0
     disk_min_percent: float = 5.0
     room: Callable[[], str] = lambda: ""
-    """Why there is no space for another build; empty when there is."""
+    """Returns why there is no disk space for another build; empty if there is."""
 
     def refuses(self, running: int) -> str:
         """Return why no further build is taken.  A machine that runs none of ours takes one whatever its load is."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 FREE_MIN_BYTES = 1_000_000
-"""With less left on a disk, what failed there failed for want of space."""
+"""Free space below which a failure on a disk counts as caused by the full disk."""
 ROOM_BYTES = 16_000_000
-"""With less left, no build is begun."""
+"""Free space below which no build begins."""
 SHY_S = 10.0
 WORDS = "No space left on device"
-"""As programs say it."""
+"""Message of programs when the disk is full."""
 
 
 class MetricRoom:

@@ -14,10 +14,10 @@ log = logging.getLogger("headgate.store")
 T = TypeVar("T")
 
 SILENT_S = 2.0
-"""Without an answer for so long, a request that is given up was not answered because of the store."""
+"""A request that is cancelled after this long without an answer counts as a failure of the store."""
 
 Told = Callable[[str, str, float], None]
-"""(request, ok | conflict | refused | unavailable | given up, seconds)"""
+"""(request, outcome, seconds); outcomes are ok, conflict, refused, unavailable and given up."""
 
 
 class MeasuredBackend:
@@ -26,10 +26,10 @@ class MeasuredBackend:
     def __init__(self, inner: Backend, told: Told, now_ms: Callable[[], int]) -> None:
         self.inner, self._told, self._now_ms = inner, told, now_ms
         self.away_since_ms: int | None = None
-        """Since when no request was answered; None while the store can be reached."""
+        """Time since which no request was answered; None while the store can be reached."""
         self.away_why = ""
         self._lost = 0.0
-        """When it was found away last."""
+        """When the store was last found unreachable."""
 
     async def _measured(self, name: str, request: Awaitable[T]) -> T:
         began, outcome = time.perf_counter(), "given up"

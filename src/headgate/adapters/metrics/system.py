@@ -20,7 +20,7 @@ from headgate.recipes.requests import Request
 
 R = TypeVar("R")
 Series = Mapping[tuple[str, ...], int]
-"""Values of the labels -> how many."""
+"""Values of the labels -> count."""
 
 _KINDS, _WORKERS = ("scheduler", "merger", "executor", "web"), ("git", "build")
 _STATES = ("requested", "running", "waiting", "paused")
@@ -33,7 +33,7 @@ class SystemGauge(NamedTuple):
     doc: str
     labels: tuple[str, ...]
     counted: Callable[[Map, Mirror], Series]
-    """Looks into the mirror; series whose labels are known in advance are there at zero."""
+    """Computes the series from the mirror; series whose labels are known in advance are included with zero."""
 
 
 class SystemMetrics(Collector):

@@ -26,7 +26,7 @@ STALL_MAX_S = 60.0
 FETCH_MAX_S = 6 * 3600.0
 PIECE_BYTES = 2**20
 RESERVE_BYTES = 2**30
-"""Of the disk: what is left free."""
+"""Space that stays free on the disk."""
 ZSTD = ".zst"
 _PART = ".part"
 

@@ -29,11 +29,11 @@ MEANT = {
     "host_key": HOST_KEY_VARIABLE,
     "python-path": "ansible_python_interpreter",
 }
-"""What others call it -> the key of the file of machines."""
+"""Key in other formats -> key in the file of machines."""
 
 
 TOLD_MAX = 200
-"""Machines of one executor that others hear of."""
+"""Most machines of one executor that are announced to other components."""
 
 
 class NoNode(Exception):
@@ -45,15 +45,15 @@ class ListedMachine:
     name: str
     labels: tuple[str, ...]
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """Of Ansible: `ansible_host`, `ansible_user`, `ansible_port`…  JSON."""
+    """Ansible variables: `ansible_host`, `ansible_user`, `ansible_port`… JSON."""
 
 
 class TakenMachines(NamedTuple):
     nodeset: Nodeset
     hosts: dict[str, dict[str, Any]]
-    """Node name -> variables of Ansible.  JSON."""
+    """Node name -> Ansible variables. JSON."""
     machines: tuple[str, ...] = ()
-    """Their names."""
+    """Names of the machines."""
 
 
 class ListedMachines:
@@ -63,9 +63,9 @@ class ListedMachines:
         self._all = machines
         self._free = list(machines)
         self._kept: frozenset[str] = frozenset()
-        """Names of those that nobody gets."""
+        """Names of machines that are reserved and not lent."""
         self._builds: dict[str, str] = {}
-        """Name -> the build that has it."""
+        """Name of a machine -> id of the build that has it."""
         self._moved = asyncio.Condition()
 
     def listed_now(self) -> tuple[OwnMachine, ...]:

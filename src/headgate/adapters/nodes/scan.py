@@ -14,11 +14,11 @@ from headgate.ports.provider import MachineUnusable
 
 SCAN_MAX_S = 20.0
 ANSWER_S = 10
-"""For each connection."""
+"""Time limit of each connection."""
 OUTPUT_MAX_BYTES = 100_000
 KEYS_MAX = 16
 _KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
-"""What a key looks like, behind the name of its host."""
+"""Type and value of a key, as they follow the name of its host."""
 
 
 class Scanner:

@@ -27,18 +27,18 @@ COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
 PROBE_MAX_S = 30.0
 BANNER_MAX_S = 10.0
-"""What ssh at a machine may take to say what it is."""
+"""Time limit for ssh at a machine to send its version."""
 BANNER_LINES_MAX, BANNER_SIZE_MAX_BYTES = 50, 8_192
-"""Of what it may say before, as RFC 4253 allows."""
+"""Lines and bytes that may precede the version, as RFC 4253 allows."""
 PORT = 22
 OUTPUT_MAX_BYTES = 1_000_000
 ERROR_SIZE_MAX_CHARS = 300
 DIRECTORY = "headgate-builds"
-"""Below the home directory."""
+"""Name of a directory below the home directory."""
 _PLACE = re.compile(r"/[\w./@+:~-]+")
-"""A machine that a build had before may answer anything, and Ansible would evaluate what looks like a template."""
+"""Permitted paths: a machine that ran earlier builds may answer anything, and Ansible would evaluate a template."""
 _ALIAS = "machine"
-"""What it is called in the file of known keys, whatever its address."""
+"""Name of the machine in the known_hosts file, whatever its address."""
 _UNKNOWN = "Host key verification failed"
 
 

@@ -11,12 +11,12 @@ DATE_MAX_S = 2**63 - 1
 _TREE = re.compile(rb"tree [0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PARENT = re.compile(rb"parent [0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SIGNATURE = re.compile(rb"(?!<)[^<>\n]*(?<= )<[^<>\n]*> (0|[1-9][0-9]{0,18}) [+-][0-9]{4}")
-"""As git fsck has it."""
+"""Signature of a person, as git fsck checks it."""
 _ENCODINGS = re.compile(
     r"utf-?8|us-ascii|ascii|latin-?\d+|iso-?8859-\d+|(cp|windows-)\d+|koi8-[rtu]|shift[-_]?jis|sjis|euc[-_](jp|kr)"
     r"|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5(-?hkscs)?|tis-620"
 )
-"""Python knows more, some of which are no encodings of text, fail in ways of their own, or take long."""
+"""Encodings that are decoded; Python's others are no text encodings, fail in unusual ways, or are slow."""
 
 
 def identity(name: str, address: str) -> bytes:
@@ -30,9 +30,9 @@ class Original(NamedTuple):
     """Hold what a commit made from another one keeps of it."""
 
     author: bytes
-    """Name, address and time."""
+    """Name, address and time of the author."""
     encoding: bytes
-    """Of the message and the author's name; empty is UTF-8."""
+    """Encoding of the message and the author's name; empty means UTF-8."""
     message: bytes
 
 
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
     parents: tuple[str, ...]
     original: Original
     flaw: str
-    """Why git would not have written it, for people; empty: it would."""
+    """Why git would not have written the commit, for people; empty if it would."""
 
 
 def parts(raw: bytes) -> Parts:

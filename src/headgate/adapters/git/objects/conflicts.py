@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 SHOWN_MAX = 50
-"""Files named; of more the number is said."""
+"""Files that a summary names; of further files it gives the number."""
 _KIND = re.compile(r"CONFLICT \((.+)\)")
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pygit2
 
 RENEWED_EVERY = 10
-"""Changes of the packs."""
+"""Changes of the packs after which the repository is opened again."""
 PACKS_OPEN_MAX = 200
-"""In this process, of all repositories."""
+"""Packs that this process keeps open, in all repositories together."""
 
 
 def bound_packs() -> None:

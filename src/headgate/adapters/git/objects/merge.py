@@ -36,10 +36,10 @@ from headgate.gate.work import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)
 MERGE_MAX_S = 120.0
-"""Of one merge; one that takes longer was made for that, or is not for a gate."""
+"""Time limit of one merge; a merge that takes longer is an attack, or too large for a gate."""
 MERGE_SAYS_MAX_BYTES = 64 * 2**20
 PICKED_MAX = 1_000
-"""Commits of one change that are picked one by one."""
+"""Most commits of one change that are cherry-picked one by one."""
 
 
 class MergeConflict(Exception):

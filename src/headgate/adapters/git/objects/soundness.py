@@ -23,19 +23,19 @@ from headgate.adapters.git.objects.commits import Parts
 from headgate.adapters.git.objects.conflicts import shown_name
 
 FILES_MAX = 500_000
-"""Files and directories that a change may add or alter, counted at each of their places."""
+"""Most files and directories that a change may add or alter; one that occurs at several places counts several times."""
 FILE_MAX_BYTES = 2 * 2**30
 FILES_MAX_BYTES = 8 * 2**30
 NAME_MAX_BYTES, PATH_MAX_BYTES, DEPTH_MAX = 255, 4_000, 200
-"""Of one name and of a path: as file systems take them."""
+"""Limits of file systems on a name, a path and the depth of directories."""
 PARENTS_MAX = 1_000
 BRANCH_MAX, CHANGE_MAX = 500, 2_000
-"""Commits of a branch that are looked at for where a change left it, and of a change."""
+"""Commits of a branch that are searched for the fork point of a change, and most commits of a change."""
 _MODES = {FileMode.TREE, FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK, FileMode.COMMIT, 0o100664}
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]*)\0", re.DOTALL)
 _SHORT = re.compile(rb"git~[0-9]+")
 _IGNORED = "\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u206b\u206c\u206d\u206e\u206f\ufeff"
-"""What some file systems leave out of names."""
+"""Characters that some file systems ignore in names."""
 _SPECIAL = (b".gitmodules", b".gitattributes", b".gitignore", b".mailmap")
 
 

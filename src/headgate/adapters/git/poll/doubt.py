@@ -13,9 +13,9 @@ from headgate.adapters.git.remote.refs import Remote
 from headgate.gate.change import TAGS, ChangeState
 
 DOUBTED_S = 5.0
-"""Until it is looked again."""
+"""Pause before a listing that is in doubt is read again."""
 LOST_MIN = 20
-"""Refs that may go at once without a doubt."""
+"""Refs that may disappear at once before the listing is in doubt."""
 _WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 
 

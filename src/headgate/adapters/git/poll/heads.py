@@ -10,17 +10,17 @@ from headgate.adapters.git.series import changes, few
 from headgate.gate.change import HEADS, ZEROS, Change
 
 MOVED_MAX = 40
-"""Branches that moved and are told of in one look, in one commit; the next one begins at once."""
+"""Most moved branches that one look reports, in one commit; the next look begins at once."""
 
 
 class MovedHeads(NamedTuple):
     """Hold how the branches of a project differ from what was seen."""
 
     now: dict[str, str]
-    """All of them; those that are not told of yet, as they were."""
+    """All branches; those whose move is not reported yet have their earlier commits."""
     updates: tuple[Change, ...]
     more: bool
-    """Did more move?"""
+    """Whether further branches have moved."""
 
 
 async def moved_heads(

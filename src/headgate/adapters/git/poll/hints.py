@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 REST_S = 1.0
-"""Between the beginnings of two looks that are hinted at."""
+"""Shortest interval between the beginnings of two looks that hints request."""
 
 
 class Hinted:
@@ -14,7 +14,7 @@ class Hinted:
     def __init__(self, rest_s: float = REST_S) -> None:
         self._rest_s, self._ids = rest_s, list[str]()
         self._from: float | None = None
-        """When the last look began, as the loop counts."""
+        """When the last look began, by the loop's clock; None before the first."""
         self._later: asyncio.TimerHandle | None = None
 
     def add(self, id: str, stirred: asyncio.Event | None) -> None:

@@ -29,12 +29,12 @@ from headgate.ports.forge import Sighting
 log = logging.getLogger("headgate.git")
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
-"""Of a longer message the middle is left out."""
+"""Limits on message and footers; the middle of a longer message is left out."""
 OWNER_MAX_CHARS = 200
 RECHECKS_MAX = 100
-"""Changes tested again for one look; the next one begins at once."""
+"""Most changes that one look enqueues for another test; the next look begins at once."""
 FRESH_MAX = 5_000
-"""Proposals taken in one look; the next one begins at once."""
+"""Most new proposals in one look; the next look begins at once."""
 
 
 class Look:
@@ -55,22 +55,22 @@ class Look:
         self._refs, self._known, self.misfits = refs, known, misfits
         self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
         self._proposed: dict[str, tuple[str, str]] = {}
-        """ref below refs/for -> branch and topic, of those that propose a change."""
+        """Ref below refs/for -> branch and topic, for refs that propose a change."""
         self._change_states: list[ChangeState] = []
         self._events: list[TriggerEvent] = []
         self.doubts: set[tuple[str, str]] = set()
-        """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
+        """Key and commit of changes that are reported as landed but still proposed, which need another look."""
         self._stacked: dict[str, Stacked] = {}
-        """Key of what is proposed for a branch that was looked through -> what it is built on."""
+        """Key of a proposal for a branch whose history was read -> the changes that it is built on."""
         self._said = RefStatements(refs, int(time.time() * 1000))
         self.answered: dict[str, str] = {}
-        """Refs that asked for something to be tested again, which was told -> their commits."""
+        """Refs that requested another test and whose event is recorded -> their commits."""
         self.orphans: dict[str, str] = {}
-        """Refs that approve what nobody has proposed -> their commits."""
+        """Refs that approve something nobody has proposed -> their commits."""
         self.late = False
-        """Something moved meanwhile, or could not be had: look again."""
+        """Whether to look again, because something moved meanwhile or could not be read."""
         self.more = False
-        """There is more to be taken up than in one look: look again at once."""
+        """Whether to look again at once, because there is more than one look takes."""
 
     async def compare(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.adapters.git.objects.conflicts import shown_name
 
 SHOWN_MAX = 5
-"""Refs named for one reason."""
+"""Most refs that are named for one reason."""
 REASONS_MAX = 5
 NAME_MAX_CHARS = 300
 

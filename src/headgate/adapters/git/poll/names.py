@@ -12,9 +12,9 @@ from headgate.config.tenants import TenantProject
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
 APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposers/"
-"""Below each a person, then `<branch>/<topic>`; the server says whose name it is."""
+"""Below each follows a person, then `<branch>/<topic>`; the server checks the person's name."""
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
-"""As the hook has them, which keeps other topics from being pushed."""
+"""The same limits as in the hook, which refuses pushes of other topics."""
 
 
 def said_of(ref: str, kind: str) -> tuple[str, str] | None:
@@ -31,10 +31,10 @@ class Names:
         """Short and canonical name -> canonical name."""
         canonical = set(self._projects.values())
         self._within = {one: [other for other in canonical if other.startswith(f"{one}/")] for one in canonical}
-        """Projects whose names begin with that of another one."""
+        """Project -> projects whose names begin with its name and a slash."""
         self._branches: dict[str, frozenset[str]] = {}
         self._above: dict[str, set[str]] = {}
-        """The branches, and what their names begin with."""
+        """Project -> its branches, and all prefixes of their names."""
 
     def saw(self, project: str, refs: Collection[str]) -> None:
         branches = frozenset(ref.removeprefix(HEADS) for ref in refs if ref.startswith(HEADS))

@@ -11,19 +11,19 @@ from headgate.gate.change import HEADS, TAGS, ZEROS, Change
 from headgate.gate.refs import NAME_MAX_BYTES, update
 
 MOVED_MAX = 500
-"""Refs told of in one look; the next one begins at once."""
+"""Most refs that one look reports; the next look begins at once."""
 SEEN_MAX = 200_000
-"""Refs of one repository that are looked at, tags first."""
+"""Most refs of one repository that are read, tags first."""
 
 
 class Moved(NamedTuple):
     """Hold how the refs of a project differ from what was seen."""
 
     now: dict[str, str]
-    """Those that differ -> what they name; empty: gone."""
+    """Refs that differ -> what they name now; empty if the ref is gone."""
     updates: tuple[Change, ...]
     more: bool
-    """Did more move?"""
+    """Whether further refs have moved."""
 
 
 def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 SLOW_S = 5.0
-"""After that a place is given to the next one."""
+"""Time after which a look that is still running gives its place to the next one."""
 SLOW_MAX = 100
-"""Of those that go on without a place."""
+"""Most looks that go on without a place."""
 
 
 class RefPlaces:

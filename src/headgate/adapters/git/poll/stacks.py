@@ -18,7 +18,7 @@ class Stacked(NamedTuple):
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     arrived: bool = False
-    """Its branch has it, whoever pushed it there."""
+    """Whether its branch contains it, whoever pushed it there."""
 
 
 async def stacked(

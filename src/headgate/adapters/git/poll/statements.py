@@ -10,7 +10,7 @@ from headgate.config.forges.facts import Word
 from headgate.gate.change import ChangeState
 
 PEOPLE_MAX = 100
-"""Who say something of one change; of more nobody knows."""
+"""Most people with a statement on one change; those of further people are ignored."""
 
 
 class RefStatements:
@@ -19,7 +19,7 @@ class RefStatements:
     def __init__(self, refs: Mapping[str, str], now_ms: int) -> None:
         self._now_ms = now_ms
         self._words: dict[str, dict[str, list[Word]]] = {kind: {} for kind in (APPROVALS, VETOES, PROPOSERS)}
-        """Kind -> name of what is proposed -> what is said."""
+        """Kind of statement -> name of the proposal -> its statements."""
         for kind, found in self._words.items():
             for ref, commit in refs.items():
                 if (said := said_of(ref, kind)) is not None:

@@ -14,11 +14,12 @@ from headgate.base.tasks import run_until
 log = logging.getLogger("headgate.git")
 
 CHECK_S = 2.0
-"""How often it is looked whether the repositories are still the same."""
+"""Interval between two checks whether the set of repositories has changed."""
 STEP_MS, DEBOUNCE_MS = 10, 30
-"""How long a repository must be quiet, and at most is waited for that, until it is looked at."""
+"""How long a repository must be quiet before it is looked at, and the longest wait for that."""
 UNTOLD_S = 1.0
-"""How long nothing is watched after a change that cannot be told of: whoever makes many of them slows down himself."""
+"""Pause of the watch after a change that cannot be reported, so that whoever makes many of them slows only
+themselves."""
 _REFS = ("refs", "reftable")
 _NOTES = "refs/notes/"
 

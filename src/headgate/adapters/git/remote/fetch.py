@@ -20,19 +20,19 @@ from headgate.adapters.git.remote.refs import HEADS, Remote
 
 ATTEMPTS_MAX = 5
 FEW = 50
-"""Branches asked for by name."""
+"""Most branches that are fetched by name."""
 FIRST_MAX_S, LATER_MAX_S = 3600.0, 600.0
-"""The first fetch brings a whole repository."""
+"""Time limits of the first fetch, which brings a whole repository, and of later ones."""
 APART_MAX_S = 120.0
 PACK_MAX_BYTES = 32 * 2**30
-"""Of what is fetched at a time."""
+"""Size limit of one fetch."""
 APART_MAX = 60
-"""Fetches of which each brings a part of what could not be had at once."""
+"""Most fetches into which a fetch is split that does not succeed as a whole."""
 OVERDUE_MAX = 3
-"""Fetches that took too long before it is believed that nothing can be had."""
+"""Fetches that may time out before the remote counts as unable to deliver anything."""
 STALE_S = 60.0
-"""A lock file of git this old, found by whoever has the mirror for himself, was left by a git that was killed; so was
-one from the future, which is older than the clock's last leap."""
+"""Age above which a lock file of git counts as left behind by a git that was killed, when its finder holds the mirror
+exclusively. A lock file from the future counts as well: it is older than the clock's last leap."""
 _ALL_HEADS = "+refs/heads/*:refs/heads/*"
 _CUT = re.compile(r"invalid index-pack output|signal 25|[Ff]ile too large")
 _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pygit2
 
 SYMBOLIC_MAX = 5
-"""Refs that name another ref, one after the other."""
+"""Longest chain of refs that name another ref."""
 LOOSE_MAX_BYTES = 4_096
 _ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\s*")
 _ALL = ("refs/",)
@@ -27,9 +27,9 @@ class Listing(NamedTuple):
     """Hold the refs of a repository as its files show them."""
 
     refs: dict[str, str]
-    """ref -> commit; of an annotated tag the tag."""
+    """Ref -> its commit, or for an annotated tag the tag object."""
     unreadable: dict[str, str]
-    """ref, as it can be shown -> why what it stands for is unknown."""
+    """Name of the ref, printable -> why its commit is unknown."""
 
 
 class NotFiles(Exception):

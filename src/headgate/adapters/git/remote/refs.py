@@ -15,7 +15,7 @@ from headgate.adapters.git.remote.reffiles import Listing, NotFiles
 T = TypeVar("T")
 HEADS, _HEAD = "refs/heads/", "HEAD"
 RENEW_MIN_S = 60.0
-"""Between two times that whoever may talk with the server is found out anew as it lets nobody in."""
+"""Shortest interval between two renewals of the credentials for a server that refuses them."""
 _NOT_LET_IN = re.compile(r"authentication failed|could not read (username|password)|returned error: 401", re.IGNORECASE)
 LISTING_LIMITS = GitLimits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
@@ -35,12 +35,13 @@ class Remote:
         `forget`: have them found out anew, as the server refuses them."""
         self.url, self._access, self._forget = url, access, forget
         self._shut_s = 0.0
-        """Until when nothing better can be had, by the clock of the loop: it let nobody in with what was found anew."""
+        """Time, by the loop's clock, until which credentials are not renewed again, since the server refused the
+        renewed ones."""
         self._talks = talks or asyncio.Semaphore(1)
         self._looking = asyncio.Lock()
         self._heads: dict[str, str] = {}
         self._asked = self._answered = 0
-        """Questions for the heads, and the last one that they answer."""
+        """Number of the last request for the heads, and of the last request that the present heads answer."""
 
     async def refs(self, *names: str) -> dict[str, str]:
         """Map refs to commits (annotated tags to the tag object) as they are now: all refs, those named, or those

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
-"""Until it is requested again, growing."""
+"""Pause before the object is requested again; it grows from the first value to the second."""
 KEPT_MAX = 10_000
 SURE_AFTER = 5
-"""Tries after which it is no chance."""
+"""Failed attempts after which the failure is no accident."""
 
 
 class RemoteRefusal(NamedTuple):
     why: str
     times: int
     again_s: float
-    """Monotonic."""
+    """Time of the next request, in monotonic seconds."""
 
 
 class Refusals:

@@ -14,12 +14,12 @@ from headgate.adapters.git.objects.commits import text
 from headgate.gate.review import FILES_A_PAGE, ReviewCommit, ReviewFile
 
 COMMITS_MAX = 100
-"""Of a change, that are shown."""
+"""Most commits of a change that are shown."""
 MESSAGE_MAX_CHARS = 4_000
 LISTED_MAX = 4
-"""Comparisons of trees that are remembered for their next page."""
+"""Comparisons of trees that are cached for their next page."""
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=32 * 2**20, memory_max_bytes=2**30)
-"""Of a comparison: some 200,000 files."""
+"""Limits of a comparison; they suffice for some 200,000 files."""
 SUBMODULE = "160000"
 
 

@@ -15,17 +15,17 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.gate.review import DiffLine, PatchAnswer
 
 LINES_A_PART, PART_MAX_BYTES, LINE_MAX_BYTES = 1_000, 200_000, 1_000
-"""Whichever comes first ends a part; of a longer line the beginning is shown."""
+"""A part ends at whichever limit comes first; a longer line is cut."""
 PATCH_MAX_BYTES = 128 * 2**20
 FILE_MAX_BYTES = 64 * 2**20
-"""Larger files are not compared."""
+"""Size above which files are not compared."""
 KEPT_MAX_BYTES = 256 * 2**20
-"""Of all differences that are kept beside one repository."""
+"""Total size of the differences that are cached beside one repository."""
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
 INDEXES_MAX = 50
 PARTS_MAX = 100_000
 PLACE = "headgate-review"
-"""The directory of differences, within the bare repository."""
+"""Directory of the differences, within the bare repository."""
 _HUNK = re.compile(rb"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 ENDS = f"the difference is larger than {PATCH_MAX_BYTES // 2**20} MB; look at the rest with git"
 
@@ -35,7 +35,7 @@ class PatchPart(NamedTuple):
 
     offset: int
     old: int
-    """The number of the next line before, and after."""
+    """Number of the next line in the file before the change, and in the file after it."""
     new: int
 
 
@@ -44,7 +44,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._marks: OrderedDict[Path, list[PatchPart]] = OrderedDict()
-        """File -> where its parts begin, as far as anybody has read."""
+        """File -> the beginnings of its parts, as far as the file has been read."""
         self._making: dict[Path, asyncio.Lock] = {}
 
     async def part(self, mirror: MirrorRepository, old: str, new: str, number: int) -> PatchAnswer:

@@ -18,10 +18,10 @@ from headgate.adapters.git.notes import NotesMoved, tree_of, with_note
 
 REVIEW_NOTES = "refs/notes/headgate-review"
 NOTE_MAX_BYTES = 2 * 2**20
-"""Of what is said of one commit; a larger note is not read."""
+"""Size of the remarks on one commit; a larger note is not read."""
 LINE_MAX_BYTES = 64_000
 READ_MAX_BYTES = 4 * 2**20
-"""Of one answer."""
+"""Size of one answer."""
 
 
 async def read(

@@ -11,7 +11,7 @@ QCOW2, VHDX, VHD, VMDK, TAR = b"QFI\xfb", b"vhdxfile", b"conectix", b"KDMV", b"u
 _FOOT = 512
 _TAR_AT = 257
 _EXTERNAL = 1 << 2
-"""Of qcow2's incompatible features: its data are in another file."""
+"""Incompatible feature of qcow2: the data are in another file."""
 
 
 def check(file: Path, format: str) -> None:

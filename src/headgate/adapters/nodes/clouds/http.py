@@ -15,15 +15,15 @@ import httpx
 from headgate.ports.cloud import CloudUnavailable
 
 ANSWER_MAX_S = 60.0
-"""For a whole answer, however it comes."""
+"""Time limit for a whole answer, however slowly it arrives."""
 ANSWER_MAX_BYTES = 64 * 2**20
 PATIENCE_S = 5.0
-"""Where a cloud asks for patience and does not say for how long."""
+"""Pause after a cloud asks for patience without a time."""
 PATIENCE_MAX_S = 300.0
 PART_TRIES = 5
-"""Of a part of a file, before the whole of it counts as not sent."""
+"""Attempts to send a part of a file before the whole file counts as not sent."""
 TEXT_MAX = 1000
-"""Of what a cloud says: characters that are passed on."""
+"""Characters of a cloud's message that are passed on."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -154,7 +154,7 @@ class Shared(Generic[T]):
         self._turn = asyncio.Lock()
         self._asked = 0
         self._answer: tuple[int, T] | None = None
-        """Which question it answers, and what."""
+        """Number of the question, and its answer; None before the first."""
 
     async def __call__(self) -> T:
         """Raise what asking raises."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # commands that only name drivers load none of it
 RATE = ConnectionOption(
     "number", "2", "how many requests per second to send, lists and launches together; 0: no limit."
 )
-"""What every cloud has; the launcher keeps to it."""
+"""Option of every cloud, which the launcher applies."""
 
 
 class CloudDriverOptions(NamedTuple):
@@ -24,25 +24,25 @@ class CloudDriverOptions(NamedTuple):
 
     name: str
     said: Mapping[str, str]
-    """Its section of the settings, as far as anything is said."""
+    """The options that are set in the connection's section."""
     directory: Path
-    """That the settings file is in: paths are relative to it."""
+    """Directory of the settings file; paths are relative to it."""
 
 
 class CloudDriver(NamedTuple):
     """Describe one driver."""
 
     module: str
-    """That has `connect(given: Given) -> Cloud`, which talks with nobody and raises UserError; loaded once it is
+    """Module with `connect(given: Given) -> Cloud`, which sends nothing and raises UserError; imported when it is
     needed."""
     settings: Mapping[str, ConnectionOption]
-    """Beside RATE."""
+    """Options besides RATE."""
     needed: tuple[str, str] = ("", "")
-    """An option without which there is no connection, and what it is."""
+    """A required option, and its meaning; empty if no option is required."""
     extra: str = ""
-    """What has to be installed for it: `pip install 'headgate[EXTRA]'`."""
+    """Extra whose packages the driver needs: `pip install 'headgate[EXTRA]'`; empty if it needs none."""
     rated: bool = True
-    """Whether it asks anybody, so that `rate` bounds it."""
+    """Whether it sends requests, which `rate` limits."""
 
 
 class MissingLibrary(LackingError):
@@ -111,7 +111,7 @@ CLOUDS: dict[str, CloudDriver] = {
     "openstack": CloudDriver(f"{_HERE}.openstack.driver", _OPENSTACK),
     "static": CloudDriver(f"{_HERE}.static.driver", _STATIC, rated=False),
 }
-"""Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
+"""Name of the driver, as settings and `config.keys.nodes` use it -> its row."""
 
 
 def settings_of(driver: str) -> dict[str, ConnectionOption]:

@@ -22,7 +22,7 @@ PAGE = 500
 PAGES_MAX = 200
 GONE = "terminated"
 NONE = ("NotFound", "Malformed", "InvalidAMIID.Unavailable")
-"""In the codes of errors: there is no such thing, or not any more."""
+"""Parts of error codes that mean that the resource does not exist, or not any more."""
 _OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
 
 
@@ -63,10 +63,10 @@ class Ec2:
         self._http, self.credentials, self.region = http, credentials, region
         self._url, self._quotas_url = url, quotas_url
         self.ours = Shared(self._ours)
-        """Every instance that is of a node, by its id."""
+        """Every instance that belongs to a node, by its id."""
         self.our_volumes = Shared(self._our_volumes)
         self._types: dict[str, tuple[int, int]] = {}
-        """Instance type -> virtual cores, memory in MiB: these never change."""
+        """Instance type -> virtual cores and memory in MiB, which never change."""
 
     async def call(self, action: str, arguments: Arguments) -> dict[str, Any]:
         """Raise Refused, OverQuota, CloudUnavailable."""

@@ -21,9 +21,9 @@ from headgate.ports.images import UPLOAD_TAG
 
 BLOCK_BYTES = 512 * 2**10
 BATCH = 16
-"""Blocks that are in memory, and written, at a time."""
+"""Blocks that are held in memory and written concurrently."""
 IDLE_MAX_MIN = 60
-"""For EBS to give up a snapshot that nobody writes to."""
+"""Minutes without a write after which EBS drops a snapshot."""
 WHOSE = "AWS EBS"
 _GIB = 2**30
 _ZEROS = bytes(BLOCK_BYTES)

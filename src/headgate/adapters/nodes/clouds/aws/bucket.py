@@ -20,15 +20,15 @@ from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG
 
 PREFIX = "headgate/"
-"""Of the keys of all objects; then come the system and the upload."""
+"""Prefix of the keys of all objects; the names of the system and the upload follow."""
 PART_BYTES = 16 * 2**20
-"""What is held in memory of a file."""
+"""Length of a file's part, which is held in memory."""
 PARTS_MAX = 10_000
 PART_MAX_S, JOIN_MAX_S = 600.0, 1800.0
-"""For S3 to take a part, and to make one object of all parts."""
+"""Time limits for S3 to accept a part, and to join all parts into an object."""
 PAGES_MAX = 200
 TAGS_MAX = 10
-"""Of an object; S3 takes no more."""
+"""S3's limit on the tags of an object."""
 WHOSE = "AWS S3"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
@@ -39,7 +39,7 @@ class BucketEntry(NamedTuple):
 
     key: str
     sending: str = ""
-    """The id under which its parts are sent; empty: it is whole."""
+    """Id of an unfinished upload in parts; empty for a complete object."""
 
     @property
     def tags(self) -> dict[str, str]:

@@ -19,13 +19,13 @@ from headgate.adapters.nodes.clouds.http import CloudResponse, Http
 from headgate.ports.cloud import CloudUnavailable, OverQuota
 
 EARLY_S = 300.0
-"""Before keys end they are replaced."""
+"""Keys are replaced this long before they expire."""
 MACHINE = "http://169.254.169.254"
 CONTAINER = "http://169.254.170.2"
 MACHINE_MAX_S = 5.0
-"""A machine that is none of AWS's has nobody there."""
+"""Time limit for the metadata service, which does not exist on machines outside of AWS."""
 NEAR = {"localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23", "fd00:ec2::23"}
-"""Who may be asked for keys without TLS."""
+"""Hosts that may be asked for keys without TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class AwsKeySource:
     profile: str = ""
     role: str = ""
     web_identity: str = ""
-    """The file of a token that a role is lent for."""
+    """Path of the token file with which a role is assumed."""
 
     def __repr__(self) -> str:
         return f"Source(file={self.file!r}, profile={self.profile!r}, role={self.role!r})"

@@ -34,7 +34,7 @@ from headgate.ports.cloud import (
 )
 
 SEEN_S = 600.0
-"""An instance is listed a while after it was made; one that is not after this long is no more."""
+"""Time after which a new instance must appear in lists; if it does not, it no longer exists."""
 
 
 def connect(given: CloudDriverOptions) -> Aws:

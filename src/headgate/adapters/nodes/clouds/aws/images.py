@@ -46,13 +46,13 @@ from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
 
 TASK, WRITTEN, SINCE, UNSEEN, SENDS, FULL, IMDS = "task", "written", "since", "unseen", "sends", "full", "imds"
 SENDS_MAX = 3
-"""How often a file is sent before that is a failed attempt."""
+"""Attempts to send a file before the upload fails."""
 IMPORT_MAX_S = 300
-"""For AWS to import a file, where the image says no import-timeout."""
+"""Time limit of an import if the image has no import-timeout."""
 FULL_MAX_S = 6 * 3600.0
-"""For AWS to have room for one more import."""
+"""How long to wait while AWS refuses further imports."""
 SEEN_S = 600.0
-"""What was made is listed a while afterwards; what is not after this long is no more."""
+"""Time after which a new resource must appear in lists; if it does not, it no longer exists."""
 _NO_ROOM = ("ResourceCountExceeded", "ResourceCountLimitExceeded")
 
 
@@ -69,7 +69,7 @@ class AwsImages:
         """Use `at`, `bucket` and `blocks` to find EC2, the bucket and EBS of a provider, and `now_s` as the clock."""
         self._at, self._bucket, self._blocks, self._now_s = at, bucket, blocks, now_s
         self._working: dict[str, asyncio.Task[None]] = {}
-        """Upload -> the sending of its file."""
+        """Upload -> the task that sends its file."""
 
     @property
     def under_way(self) -> list[asyncio.Task[None]]:

@@ -15,7 +15,7 @@ from headgate.ports.images import UPLOAD_TAG, WantedImage
 
 SNAPSHOT, IMAGE = "snapshot", "image"
 COMPLETED, DELETING, DELETED = "completed", "deleting", "deleted"
-"""How a task stands once it is not under way any more; what AWS could not import it deletes as well."""
+"""Final states of a task; AWS also deletes tasks whose import failed."""
 NAME_MAX = 128
 _NO_NAME = re.compile(r"[^A-Za-z0-9()\[\] ./'@_-]")
 
@@ -27,7 +27,7 @@ class ImportCalls(NamedTuple):
     describe: str
     members: str
     resource: str
-    """The kind of resource that a task is, where it is tagged."""
+    """Resource type of the task, for its tags."""
 
 
 CALLS = {
@@ -36,7 +36,7 @@ CALLS = {
     ),
     IMAGE: ImportCalls("ImportImage", "DescribeImportImageTasks", "importImageTaskSet", "import-image-task"),
 }
-"""`import-method` of an image -> how it is imported."""
+"""`import-method` of an image -> the calls that import it."""
 
 
 class ImportTask(NamedTuple):
@@ -45,11 +45,11 @@ class ImportTask(NamedTuple):
     id: str
     status: str
     about: str
-    """What AWS says of it."""
+    """AWS's message about the task."""
     image: str
-    """That was made; empty: none."""
+    """Id of the image that was made; empty if there is none."""
     snapshots: tuple[str, ...]
-    """That were made."""
+    """Ids of the snapshots that were made."""
     tags: Mapping[str, str]
 
     @property

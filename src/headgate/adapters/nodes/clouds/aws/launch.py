@@ -13,10 +13,10 @@ from headgate.adapters.nodes.clouds.description import key, number, texts
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec, State
 
 TAGS_MAX = 45
-"""AWS takes 50, and may add some of its own."""
+"""AWS allows 50 tags and may add some of its own."""
 ROOT = "/dev/sda1"
 OWNERS = ("self", "amazon")
-"""Of images that are found by filters which name no owner: anybody may give a public image any name."""
+"""Owners of images for filters that name none: a stranger may give a public image any name."""
 
 
 def types(wanted: MachineSpec) -> list[str]:

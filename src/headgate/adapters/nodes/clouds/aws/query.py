@@ -11,9 +11,9 @@ from headgate.adapters.nodes.clouds.http import CloudResponse, patience_s, said
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
 Arguments = Mapping[str, Any]
-"""Name -> text, number, flag, list or further arguments; None is left out."""
+"""Name -> text, number, flag, list or nested arguments; None is left out."""
 Told = Mapping[str, Any]
-"""A part of an answer: name -> text, list or further parts."""
+"""A part of an answer: name -> text, list or nested parts."""
 THROTTLED = frozenset(
     [
         "RequestLimitExceeded",
@@ -52,7 +52,7 @@ EXPIRED = frozenset(
         "RequestExpired",
     )
 )
-"""Keys that were lent have ended: asked again with new ones."""
+"""Codes that mean that temporary keys have expired: the request is repeated with new ones."""
 FULL = frozenset(
     [
         "InsufficientInstanceCapacity",
@@ -69,7 +69,7 @@ FULL = frozenset(
         "MaxIOPSLimitExceeded",
     ]
 )
-"""There is no room now; besides, everything that ends with `LimitExceeded`."""
+"""Codes that mean that there is no capacity now, as do all codes that end with `LimitExceeded`."""
 
 
 class AwsRefused(LaunchFailed):

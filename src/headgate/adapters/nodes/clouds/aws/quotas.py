@@ -25,7 +25,7 @@ SPOT = {
     "x": "L-E3A00192",
     "inf": "L-B5D1601B",
 }
-"""Family of instance types -> the quota of their virtual cores."""
+"""Family of instance types -> the quota of virtual cores of its spot instances."""
 COUNTED = frozenset([*ON_DEMAND.values(), *SPOT.values()])
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from urllib.parse import quote, urlsplit
 
 S3 = "s3"
-"""The one service whose paths are not quoted a second time, and that is told the digest of each body."""
+"""The only service whose paths are not quoted twice, and whose requests have a digest of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class AwsKeys:
     access: str
     secret: str = field(repr=False)
     token: str = field(default="", repr=False)
-    """Of keys that are lent for a while."""
+    """Session token of temporary keys; empty for permanent ones."""
     until_s: float = float("inf")
-    """When they end, in seconds since 1970."""
+    """When the keys expire, in seconds since 1970."""
 
 
 def signed(

@@ -23,18 +23,18 @@ from headgate.ports.cloud import SYSTEM_TAG, Resource
 from headgate.ports.images import UPLOAD_TAG, WantedImage
 
 OBJECT, IMPORT = "object", "import"
-"""Kinds of resources, besides images and snapshots."""
+"""Kinds of resources besides images and snapshots."""
 VALUES_MAX = 200
-"""Of one filter."""
+"""Most values of one filter."""
 IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
 DELETING_CALLS = {
     IMAGE: ("DeregisterImage", "ImageId"),
     SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),
     IMPORT: ("CancelImportTask", "ImportTaskId"),
 }
-"""Kind of resource -> the call that takes it away, and its argument."""
+"""Kind of resource -> the call that deletes it, and the argument with its id."""
 _IMPORTED = "import-"
-"""How the names of AMIs begin that AWS itself names."""
+"""Prefix of the names that AWS itself gives to AMIs."""
 
 
 class ImportPlace(NamedTuple):
@@ -43,9 +43,9 @@ class ImportPlace(NamedTuple):
     ec2: Ec2
     blocks: Blocks
     bucket: Bucket | None
-    """None: its file goes into a snapshot at once."""
+    """Bucket that the file passes through; None if it is written into a snapshot directly."""
     calls: ImportCalls | None
-    """None: there are no tasks."""
+    """Calls that import it; None if there are no import tasks."""
 
     async def tasks(self, wanted: WantedImage) -> list[ImportTask]:
         """Return the imports of an upload."""

@@ -17,7 +17,7 @@ from headgate.ports.cloud import CloudUnavailable
 PAGE_SIZE = 500
 PAGES_MAX = 1_000
 BEGUN_AGAIN_MAX = 3
-"""How often a list is begun again whose rest is gone."""
+"""Attempts to read a list from the beginning when its continuation has expired."""
 CORE, ROLES, REVIEWS = "/api/v1", "/apis/rbac.authorization.k8s.io/v1", "/apis/authorization.k8s.io/v1"
 _AGAIN_S = 1.0
 _PATIENCE = (429, 503)

@@ -20,7 +20,7 @@ from headgate.ports.cloud import CloudUnavailable
 PLUGIN_MAX_S = 30.0
 PLUGIN_MAX_BYTES = 2**20
 EARLY_S = 60.0
-"""A token is asked for anew so long before it ends."""
+"""A token is renewed this long before it expires."""
 
 
 class KubernetesCredentials:

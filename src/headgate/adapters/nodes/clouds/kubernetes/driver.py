@@ -30,9 +30,9 @@ from headgate.ports.cloud import (
 
 PROJECTS = "/apis/project.openshift.io/v1"
 SECRET = "kubernetes"
-"""Under which name `Made.secrets` has how a build asks the cluster."""
+"""Key in `Made.secrets` of a build's access to the cluster."""
 ROOM_MAX_S = 120.0
-"""For so long a pod for which there is no room may wait for the cluster to grow."""
+"""How long a pod that does not fit may wait for the cluster to grow."""
 _STEP, _SINCE = "step", "no_room_since"
 _NAMESPACE, _RIGHTS, _POD = "namespace", "rights", "pod"
 

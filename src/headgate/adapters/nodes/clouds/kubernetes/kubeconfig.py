@@ -18,7 +18,7 @@ import yaml
 from headgate.base.errors import UserError
 
 POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""What every pod finds there: `token`, `ca.crt`, `namespace`."""
+"""Directory in every pod with `token`, `ca.crt` and `namespace`."""
 FILE_SIZE_MAX_BYTES = 2**20
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
@@ -29,10 +29,10 @@ class KubernetesUser:
 
     token: str = field(default="", repr=False)
     token_file: Path | None = None
-    """Read anew for each request, since clusters replace what is in it."""
+    """Path of a token, read again for each request, since clusters replace its content."""
     name_and_password: tuple[str, str] | None = field(default=None, repr=False)
     plugin: Mapping[str, Any] | None = field(default=None, repr=False)
-    """A program that says the token: `command`, `args`, `env`."""
+    """A program that prints the token: `command`, `args`, `env`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Cluster:
     """Describe one cluster and the user who calls it."""
 
     server: str
-    """Without a slash at its end."""
+    """URL of the server, without a slash at the end."""
     name: str
-    """As contexts of builds name it."""
+    """Name of the cluster in the contexts of builds."""
     user: KubernetesUser
     authority: str = ""
-    """PEM; empty: those that this machine trusts."""
+    """Certificates of authorities in PEM; empty: those that this machine trusts."""
     verified: bool = True
     called: str = ""
-    """The name that its certificate has, where that is not the server's."""
+    """Host name in the server's certificate, if it differs from the URL's."""
     proxy: str = ""
     certificate: tuple[bytes, bytes] | None = field(default=None, repr=False)
-    """Of the client, with its key.  PEM."""
+    """The client's certificate and its key, in PEM."""
 
     def tls(self) -> ssl.SSLContext:
         """Return how it is spoken to.  Raise UserError."""

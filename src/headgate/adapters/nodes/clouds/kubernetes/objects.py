@@ -10,7 +10,7 @@ from headgate.adapters.nodes.clouds.kubernetes.api import CORE, ROLES, path
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec
 
 ACCOUNT = "zuul-worker"
-"""As whom a build asks the cluster; its role and its secret have the same name."""
+"""Service account of a build; its role and its secret have the same name."""
 KIND_TAG = "headgate_kind"
 POD, NAMESPACE = "pod", "namespace"
 _VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -19,7 +19,7 @@ _UNFIT = re.compile(r"[^a-z0-9-]+")
 _EVERY = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _LOOK = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list", "watch"]}
 _REACH = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "verbs": ["get", "create"]}
-"""Get: as newer clients ask, over websockets."""
+"""Newer clients connect over websockets, which needs `get`."""
 _MAKE = (
     {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": _EVERY},
     {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": _EVERY},

@@ -12,7 +12,7 @@ HOPELESS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
     "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError",
 }  # fmt: skip
-"""Why a container waits that no waiting helps: a cluster tries these for ever."""
+"""Reasons of a waiting container that do not pass, although the cluster retries for ever."""
 STAYS = "the command of a machine is one that does not end, as `sleep infinity`"
 
 
@@ -21,7 +21,7 @@ class Up:
     container: str
     address: str
     host: str
-    """The node of the cluster."""
+    """Name of the cluster's node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class NoRoom:
 
     why: str
     lacking: bool
-    """It is resources that lack; else no node would ever take it as it is."""
+    """Whether resources are missing; otherwise no present node would ever accept the pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
 SEND_MAX_S, STORE_MAX_S = 6 * 3600.0, 1800.0
-"""For a file: until it is sent and stored, and for Glance to say nothing while it stores it."""
+"""Time limits for a file: to send and store it, and for Glance to stay silent while it stores it."""
 EARLY_S = 300.0
-"""Before a token ends it is replaced."""
+"""Tokens are replaced this long before they expire."""
 PAGES_MAX = 500
 MICROVERSION = "compute 2.53"
-"""Of Nova, since 2017: servers tell what their flavor was."""
+"""Version of Nova's API, since 2017, in which servers include the properties of their flavor."""
 TYPES = {
     "compute": ("compute",),
     "image": ("image",),

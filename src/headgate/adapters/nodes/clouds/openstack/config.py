@@ -17,7 +17,7 @@ PASSWORD = frozenset({"", "password", "v3password"})
 TOKEN = frozenset({"token", "v3token"})
 APPLICATION = "v3applicationcredential"
 NOBODY = frozenset({"none", "admin_token"})
-"""There is no Keystone: a fixed address and, where one is needed, a fixed token."""
+"""Authentication types without Keystone: the address is fixed and so is the token, if one is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Place:
     name: str
     auth_url: str
     login: Mapping[str, Any] = field(repr=False)
-    """What Keystone is sent; empty: there is none."""
+    """Body of the login request to Keystone; empty if there is no Keystone."""
     endpoints: Mapping[str, str] = field(default_factory=dict)
-    """Type of service -> its address, instead of what Keystone says."""
+    """Type of service -> address that replaces the one in Keystone's catalogue."""
     token: str = field(default="", repr=False)
     region: str = ""
     interface: str = "public"

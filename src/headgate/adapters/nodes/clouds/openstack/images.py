@@ -22,11 +22,11 @@ IMAGE = "image"
 PIECE_BYTES = 2**20
 TEXT_MAX = 255
 SENDS_MAX = 3
-"""How often a file is sent before that is a failed attempt: a cut connection costs the whole of it."""
+"""Attempts to send a file before the upload fails; a lost connection means to start over."""
 SAVING_MAX_S = 3600.0
-"""For Glance to store what nobody is sending any more."""
+"""How long Glance may take to store a file that is no longer being sent."""
 USUAL = ("sha512", "sha256", "md5")
-"""Digests that are taken while the file is sent: Glance's own by default, ours, and that of old Glances."""
+"""Digests that are computed while a file is sent: Glance's default, ours, and that of old versions of Glance."""
 OWN = frozenset(
     {
         *("id", "name", "status", "visibility", "protected", "os_hidden", "checksum", "os_hash_algo", "os_hash_value"),
@@ -34,9 +34,9 @@ OWN = frozenset(
         *("created_at", "updated_at", "self", "file", "schema", "direct_url", "locations", "stores"),
     }
 )
-"""What Glance says of each image itself: no property has such a name."""
+"""Glance's own fields of an image, which are no properties."""
 _COPIED = ("base_image_ref", "instance_uuid")
-"""On what Nova made of a server: it has the properties of the server's image, and is not that image."""
+"""Properties of images that Nova makes of servers: these inherit the properties of the server's image."""
 _BUSY = ("saving", "uploading", "importing")
 At = Callable[[Mapping[str, Any]], OpenStack]
 Work = Coroutine[Any, Any, dict[str, str]]

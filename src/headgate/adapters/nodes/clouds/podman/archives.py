@@ -17,7 +17,7 @@ from headgate.ports.cloud import LaunchFailed
 BLOCK = 512
 ENTRIES_MAX = 3_000_000
 TEXT_MAX_BYTES = 2**20
-"""Of what a header says in more than a block: long names, attributes."""
+"""Size of a header with more than a block, such as long names and attributes."""
 _MAGIC_AT, _MAGIC = 257, b"ustar"
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _FILE, _OLD_FILE, _EXTENDED, _GLOBAL = b"0", b"\0", b"x", b"g"

@@ -41,7 +41,7 @@ from headgate.ports.provider import HOST_KEY_VARIABLE
 
 FETCH_MAX_S = 1_800.0
 CORES, RAM_MIB, PIDS = 1.0, 2_048, 4_096
-"""Of a machine whose flavor does not say."""
+"""Resources of a machine whose flavor does not set them."""
 FILES_MAX = 65_536
 KEY_LABEL, NUMBER_LABEL = "headgate_host_key", "headgate_number"
 CONTAINER, NETWORK = "container", "network"
@@ -49,7 +49,7 @@ _IMAGE = re.compile(
     r"(?!(?:dir|docker|oci|ostree|sif):)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+/)?[A-Za-z0-9._/-]*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?(?:@sha256:[0-9a-f]{64})?"
 )
-"""A name in a registry, or of what is here already; podman would also take paths."""
+"""Name of an image in a registry, or of a local one; podman itself would also accept paths."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -64,7 +64,7 @@ class Podman:
         self._turn = asyncio.Lock()
         self._guarded = False
         self._fetching: dict[str, asyncio.Task[str]] = {}
-        """Image -> what is wrong with it, once that is known."""
+        """Image -> the task that fetches it and returns the error, empty if there is none."""
 
     async def close(self) -> None:
         """Fetch nothing more; machines stay."""

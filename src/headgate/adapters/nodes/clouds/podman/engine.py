@@ -20,7 +20,7 @@ class PodmanResult(NamedTuple):
     status: int
     out: bytes
     why: str
-    """What it complains, as one line."""
+    """Error output of podman, as one line."""
 
 
 class Engine:

@@ -28,7 +28,7 @@ class PodmanImages:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._importing: dict[str, asyncio.Task[str]] = {}
-        """Upload -> what is wrong with it, once that is known."""
+        """Upload -> the task that imports it and returns the error, empty if there is none."""
 
     @property
     def under_way(self) -> list[asyncio.Task[str]]:

@@ -9,15 +9,15 @@ from pathlib import Path
 from headgate.adapters.blocklist import DeniedNetworks, Net
 
 MACHINES = ipaddress.IPv4Network("198.19.240.0/20")
-"""Of the addresses that no build reaches: those of the last executors of 256 on one machine."""
+"""Part of the addresses that no build reaches: the range of the last of 256 executors on one machine."""
 COUNT = 1_024
-"""So many machines, with a network of four addresses each."""
+"""Number of machines, each with a network of four addresses."""
 FIRST_USER, USERS = 1_901_000_000, 65_536
-"""What the users of the first one are on this machine."""
+"""First machine's first user id on this machine, and number of ids per machine."""
 NAME = "hg-machine-"
 TABLE = "headgate_machines"
 LEASES = Path("/var/lib/cni/networks")
-"""Where podman keeps the addresses of each network that are in use; a version without CNI has no such directory."""
+"""Podman's directory of addresses in use, by network; versions without CNI have no such directory."""
 
 
 def network(number: int) -> str:

@@ -15,7 +15,7 @@ from headgate.ports.cloud import Amounts, LaunchFailed, MachineSpec, Made, Resou
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
 _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
-"""What a machine may say in the place of its image."""
+"""Properties that a machine may have itself, which an image has in other clouds."""
 
 
 def connect(given: CloudDriverOptions) -> StaticHosts:

@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAME = re.compile(r"[a-z0-9_*]([a-z0-9_*.-]*[a-z0-9_*])?")
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
-"""The last part of a name that programs read as an address: `10.7` is 10.0.0.7."""
+"""A last label that programs interpret as part of an address: `10.7` is 10.0.0.7."""
 
 
 @dataclass(frozen=True, slots=True)
