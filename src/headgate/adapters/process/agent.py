@@ -27,11 +27,11 @@ SOCKET_VARIABLE = "SSH_AUTH_SOCK"
 START_MAX_S = 20.0
 KEY_SIZE_MAX_BYTES = 65_536
 _INPUT = 100
-"""The descriptor of what a program is given to read."""
+"""Descriptor that programs read their input from."""
 KEYS_MAX = 50
-"""That are kept when a playbook with secrets has ended, or taken back one by one."""
+"""Most keys that remain after a playbook with secrets, or that are removed one by one."""
 _LISTED = 'said=$(ssh-add -L) || test "$said" = "The agent has no identities." || exit 1; printf "%s\\n" "$said"'
-"""Without any keys it ends with 1, and also where there are too many to list."""
+"""`ssh-add -L` exits with 1 when there are no keys, and also when there are too many to list."""
 _SIGNING = (
     f"ssh-add -L | head -n {KEYS_MAX} | while IFS= read -r key; do"
     ' printf "%s\\n" "$key" | ssh-add -T /dev/stdin >&2 && printf "%s\\n" "$key"; done; true'

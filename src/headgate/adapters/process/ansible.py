@@ -46,24 +46,24 @@ SOCKET_DIRECTORY_SIZE_MAX = 80
 UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 HERE_VARIABLE = "HEADGATE_HERE"
-"""Hosts that are this machine."""
+"""Variable with the names of hosts that are this machine."""
 KEPT_VARIABLE = "HEADGATE_LOGS"
-"""The directory in which the logs are kept."""
+"""Variable with the directory in which the logs are kept."""
 CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
-"""Hosts that are the container of the job."""
+"""Variable with the names of hosts that are the job's container."""
 SHOWN = (
     "ansible_connection", "ansible_host", "ansible_port", "ansible_python_interpreter", "ansible_shell_type",
     "ansible_ssh_user", "ansible_user", "nodepool", "zuul_node",
 )  # fmt: skip
-"""What the kept inventory has of a host, beside what the job says."""
+"""Variables of a host in the kept inventory, besides those that the job sets."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LIBRARY_VARIABLE = "HEADGATE_LIBRARY"
-"""Directories of Headgate and of what it needs, for a plugin of ours in another environment."""
+"""Variable with the directories of Headgate and its dependencies, for our plugins in another environment."""
 
 
 LIBRARY = (str(Path(__file__).parents[3]), str(Path(msgspec.__file__).parents[1]))
 Command = tuple[list[str], dict[str, str]]
-"""The words, and what they need in the environment.  No variable is on a command line."""
+"""The arguments, and the environment variables that they need. No Ansible variable is on a command line."""
 
 
 class Playbooks:

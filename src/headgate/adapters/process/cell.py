@@ -43,27 +43,27 @@ class Command:
     environment: Mapping[str, str]
     directory: Path
     root: Path
-    """All of the build."""
+    """Directory of the whole build."""
     whose: str
-    """Who has one part of the processors, however many builds: a project of a tenant."""
+    """Who shares one portion of the processors among all builds: a project of a tenant."""
     trusted: bool
     writable: Sequence[Path]
-    """Directories; the first one holds the work."""
+    """Writable directories; the first one is the work directory."""
     readable: Sequence[Path]
     private: Sequence[Path] = ()
-    """Files that hold secrets, for it alone."""
+    """Files with secrets for this command alone."""
     secret: bool = False
-    """What it gives to the build's agent is taken back."""
+    """Whether keys that the command adds to the build's agent are removed afterwards."""
     contained: bool = False
-    """Whether it runs in the image of the build, if that has one."""
+    """Whether it runs in the image of the build, if the build has one."""
     container: Container | None = None
-    """Another than that of the build."""
+    """A container to use instead of the build's own."""
     exposed: Sequence[Path] | None = None
-    """What is read-only in the build's container, which it may reach; None: it may not."""
+    """Paths that are read-only in the build's container; None if the command has no access to that container."""
     begins: Callable[[], None] = lambda: None
-    """Called when everything that it needs is made."""
+    """Called when everything that the command needs is prepared."""
     plays: bool = False
-    """Whether it is a playbook, and its words are those of ansible-playbook."""
+    """Whether it is a playbook, with the arguments of ansible-playbook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Reached:
 
     nodes: tuple[NetworkTarget, ...] = ()
     keys: tuple[Path, ...] = ()
-    """Files with which they let the executor in: for the agent of the build."""
+    """Private keys of the machines, for the agent of the build."""
     earlier: Serve | None = None
-    """Gives the files of earlier builds, see `artifacts`."""
+    """Serves the files of earlier builds, see `artifacts`."""
 
 
 class Cells:
@@ -95,7 +95,7 @@ class Cells:
         self._begun = False
         self._users: Users | None = None
         self.spaces: Spaces = NOWHERE_ELSE
-        """The user namespace in which builds have users, unless this process is root."""
+        """User namespace with the users of builds, unless this process is root."""
         self._lacks: list[str] = []
 
     async def begin(self) -> None:
@@ -215,9 +215,9 @@ class Cell:
     _stack: AsyncExitStack
     _container: Container | None = None
     _zygotes: Zygotes | None = None
-    """None where builds have no users of their own: there a copy could write to the Python that it is a copy of."""
+    """None if builds have no users of their own: a copy could then write to the Python that it is a copy of."""
     _open: dict[str, Network] = field(default_factory=dict)
-    """Kind -> network, opened for the first command that has it."""
+    """Kind -> network, opened for the first command that uses it."""
     _given: dict[Path, int] = field(default_factory=dict)  # to whom
     _agent: Agent | None = None
     _user_space: int | None = None

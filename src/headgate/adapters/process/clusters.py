@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from headgate.adapters.process.network.doors import NetworkTarget
 
 SECRET = "kubernetes"
-"""Under which name the secrets of a node have how its cluster is asked."""
+"""Key in a node's secrets of the access to its cluster."""
 _PORTS = {"https": 443, "http": 80}
 
 Secrets = Mapping[str, Any]
-"""Of one node: what only its build may read.  JSON."""
+"""Secrets of one node, for its build alone. JSON."""
 
 
 def kubeconfig(secrets: Iterable[Secrets]) -> bytes:

@@ -12,16 +12,16 @@ import re2
 from headgate.base.texts import line as one_line
 
 TOKEN_VARIABLE = "HEADGATE_FAILING"
-"""Names what our callback plugin prints, alone on a line, when a task has failed."""
+"""Variable with the text that our callback plugin prints, alone on a line, when a task has failed."""
 MEMORY_MAX_BYTES = 1 << 20
-"""For all patterns of a job together."""
+"""Memory for all patterns of a job together."""
 LOOKED_AT_MAX_BYTES = 4_000
-"""Of a line, from its beginning."""
+"""Length of a line's beginning that is matched."""
 TIME_MAX_S = 20.0
-"""For the patterns of one build, all lines together: others wait meanwhile."""
+"""Time for matching all lines of one build, since other builds wait meanwhile."""
 SHOWN_MAX = 200
 _HOST = b" | "
-"""After the host, in what Ansible prints of a task."""
+"""Separates the host from the text in Ansible's output of a task."""
 
 
 class _Pattern(Protocol):
@@ -39,7 +39,7 @@ class Early:
         """Prepare to call `told` once, at the first sign.  Raise PatternsTooLarge."""
         self.token = secrets.token_hex(16)
         self.why = ""
-        """For people; empty: there is no sign."""
+        """Reason for people; empty while there is no sign of failure."""
         self._told, self._spent_s = told, 0.0
         self._armed = self._ansible = False
         self._pattern = _together(patterns) if patterns else None

@@ -12,9 +12,9 @@ from headgate.base.texts import line as one_line
 LINES_MAX = 4
 LINE_MAX_CHARS = 200
 LOOKED_AT_MAX_BYTES = 400
-"""Of a line, from its beginning."""
+"""Length of a line's beginning that is examined."""
 KEPT_MAX_BYTES = 10_000
-"""A longer line is not shown: a secret in it may have been broken."""
+"""Size above which a line is not shown, since it may have split a secret."""
 _SUSPECT = re.compile(
     rb"^E   |\b[A-Z]\w*(?:Error|Exception)\b|\b(?i:error|fatal|panic): |\b(?:ERROR|FAILED|FAIL|FATAL)\b"
     rb"|^not ok\b|\*\*\* "
@@ -27,7 +27,7 @@ class Excerpt:
 
     def __init__(self) -> None:
         self.censor = Censor()
-        """Knows every secret, also where the job lets its log show them: reports stay longer and reach more people."""
+        """Knows every secret, even if the job shows them in its log: reports live longer and reach more people."""
         self._first: list[bytes] = []
         self._later = b""
         self._last: deque[bytes] = deque(maxlen=2)

@@ -30,7 +30,7 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import whole
 
 FILES_MAX = 100_000
-"""Beside a file that copies some."""
+"""Most files in the directory of a recipe that copies some of them."""
 _RUN = 'mkdir -p "$1" && cd "$1" && shift && exec "$@"'
 _COPY = """
 cd "$1" && target=$2 && shift 2 || exit 1
@@ -64,7 +64,7 @@ class ImageRecipe:
     recipe: Recipe
     content: bytes
     beside: Path
-    """The directory of the file."""
+    """Directory of the file."""
 
     @staticmethod
     def of(workspace: Workspace, name: str) -> ImageRecipe:
@@ -138,7 +138,7 @@ class Layers:
     size_max_bytes: int
     _used: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    """Of what is used: who removes some does it in a thread."""
+    """Guards `_used`, since a thread removes layers."""
 
     def begin(self) -> None:
         """Remove what was being built.  Raises OSError."""

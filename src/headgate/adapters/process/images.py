@@ -28,7 +28,7 @@ from headgate.config.model import FrozenJob, Playbook
 log = logging.getLogger("headgate.images")
 
 PLACE = "container"
-"""In the directory of a build."""
+"""Name of the directory below that of a build."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class BuildContainer:
     container: Container
     wanted: ImageRecipe | None
     key: str = ""
-    """Of the layer that is built."""
+    """Key of the layer that is built; empty if none is."""
     plays: bool = False
-    """Whether it is a host of the playbooks."""
+    """Whether the container is a host of the playbooks."""
 
     @property
     def told(self) -> str:
@@ -55,7 +55,7 @@ class BuildContainers:
     def __init__(self, supply: ImageSupply | None, bounds: ProcessBounds, sandbox: Sandbox) -> None:
         self._supply, self._bounds, self._sandbox = supply, bounds, sandbox
         self._works = set[str]()
-        """Images that have run something."""
+        """Images in which a command has run successfully."""
         self._beginning = asyncio.Lock()
         self._keeper: ProcessKeeper | None = None
         self._store: ContainerStore | None = None

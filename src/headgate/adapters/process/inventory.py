@@ -18,17 +18,17 @@ from headgate.config.model import FrozenJob
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
 Hosts = Mapping[str, Mapping[str, Any]]
-"""Host name -> how to reach it, in Ansible's variables.  JSON."""
+"""Host name -> Ansible variables that say how to reach it. JSON."""
 
 KEY_VARIABLES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 INTERPRETER = "ansible_python_interpreter"
 UNREACHABLE = "zuul_unreachable"
-"""The group of hosts that an earlier playbook could not reach."""
+"""Group of the hosts that an earlier playbook could not reach."""
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
 _PORTS = {"winrm": 5986, "psrp": 5986}
-"""Kind of connection -> where it leads unless that is said; others are ssh."""
+"""Kind of connection -> default port; ssh for all others."""
 _BESIDE = ("local", CONNECTION, "kubectl", "kubernetes.core.kubectl")
-"""Kinds of connection that lead to no address of the host."""
+"""Kinds of connection that do not use the host's address."""
 _UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "external_id", "slot"))
 
 
@@ -39,7 +39,7 @@ class AnsibleInventory:
     job: FrozenJob
     hosts: Hosts
     user: str
-    """As whom commands run on this machine; elsewhere, where nobody is named, the executor's own user logs in."""
+    """User whom commands run as on this machine; the executor's own user logs in elsewhere if no user is named."""
 
     def live(self, everywhere: Mapping[str, Any], unreachable: Iterable[str]) -> dict[str, Any]:
         """Return it with the job's variables as they are.  JSON."""

@@ -14,12 +14,12 @@ from headgate.adapters.process.excerpt import Excerpt
 COLOUR = r"\x1b\[[0-9;]*m"
 RESET = "\x1b[m"
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
-"""What colours text and moves the cursor."""
+"""Escape sequences that colour text or move the cursor."""
 _PLAIN = frozenset((1, 2, 3, 4, 7, 22, 23, 24, 27, 39, 49, *range(30, 38), *range(40, 48), *range(90, 98)))
 _LONG = (38, 48)
-"""Of text and of what is behind it."""
+"""Codes of an extended colour, for text and for its background."""
 _SIZES = {5: 3, 2: 5}
-"""Figures of one such, by the second: of a palette, or of three lights."""
+"""Kind of an extended colour -> how many numbers it has: index of a palette, or red, green and blue."""
 _FIGURES_MAX, _FIGURE_MAX = 32, 255
 
 
@@ -57,7 +57,7 @@ def _codes(figures: Sequence[int]) -> Iterator[str]:
 
 
 LINE_SIZE_MAX_BYTES = 65_536
-"""A longer line is broken."""
+"""Size above which a line is split."""
 
 
 class JobLog:
@@ -71,10 +71,10 @@ class JobLog:
         self._rest = b""
         self._full = False
         self.censor = Censor()
-        """Keeps out of it what it has learned."""
+        """Removes the secrets that it knows from the log."""
         self.excerpt = Excerpt()
         self.sieve: Callable[[list[bytes]], list[bytes]] = list
-        """Told every line of output, also when the log is full; what it answers is written."""
+        """Receives every line of output, even when the log is full; its return value is written."""
 
     def say(self, text: str) -> None:
         """Write a text of our own, line by line, even when the log is full."""
@@ -124,7 +124,7 @@ class JobLog:
 
 
 _UNSEEN = re.compile(f"(?P<colour>{COLOUR})|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and what turns the direction of text."""
+"""Control characters, and characters that change the direction of text."""
 
 
 def _stamped(lines: list[bytes]) -> bytes:

@@ -18,10 +18,11 @@ from headgate.adapters.work.directory import Directory, Strange
 
 NAME, MANIFEST, INVENTORY = "job-output.json", "zuul-manifest.json", "zuul-info/inventory.yaml"
 EVENTS_VARIABLE = "HEADGATE_EVENTS"
-"""Names the file in which a playbook says what it does, a line of JSON for each thing: see the callback plugin."""
+"""Variable with the path of the file to which the callback plugin of a playbook writes its events, a line of JSON
+each."""
 EVENTS = "events"
 EVENTS_SIZE_MAX_BYTES = 10_000_000
-"""Of one playbook."""
+"""Size of one playbook's events."""
 WHOLE_SIZE_MAX_BYTES = 50_000_000
 LISTED_MAX = 50_000
 DEPTH_MAX = 40

@@ -29,7 +29,7 @@ from headgate.ports.secrets import SecretError, Secrets
 
 ALL_LEVELS = 1 << 30
 EVALUATE_LIMIT_S = 60.0
-"""For finding out what the variables of a job come to."""
+"""Time limit for the evaluation of a job's variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class PhaseEnd:
     """Describe how one playbook ended."""
 
     kind: str
-    """good | failed | timeout | cancel | unreachable | unusable | exceeded | conflict |
-    missing (a repository, just now)"""
+    """good | failed | timeout | cancel | unreachable | unusable | exceeded | conflict | missing (a repository is
+    unavailable)"""
     why: str = ""
 
 
@@ -58,10 +58,10 @@ class PlaybookVerdict:
     """Describe what the playbooks so far mean for the build."""
 
     result: str | None = "SUCCESS"
-    """None: to be tried again."""
+    """None: the build is to be tried again."""
     error: str = ""
     reached: int = ALL_LEVELS
-    """Nesting level that pre-run came to: post-run of deeper ones has nothing to do."""
+    """Nesting level that pre-run reached: post-run playbooks of deeper levels are skipped."""
 
 
 _RESULTS: dict[str, str | None] = {
@@ -87,13 +87,13 @@ class Phases:
     limits: PhaseLimits = field(default_factory=PhaseLimits)
     keys: Secrets | None = None
     handed: Clear = field(default_factory=Clear)
-    """Secret data of the jobs before."""
+    """Secret data that earlier jobs returned."""
     output: JobOutput = field(init=False)
     _early: Early = field(init=False)
     _wants_hidden: list[str] = field(init=False, default_factory=list)
-    """What it returned that is secret: a bounded amount, however often it returns something else instead."""
+    """Returned secrets that are censored; their number is limited, even if the job returns other ones later."""
     _counts: bool = field(init=False, default=False)
-    """Does a failure of the playbook under way count, and mean no further try?"""
+    """Whether a failure of the running playbook fails the build without another attempt."""
 
     def __post_init__(self) -> None:
         """Prepare the output of the build and the search for early signs.  Raise BadPlaybook, OSError."""

@@ -26,11 +26,12 @@ from headgate.adapters.process.supervisor import Cold
 from headgate.base.tasks import end
 
 GRACE_S = 2.0
-"""Between asking a command to end and ending it."""
+"""Time between the request to end and the kill."""
 KILL_TIMEOUT_S = supervisor.KILL_TIMEOUT_S + 5.0
 CHUNK_SIZE_BYTES = 65_536
 BUILD_VARIABLE = "HEADGATE_BUILD"
-"""In the environment of everything a build starts: by it what an earlier life left is found."""
+"""Environment variable of every process of a build, which identifies processes left by an earlier run of the
+executor."""
 
 
 ERRAND_TIMEOUT_S = 90.0
@@ -55,7 +56,7 @@ class Errand:
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process import supervisor; supervisor.main()"
 )
-"""Nothing but the standard library, and what of Headgate needs no more than that."""
+"""Program that imports the standard library, and only modules of Headgate that need no more than that."""
 
 
 class ProcessKeeper:

@@ -19,7 +19,7 @@ from headgate.gate.returns.values import DEPTH_MAX, SIZE_MAX_BYTES, Unfit, bound
 _WHOLE_MAX_BYTES = SIZE_MAX_BYTES + secrets.SIZE_MAX_BYTES
 RESULT_VARIABLE = "HEADGATE_RESULT"
 _JOINED = ("artifacts", "warnings", "redactions")
-"""Lists under `zuul` that grow instead of being replaced; so do those of each file under `zuul.file_comments`."""
+"""Lists under `zuul` that new values extend rather than replace, as with each file under `zuul.file_comments`."""
 USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values are JSON where they can be read as it)
        headgate-return --json FILE      (- is standard input)
        headgate-return --secret --json FILE
@@ -54,7 +54,7 @@ class ReturnedResults(NamedTuple):
 
     data: dict[str, Any]
     secret: dict[str, Any]
-    """No word of it is in an error."""
+    """Secret data, which no error message may quote."""
 
 
 def read(path: Path) -> ReturnedResults:

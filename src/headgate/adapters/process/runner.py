@@ -61,10 +61,10 @@ class RunnerSettings:
     sandbox: str = "auto"
     network: NetworkChoice = field(default_factory=NetworkChoice)
     users: Numbers | None = None
-    """Whom builds run as, where this process is root; None: numbers that nothing else has."""
+    """User ids of builds if this process is root; None: ids that nothing else uses."""
     log_size_max_bytes: int = 100_000_000
     files_size_max_bytes: int = 1_000_000_000
-    """What is kept of a build's other files."""
+    """Size of a build's other files that are kept."""
     hostname: str = "localhost"
     keep_work_dir: bool = False
     limits: PhaseLimits = field(default_factory=PhaseLimits)
@@ -72,18 +72,18 @@ class RunnerSettings:
     trusted: Paths = field(default_factory=Paths)
     untrusted: Paths = field(default_factory=Paths)
     hidden: tuple[Path, ...] = ()
-    """What no job sees, whatever it may read."""
+    """Paths that no job sees, whatever else it may read."""
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """The site's.  JSON."""
+    """Variables of the site. JSON."""
     machines: tuple[ListedMachine, ...] = ()
     ansible: Environments | None = None
-    """None: the Ansible beside Headgate runs every playbook."""
+    """None: the Ansible that is installed with Headgate runs every playbook."""
     manage_ansible: bool = False
-    """Whether versions are installed that jobs ask for."""
+    """Whether to install versions of Ansible that jobs request."""
     warm_ansible: bool = True
-    """Whether playbooks are copies of a process that has imported Ansible, where that can be done."""
+    """Whether playbooks are copies of a process that has imported Ansible, where that is possible."""
     images: ImageSupply | None = None
-    """What jobs may have their programs run in; None: no job runs in a container."""
+    """Images for the programs of jobs; None: no job runs in a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class Work:
     cancel: asyncio.Event
     contact: Contact
     begun_s: float
-    """Of the monotonic clock."""
+    """Start time by the monotonic clock."""
     using: AsyncExitStack
-    """Gives back its machines."""
+    """Releases the build's machines."""
     machines: list[str] = field(default_factory=list)
-    """Names of those of ours that it has."""
+    """Names of our machines that the build uses."""
 
 
 class ProcessRunner:
@@ -135,7 +135,7 @@ class ProcessRunner:
         self._supply = AnsibleSupply(settings.ansible, manages=settings.manage_ansible)
         self.room = MetricRoom(lambda: (self.root, self.log_root))
         self._kept: frozenset[str] = frozenset()
-        """Builds whose directories stay."""
+        """Ids of builds whose directories are not removed."""
 
     async def sweep(self, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
         """End what builds of the dead left: processes and work directories.  Those of the living are held by them, and

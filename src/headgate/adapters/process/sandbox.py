@@ -20,15 +20,15 @@ log = logging.getLogger("headgate.executor")
 
 PROBE_TIMEOUT_S = 60.0
 AGENT = "/run/headgate-agent"
-"""Where a sandbox has the socket of the build's ssh-agent: a path short enough for sockets."""
+"""Path in a sandbox of the build's ssh-agent; short enough for a socket."""
 AGENT_SOCKET = "agent"
 CONTAINER = "/run/headgate-container"
-"""Where the sandbox of Ansible has the socket that the build's container is reached at."""
+"""Path in the sandbox of Ansible of the socket of the build's container."""
 PATH_SIZE_MAX = 107
-"""Of a socket."""
+"""Longest path of a socket."""
 TMP_SIZE_BYTES = 2_000_000_000
 INPUT_FIRST = 100
-"""Descriptors of what bubblewrap is given to read begin here; see `supervisor`."""
+"""First descriptor of the data that bubblewrap reads; see `supervisor`."""
 WITHOUT = "They can read and write what this user can, and are not kept apart from each other."
 
 
@@ -39,7 +39,7 @@ class Paths:
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     nesting: bool = False
-    """Whether they may make user namespaces, as programs do that run containers."""
+    """Whether jobs may create user namespaces, as programs that run containers do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Confined:
 
     command: list[str]
     inputs: Mapping[int, bytes] = field(default_factory=dict)
-    """Descriptor -> what is read from it."""
+    """Descriptor -> the data to read from it."""
     filter: int | None = None
-    """Of these the one with the filter of system calls."""
+    """Descriptor, among `inputs`, of the filter of system calls; None if there is none."""
 
 
 class Sandbox:

@@ -43,7 +43,7 @@ PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
 LOOK_INTERVAL_S = 0.002
 NICENESS = 10
-"""Of builds: the gate, the merger and the web that share the machine with them go first."""
+"""Niceness of builds, so that the gate, the merger and the web on the same machine have precedence."""
 
 
 class Cold(Exception):
@@ -56,13 +56,13 @@ class Started:
 
     pid: int
     begin: Callable[[], None] = lambda: None
-    """Called once the executor was told that it begins."""
+    """Called once the executor has been notified of the start."""
     over: Callable[[int], int] = lambda status: status
-    """Called when it has ended; returns what its status is for others."""
+    """Called when the command has ended; converts the exit status for others."""
 
 
 Start = Callable[[dict[str, Any], int, list[int]], Started]
-"""Of a request, the descriptor that takes the output, and control groups to enter."""
+"""(request, descriptor for the output, control groups to enter) -> the command."""
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 CHUNK_SIZE_BYTES = 65_536
 LOOK_INTERVAL_S = 0.1
 QUICK_MAX = 20
-"""So many follow files of this process and look that often; when they are more, each looks less often."""
+"""Followers in this process up to which the interval is the shortest; with more of them it grows."""
 
 
 class TailGroup:
@@ -44,4 +44,4 @@ def _read(path: Path, offset: int) -> bytes:
 
 
 follow = TailGroup().follow
-"""Of this process."""
+"""Followers in this process."""

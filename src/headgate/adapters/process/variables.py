@@ -42,9 +42,9 @@ def project(name: str, scheme: str = "golang") -> dict[str, Any]:
 
 
 KUBECONFIG = "KUBECONFIG"
-"""In the environment of a job with nodes in a cluster: the file that opens it."""
+"""Environment variable, for jobs with nodes in a cluster, with the file that gives access to it."""
 Plays = Mapping[tuple[str, str, str, bool], list[dict[str, Any]]]
-"""Project, branch, path and trust of a playbook -> the roles that it was given.  JSON."""
+"""Project, branch, path and trust of a playbook -> its roles. JSON."""
 
 
 def zuul(
@@ -203,7 +203,7 @@ def environment(
 
 
 _NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
-"""Those that git would call because a repository in the work directory says so."""
+"""Settings that keep git from running programs that a repository in the work directory names."""
 
 
 def _git(settings: Mapping[str, str]) -> dict[str, str]:

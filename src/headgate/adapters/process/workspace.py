@@ -39,14 +39,14 @@ class Stage:
     book: Playbook
     path: Path
     roles: tuple[Path, ...]
-    """Directories of roles: the first that has a role wins."""
+    """Directories of roles; the first one that contains a role takes precedence."""
     context: PlaybookContext
     own: Path
-    """What is written for it alone; it can read it."""
+    """Directory of files for this playbook alone, which can read them."""
     said: Path
-    """Where it, and no playbook before it, could write."""
+    """Directory in which this playbook can write, and no earlier one could."""
     trees: tuple[Path, ...]
-    """The repositories that its code comes from."""
+    """Repositories that the playbook's code comes from."""
 
     @property
     def is_ansible(self) -> bool:
@@ -87,25 +87,26 @@ class Workspace:
 
     root: Path
     logs: Path
-    """Where logs are kept after the build; those of `work` are collected into it."""
+    """Directory of logs that are kept after the build; logs in `work` are collected into it."""
     spec: BuildSpec
     state: RepoState
     checkout: Checkout
     hostname: str
     site: Mapping[str, Any] = field(default_factory=dict)
-    """The site's variables: above all others.  JSON."""
+    """Variables of the site, which take precedence over all others. JSON."""
     artifacts: Mapping[bool, Sequence[Any]] = field(default_factory=dict)
-    """Trusted -> those it is given, as such playbooks reach them, if that is not as the gate says.  JSON."""
+    """Trust of a playbook -> its artifacts, with the URLs at which it reaches them, if these differ from the gate's.
+    JSON."""
     projects: dict[str, dict[str, Any]] = field(default_factory=dict)
     included: dict[str, Any] = field(default_factory=dict)
-    """Variables of the files that the job includes.  JSON."""
+    """Variables of the files that the job includes. JSON."""
     _trees: dict[tuple[str, str, bool], Path] = field(default_factory=dict)
     _commits: dict[Path, str] = field(default_factory=dict)
-    """Of those."""
+    """Tree -> its commit."""
     _roles: dict[tuple[str, str, str, bool], list[dict[str, Any]]] = field(default_factory=dict)
     """See `variables.Plays`."""
     _shared: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
-    """Repository -> the objects it shares, as its checkout said: what a job writes into one adds nothing."""
+    """Repository -> the object directories that it shares; determined at checkout, so that jobs cannot add any."""
     contexts: Contexts = field(init=False)
     _staged: int = 0
 

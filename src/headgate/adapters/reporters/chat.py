@@ -19,7 +19,7 @@ MISSING = "it needs the library apprise: pip install 'headgate[chat]'"
 SAID_MAX = 500
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _HARMLESS_AT = "@\u200b"
-"""A name behind it calls nobody."""
+"""Replacement for `@` that mentions nobody."""
 _LIBRARY_LOG = "apprise"
 
 

@@ -26,14 +26,14 @@ from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 INDEX = "zuul.{tenant}-%Y.%m.%d"
-"""Where a pipeline names none."""
+"""Name of the index if the pipeline sets none."""
 INDEX_MAX_BYTES = 255
 ANSWER_MAX_BYTES = 1_000_000
 _BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
 _PARTS = re.compile(r"%([YmdHGVUy%])")
 _NOT_TAKEN = re.compile(r"[^a-z0-9._-]")
 BUSY = frozenset({429, 500, 502, 503, 504})
-"""Of a document: another try may change it."""
+"""Statuses of a document after which another attempt may succeed."""
 
 
 class ElasticUnusable(UserError):
@@ -45,7 +45,7 @@ class Elastic:
     """Hold the servers, and how they are reached."""
 
     servers: tuple[str, ...]
-    """Without slashes at the end; who logs in may stand before the host."""
+    """URLs without a slash at the end, with optional credentials before the host."""
     tls: ssl.SSLContext
 
     @classmethod
@@ -93,7 +93,7 @@ class ElasticReporter:
         """Use a `client` as `elastic_client` makes it."""
         self._client, self._servers = client, elastic.servers
         self._first = 0
-        """The server that answered last."""
+        """Index of the server that answered last."""
 
     async def tell(self, posting: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway or ReportRefused."""

@@ -23,7 +23,7 @@ from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, Report
 TIMEOUT_S = 30.0
 RECIPIENTS_MAX = 50
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-"""What is sent to: no quoting, no comments, nothing that a mail server could read as more than one address."""
+"""Accepted addresses: no quoting, no comments, nothing that a mail server could read as more than one address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class MailServer:
     port: int
     sender: str
     recipients: tuple[str, ...] = ()
-    """Of reports whose pipeline names nobody."""
+    """Recipients if the pipeline names none."""
     security: str = "none"
     """none | starttls | tls"""
     user: str = ""
     password: str = field(default="", repr=False)
     allowed: tuple[str, ...] = ()
-    """Addresses, and domains as `@example.org`, that pipelines may name; none: any."""
+    """Addresses, or domains as `@example.org`, that pipelines may name; empty: any."""
     authorities: str = ""
-    """File with certificates of the authorities that are believed; empty: the system's."""
+    """File with certificates of trusted authorities; empty: those of the system."""
     helo: str = ""
-    """Name of this machine; empty: as it calls itself."""
+    """Host name to greet with; empty: this machine's own."""
 
     @classmethod
     def of(cls, said: Mapping[str, str], beside: Path) -> MailServer:

@@ -23,13 +23,13 @@ from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TOPIC = "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}"
-"""Where a pipeline names none."""
+"""Topic if the pipeline sets none."""
 TOPIC_MAX_BYTES = 65_535
 TIMEOUT_S = 30.0
 MISSING = "it needs the library aiomqtt: pip install 'headgate[mqtt]'"
 _NAME = re.compile(r"\{([a-z]+)\}")
 _NOT_TAKEN = re.compile("[+#\\x00-\\x1f\\x7f-\\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""Patterns of those who listen, and what brokers hang up on."""
+"""Characters of subscription patterns, and those at which brokers disconnect."""
 
 
 class MqttUnusable(UserError):

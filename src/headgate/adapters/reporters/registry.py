@@ -24,26 +24,26 @@ class ReporterOptions(NamedTuple):
     """Hold what a driver is given for one connection."""
 
     said: Mapping[str, str]
-    """Its section of the settings, as far as anything is said."""
+    """The options that are set in the connection's section."""
     directory: Path
-    """That the settings file is in: paths are relative to it."""
+    """Directory of the settings file; paths are relative to it."""
     tls: Callable[[], ssl.SSLContext | None]
-    """Whose certificates clients believe here; None: those of the system."""
+    """Returns the context with the certificates that clients trust; None: those of the system."""
     stack: AsyncExitStack
-    """What has to be closed is entered here."""
+    """Resources that have to be closed are entered here."""
 
 
 class ReporterDriver(NamedTuple):
     """Describe one driver."""
 
     module: str
-    """That has `connect(given: ReporterOptions) -> Reporter`, which talks with nobody and raises UserError; loaded once
-    a connection names it."""
+    """Module with `connect(given: ReporterOptions) -> Reporter`, which sends nothing and raises UserError; imported
+    once a connection names the driver."""
     settings: Mapping[str, ConnectionOption]
     shown: Callable[[Mapping[str, str]], str]
-    """Returns where a connection leads, for everybody who may read: without what is secret in it."""
+    """Returns the destination of a connection without its secrets, for everybody with read access."""
     needed: tuple[str, str] = ("", "")
-    """An option without which there is no connection, and what it is."""
+    """A required option, and its meaning; empty if no option is required."""
 
 
 class _Module(Protocol):
@@ -136,7 +136,7 @@ REPORTERS: dict[str, ReporterDriver] = {
     ),
     "mqtt": ReporterDriver(f"{_HERE}.mqtt", _MQTT, _host("mqtt")),
 }
-"""Name of the driver, as settings and `config.drivers` have it -> its row."""
+"""Name of the driver, as settings and `config.drivers` use it -> its row."""
 
 
 async def connect(driver: str, given: ReporterOptions) -> Reporter:

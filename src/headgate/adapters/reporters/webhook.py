@@ -23,12 +23,12 @@ from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TIMEOUT_S = 20.0
 WHOLE_MAX_S = 120.0
-"""For a request and all of its answer, however slowly that comes."""
+"""Time limit for a request and its whole answer, however slowly that arrives."""
 ANSWER_MAX_BYTES = 2_000
-"""Of an answer that is read."""
+"""Length of an answer's beginning that is read."""
 WAIT_MAX_S = 3_600.0
 PATIENCE = frozenset({408, 425, 429})
-"""Answers of the 400s that another try may change."""
+"""Answers with a status of 4xx after which another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Webhook:
 
     url: str
     secret: str = field(default="", repr=False)
-    """Calls are signed with it; empty: they are not."""
+    """Key that signs the calls; empty: they are not signed."""
 
     @classmethod
     def of(cls, said: Mapping[str, str]) -> Webhook:

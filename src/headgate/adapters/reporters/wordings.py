@@ -9,9 +9,9 @@ from headgate.base.texts import line, visible
 from headgate.map.outbox import BuildTold, QueueReport
 
 TITLE_MAX = 200
-"""Characters of a title, whatever a change is called."""
+"""Length of a title in characters."""
 SHOWN_MAX = 10
-"""Builds that a summary names."""
+"""Most builds that a summary names."""
 _NAME = re.compile(r"\{([a-z_.]+)\}")
 WORDS = {
     "success": "passed",
@@ -29,7 +29,7 @@ WORDS = {
     "alarm": "needs your attention",
     "landed": "has landed",
 }
-"""Kind of report -> what became of the change."""
+"""Kind of report -> outcome for the change."""
 
 
 def title(report: QueueReport, pattern: str = "") -> str:

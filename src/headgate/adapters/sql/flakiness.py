@@ -23,7 +23,7 @@ Row = Mapping[str, Any]  # columns are of several types
 Query = sa.Select[Any]  # rows of several shapes
 
 JOB_NAME = sa.func.coalesce(BUILDS.c.job_name, "")
-"""The name of a job, as no index has it: that index leads to builds of every tenant and every time."""
+"""Job name as an expression that no index matches: the index on names leads to builds of all tenants and times."""
 COUNTS = ("builds", "failed", "trees", "flaky", "retried")
 _PARTS: Mapping[str, sa.ColumnElement[str]] = {
     **{name: BUILDSETS.c[name] for name in ("project", "branch", "pipeline")},

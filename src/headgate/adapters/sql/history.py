@@ -73,11 +73,11 @@ _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
 CONNECT_S = 10
 _BRINGING_UP = 0x68676869
-"""The number of PostgreSQL's advisory lock."""
+"""Number of the advisory lock in PostgreSQL."""
 
 
 FORGOTTEN_AT_ONCE = 500
-"""Buildsets, in one transaction."""
+"""Buildsets that one transaction deletes."""
 
 
 class HistoryError(Exception):

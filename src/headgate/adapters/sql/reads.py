@@ -12,7 +12,7 @@ from headgate.ports.history import HistoryUnavailable
 
 READ_MAX_S = 30.0
 PROGRESS_STEPS = 100_000
-"""Steps of SQLite between two looks at the clock."""
+"""Steps of SQLite between two checks of the time limit."""
 NEVER = float("inf")
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 META = sa.MetaData()
 NUMBERED_ROWS = 10_000
-"""Counted in one statement."""
+"""Rows that one statement numbers."""
 
 
 def _of_ref() -> list[sa.Column[Any]]:
@@ -47,7 +47,7 @@ REFS = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     *_of_ref(),
 )
-"""The rest of a circle of changes; the first is in the row of the buildset."""
+"""The other changes of a circle; the first is in the row of the buildset."""
 BUILDS = sa.Table(
     "build",
     META,
@@ -189,7 +189,8 @@ _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
     _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers, _images,
     _what_builds_were_given, _latest_of_a_tenant, _when_builds_were_asked_for, _what_builds_had_and_said,
 )  # fmt: skip
-"""The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
+"""Migrations: the first leads from version 1 to 2, and so on. A migration may be repeated after an interruption
+anywhere."""
 VERSION = len(_STEPS) + 1
 
 

@@ -18,7 +18,7 @@ from headgate.ports.history import LOOKED_AT_MAX, JobHealth, ResetCost
 Row = Mapping[str, Any]  # columns are of several types
 
 OWN_FAILURES = ("FAILURE", "POST_FAILURE", "TIMED_OUT", "RETRY_LIMIT", "DISK_FULL")
-"""Results that a job has by itself, and might not have if it was run once more."""
+"""Results that a job causes itself, and that another run may not have."""
 _TOOK_MS = sa.case((sa.and_(BUILDS.c.start_ms > 0, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
 
 

@@ -21,14 +21,14 @@ from headgate.ports.history import Artifact
 
 TABLES = {table.name: table for table in (BUILDSETS, REFS, BUILDS, HAND_ACTIONS)}
 TOGETHER = 500
-"""Rows that are read, or written, at once."""
+"""Rows that are read or written at once."""
 
 Row = Mapping[str, Any]  # columns are of several types
 _Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """Milliseconds since the epoch, up to the year 9999."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
-"""Of a row; new ones get the next."""
+"""Number of a row; new rows get the next one."""
 _Names = tuple[str, ...]
 _JSON: Mapping[str, Any] = {  # types
     "proposers": _Names,
@@ -41,7 +41,7 @@ _JSON: Mapping[str, Any] = {  # types
     "comments": dict[str, tuple[FileComment, ...]],
 }
 _NEEDED = ("tenant", "pipeline", "project", "ref")
-"""Columns that whoever reads a row relies on."""
+"""Columns that readers of a row rely on."""
 
 
 def _type(column: sa.Column[Any]) -> Any:  # a type

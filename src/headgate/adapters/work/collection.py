@@ -14,13 +14,13 @@ from headgate.adapters.work.directory import Directory, Strange, again, kind, sh
 from headgate.base.texts import line
 
 OURS = ("job-output.txt", "job-output.json")
-"""In a job's directory of logs these are links to the logs themselves."""
+"""Files that are, in a job's directory of logs, links to the logs themselves."""
 FILES_MAX = 50_000
-"""Of one build; names are looked at up to twice as many."""
+"""Most files of one build; up to twice as many names are examined."""
 DEPTH_MAX = 32
 PIECE_SIZE_BYTES = 1_000_000
 SAID_MAX = 100
-"""Lines about what is not kept."""
+"""Most lines about files that are not kept."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -47,7 +47,7 @@ def collect(source: Path, dest: Path, size_max_bytes: int) -> list[str]:
 @dataclass(slots=True)
 class _Collection:
     owner: int
-    """Whom the files of the build belong to."""
+    """User who owns the files of the build."""
     size_max_bytes: int
     left_bytes: int
     left_files: int = FILES_MAX

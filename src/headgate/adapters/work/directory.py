@@ -21,13 +21,13 @@ from headgate.base.texts import line
 
 NAME_SHOWN_MAX = 200
 REMOVING_STEPS_MAX = 50_000_000
-"""Directories looked at while a tree is removed: more than a file system has."""
+"""Directories that are visited while a tree is removed: more than a file system has."""
 NAMES_MAX = 1_000
-"""Of one directory, read at a time."""
+"""Names of one directory that are read at a time."""
 SWEPT_DEPTH_MAX = 50
-"""Directories within directories that are held at once."""
+"""Depth of nested directories that are held open at once."""
 MOVED_MAX = 10_000
-"""Directories taken out of one, before they are removed."""
+"""Most subdirectories that are moved out of a directory before they are removed."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KINDS = {
@@ -39,7 +39,7 @@ _KINDS = {
 }
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 _HELD_FAST = 0x10 | 0x20
-"""Flags of a file that may not be changed, or only be appended to."""
+"""Flags of a file that is immutable or append-only."""
 
 
 class Strange(Exception):

@@ -12,9 +12,9 @@ PASSES_MAX = 20
 PIECE_SIZE_BYTES = 1 << 30
 _LOOSE = "[0-9a-f][0-9a-f]"
 _PARTS = (".pack", ".idx")
-"""Of a pack, in this order: it is found by the second."""
+"""Suffixes of a pack's files, in order of copying: git finds a pack by its index."""
 _OTHERWISE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY)
-"""What the kernel says where it does not copy between two files."""
+"""Errors of the kernel when it cannot copy between two files."""
 
 
 def unshare(tree: Path, shares: Iterable[Path]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from headgate.adapters.work.directory import remove
 
 TRIES_MAX = 5
-"""Somebody who sweeps may take a directory between its making and its holding."""
+"""Attempts to make and hold a directory, since a sweeping process may take it in between."""
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NO_CORE_BYTES = 1
-"""Of core dumps: with 0 the kernel still hands them to a program that /proc/sys/kernel/core_pattern names."""
+"""Size of core dumps: with 0 the kernel still passes them to a program that /proc/sys/kernel/core_pattern names."""
 
 
 class Exceeded(Exception):
@@ -18,19 +18,19 @@ class ProcessBounds:
 
     memory_max_bytes: int = 8_000_000_000
     processes_max: int = 2_000
-    """Threads count as well."""
+    """Processes and threads."""
     disk_max_bytes: int = 20_000_000_000
-    """Its directory, and what it has deleted but holds open."""
+    """Size of the build's directory, and of deleted files that it holds open."""
     files_max: int = 2_000_000
-    """On disk."""
+    """Number of files on disk."""
     open_files_max: int = 16_384
-    """Of each process."""
+    """Open files of each process."""
     file_size_max_bytes: int = 20_000_000_000
     tmp_size_max_bytes: int = 2_000_000_000
-    """Of each file system in memory: /tmp, /var/tmp, /dev/shm."""
+    """Size of each file system in memory: /tmp, /var/tmp, /dev/shm."""
     output_max_bytes: int = 1_000_000_000
     reserve_bytes: int = 2_000_000_000
-    """Builds are ended before less is left on the disk."""
+    """Free space on the disk below which builds are ended."""
 
     @property
     def crowded(self) -> str:

@@ -21,19 +21,19 @@ from pathlib import Path
 from headgate.adapters.process.bounds.budget import ProcessBounds, of_bytes
 
 REST = 20
-"""For each second of measuring a build is left alone for so many."""
+"""Seconds without a measurement for each second that measuring a build takes."""
 ANYWAY_S = 30.0
-"""A build is measured this often, whatever the disk says: what others free hides what it writes."""
+"""Interval between two measurements of a build whose disk has not filled: what others free hides what it writes."""
 DU_TIMEOUT_S = 60.0
 STEP = 50
-"""A build is measured when the disk has lost this part of what the build may use."""
+"""A build is measured when the disk has lost one part in this many of the build's limit."""
 RESERVE_SHARE = 0.05
-"""Of a small disk, the most that is kept free."""
+"""Limit of the reserve, as a share of the disk; it applies to small disks."""
 FILES_RESERVE_SHARE = 0.02
 GUILTY_SHARE = 0.1
-"""Of the reserve: who uses less is not ended for want of space."""
+"""Share of the reserve below which a build's use is no reason to end it when the disk is full."""
 SETTLE_S = 3.0
-"""Between two builds that are ended for want of space: files are removed meanwhile."""
+"""Pause between two builds that are ended because the disk is full, in which files are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Use:
     size_bytes: int = 0
     files: int = 0
     written_bytes: int = 0
-    """Ever, by those of its processes that can be asked: also what is hidden from the rest."""
+    """Bytes that its readable processes have written in all; this includes what other measures do not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Free:
 class _Account:
     use: Use
     free: Free
-    """When it was measured."""
+    """Free space at the time of the last measurement."""
     measured_s: float
     rest_until_s: float
     low: int = 0

@@ -21,20 +21,20 @@ from headgate.adapters.process.bounds.budget import ProcessBounds, of_bytes
 
 PREFIX = "headgate-"
 _SELF = "headgate"
-"""Where the processes of a delegated unit go: a group that is divided holds none itself."""
+"""Group for the processes of a delegated unit, since a group with subgroups may hold no processes itself."""
 MACHINE_SHARE = 0.9
-"""Of the machine's memory, for all builds together: the rest is for Headgate and its neighbours."""
+"""Share of the machine's memory for all builds together; the rest is for Headgate and its neighbours."""
 BUILDS_PART = {"cpu.weight": "50", "cpu.shares": "512"}
-"""Of the processors, relative to others: for all builds together half of what Headgate itself has, whose answers many
-wait for; a build takes all that nobody else wants."""
+"""Processor weight of all builds together: half of Headgate's own, whose answers many wait for. Builds take all
+processor time that nobody else needs."""
 PART_MIN, PART = 2, 1_000
-"""Of the processors, relative to others: for all builds of one project together."""
+"""Processor weight of all builds of one project together, at least and at most."""
 _CONTROLLERS = ("memory", "pids", "cpu")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LOCK_TRIES_MAX = 5
 KILL_ROUNDS_MAX = 200
 KILL_LOOK_INTERVAL_S = 0.01
-"""What was killed needs a moment to end, and one that forks meanwhile a further look."""
+"""Interval between two looks at killed processes, which need a moment to end and may fork meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ class Groups:
     """Manage the control groups of this process; `found` detects `parents`."""
 
     parents: Mapping[str, Path] = field(default_factory=dict)
-    """Controller -> directory that the groups of builds are made in."""
+    """Controller -> parent directory of the groups of builds."""
     held: tuple[int, ...] = ()
-    """Locks on those directories, which tell others that this process lives."""
+    """Descriptors of locks on these directories, which show other processes that this one lives."""
 
     @staticmethod
     def found(mounts: Sequence[str] | None = None, mine: Sequence[str] | None = None) -> Groups:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-"""How many there are; nothing else of /sys."""
+"""Directories that show the number of processors; nothing else of /sys is visible."""
 SETTINGS = (
     # the loader and the C library
     "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias", "locale.conf", "gai.conf",
@@ -36,9 +36,9 @@ SETTINGS = (
     # who other machines are; who this machine is, its keys, stays out
     "ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssh/moduli",
 )  # fmt: skip
-"""Below /etc."""
+"""Files and directories below /etc."""
 ABOVE = tuple({str(Path(path).parent) for path in (*(f"/etc/{name}" for name in SETTINGS), *PROCESSORS, "/var/tmp")})
-"""Directories that hold nothing else."""
+"""Directories that hold nothing but visible files."""
 _KERNEL = ("sys", "irq", "bus", "fs", "acpi", "scsi", "sysrq-trigger")
 _KERNEL_SECRET = ("kcore", "keys", "kmsg", "timer_list", "sched_debug", "latency_stats")
 NO_HOME = "/nonexistent"
@@ -47,7 +47,7 @@ NAMES = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 )
 _INSTALLED = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
-"""Of a directory that Python is installed in.  Settings of Headgate may lie in it, too."""
+"""Visible parts of a directory that Python is installed in, which may also hold settings of Headgate."""
 
 
 @dataclass(frozen=True, slots=True)

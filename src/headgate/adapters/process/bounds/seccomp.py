@@ -15,12 +15,12 @@ from typing import NamedTuple
 CLONE_NEWUSER = 0x1000_0000
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET = 1, 2, 10, 16, 17
 FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
-"""Of sockets that jobs may make.  Others are of no network namespace (AF_VSOCK leads past it, to the host of a virtual
+"""Families of sockets that jobs may make. Others are of no network namespace (AF_VSOCK reaches the host of a virtual
 machine), or large parts of the kernel that no build needs (AF_ALG, AF_TIPC and so on)."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-"""Both put characters into a terminal as if they had been typed."""
+"""Requests that put characters into a terminal as if somebody had typed them."""
 X32_BIT = 0x4000_0000
-"""In the numbers of the x32 calls, which share the architecture of x86_64."""
+"""Bit in the numbers of the x32 calls, which share the architecture of x86_64."""
 
 _ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _JUMP_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
@@ -31,15 +31,16 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 class Architecture(NamedTuple):
     audit: int
     column: int
-    """In `_REFUSED` and `_LOOKED_AT`."""
+    """Index of its number in `Numbers`."""
 
 
 X86_64, AARCH64, I386 = Architecture(0xC000_003E, 0), Architecture(0xC000_00B7, 1), Architecture(0x4000_0003, 2)
 MACHINES = {"x86_64": (X86_64, I386), "aarch64": (AARCH64,)}
-"""Machine, as `platform.machine` names it -> architectures of the programs that it runs.  Others are refused."""
+"""Machine, as `platform.machine` names it -> architectures of the programs that it runs. Other architectures are
+refused."""
 
 Numbers = tuple[int | None, int | None, int | None]
-"""On x86_64, aarch64 and i386; None where there is no such call."""
+"""Numbers of a call on x86_64, aarch64 and i386; None where the call does not exist."""
 
 REFUSED: dict[str, Numbers] = {
     # keyrings are shared by all processes of a user, also across sandboxes
@@ -59,7 +60,7 @@ REFUSED: dict[str, Numbers] = {
     # what it is to do lies in memory, which a filter does not see; 32-bit programs have the calls themselves, too
     "socketcall": (None, None, 102),
 }  # fmt: skip
-"""Refused to every job, with EPERM."""
+"""Calls that every job is refused, with EPERM."""
 
 NESTING: dict[str, Numbers] = {
     "mount": (165, 40, 21), "umount2": (166, 39, 52), "umount": (None, None, 22), "pivot_root": (155, 41, 217),
@@ -67,7 +68,7 @@ NESTING: dict[str, Numbers] = {
     "fsopen": (430, 430, 430), "fsconfig": (431, 431, 431), "fsmount": (432, 432, 432), "fspick": (433, 433, 433),
     "mount_setattr": (442, 442, 442), "setns": (308, 268, 346),
 }  # fmt: skip
-"""What programs that make containers need; refused with EPERM unless a job may have user namespaces."""
+"""Calls that programs for containers need; refused with EPERM unless a job may have user namespaces."""
 
 CLONE: Numbers = (56, 220, 120)
 CLONE3: Numbers = (435, 435, 435)

@@ -21,11 +21,11 @@ log = logging.getLogger("headgate.executor")
 LOOK_INTERVAL_S = 0.5
 REMOVE_TRIES_MAX = 20
 REMOVE_DELAY_S = 0.01
-"""The kernel needs a moment after the last process has ended."""
+"""Pause for the kernel to remove the last process of a group."""
 COSTLY_LOOK_INTERVAL_S = 2.0
-"""Without a control group each process is looked at."""
+"""Interval between two looks without a control group, which visit each process."""
 CROWDED_S = 10.0
-"""A build that has had no place for a further process for so long is ended: it would fail, or never end."""
+"""Time without room for another process after which a build is ended: it would fail, or never end."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class CommandWatch:
     say: Callable[[str], None]
     _crowded_s: float = field(default=0.0, init=False)
     _refused: bool = field(default=False, init=False)
-    """A further process was, or as far as can be seen would have been, refused."""
+    """Whether the kernel refused another process, or has probably refused one."""
 
     async def exceeded(self) -> str:
         """Return once a limit is reached, and say which, for people."""
@@ -117,7 +117,7 @@ class Limiter:
         self.groups = Groups.found()
         self._disk, self._count = DiskAccounts(self.bounds), 0
         self._running: dict[str, list[Group]] = {}
-        """Groups of commands that run, by whose they are."""
+        """Owner -> groups of the owner's running commands."""
         if self.groups.complete:
             log.info("The kernel limits memory and processes of each build")
         else:

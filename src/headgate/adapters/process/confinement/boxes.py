@@ -26,7 +26,7 @@ from typing import Any
 from headgate.adapters.process.confinement.calls import checked, libc
 
 PLACE = "/mnt"
-"""Where the box is: a directory of every machine that everybody may pass through."""
+"""Mount point of the box: a directory on every machine that all users may traverse."""
 _CLONE_NEWNS = 0x0002_0000
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 _HOLD = os.O_PATH | os.O_CLOEXEC

@@ -20,11 +20,11 @@ from typing import NoReturn
 from headgate.adapters.process.confinement.calls import checked, libc
 
 SPACES = {"net": 0x4000_0000, "cgroup": 0x0200_0000, "ipc": 0x0800_0000, "uts": 0x0400_0000, "mnt": 0x0002_0000}
-"""Kinds of namespaces that a command enters where they are others than the supervisor's, the file system last; that of
-processes is entered before it is forked."""
+"""Kinds of namespaces that a command enters if they differ from the supervisor's, the file system last; the one of
+processes is entered before the fork."""
 PID_SPACE = 0x2000_0000
 USERS_SIZE_MAX_BYTES = 1_000_000
-"""Of the container's lists of users and groups."""
+"""Size of the container's lists of users and groups."""
 SHELL = "/bin/sh"
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 _FILTER = 2
@@ -32,7 +32,7 @@ _CAPABILITIES_VERSION_3 = 0x2008_0522
 _LAST_CAPABILITY = 63
 _EINVAL = 22
 _LEAST = 10
-"""Of descriptors that are none of those that a command begins with."""
+"""Lowest descriptor that does not collide with those that a command starts with."""
 
 
 class NoAccount(Exception):
@@ -44,9 +44,9 @@ class Rights:
     """Hold the rights of commands in a container."""
 
     capabilities: int
-    """A bit for each that its root user may have."""
+    """Capabilities of its root user, as a bit mask."""
     filter: bytes
-    """Of system calls; empty: none."""
+    """Filter of system calls; empty if there is none."""
     environment: Mapping[str, str]
 
 

@@ -40,7 +40,7 @@ REQUEST_SIZE_MAX_BYTES = 4_000_000
 PROGRAM_TIMEOUT_S = 60.0
 FDS_MAX = 2
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
-"""Programs of the administrator are used by others, too."""
+"""Search path that includes programs of the administrator, since other users run them here."""
 ENVIRONMENT = {"PATH": SEARCHED, "LANG": "C.UTF-8"}
 
 

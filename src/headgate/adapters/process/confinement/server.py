@@ -26,20 +26,20 @@ from headgate.adapters.process.confinement import entry
 from headgate.adapters.process.confinement.calls import checked, libc
 
 SOCKET = "commands"
-"""In the directory that the client sees."""
+"""Name of the socket in the directory that the client sees."""
 HOLD = ["/bin/sh", "-c", "echo; read held"]
-"""The command that holds a container until its input ends, in any image; what it prints says that it is there."""
+"""Command that holds a container in any image until its input ends; its output shows that the container is up."""
 CONNECTIONS_MAX = 64
-"""At a time; further ones wait."""
+"""Concurrent connections; further ones wait."""
 FRAME_SIZE_MAX_BYTES = 4_000_000
 CHUNK_SIZE_BYTES = 65_536
 REST_CHUNKS_MAX = 64
-"""What a command said before it ended is no more than a pipe holds."""
+"""Most chunks of output that are read after a command's end; a pipe holds no more."""
 HEAD = struct.Struct("!cI")
 ASK_TIMEOUT_S = 30.0
-"""For a client to say what it wants."""
+"""Time limit for a client to send its request."""
 END_TIMEOUT_S = 2.0
-"""For a container to end with a command of its own that was killed."""
+"""Time limit for a container to end with its killed command."""
 
 
 class CommandServer:
@@ -55,7 +55,7 @@ class CommandServer:
         )
         self._spaces: dict[str, int] = {}
         self._first = -1
-        """The first process of the container, with which it ends."""
+        """First process of the container, which ends with it."""
         self._held, self.held = os.pipe()
         """Input of the command that holds the container: it ends with this process."""
         self._ready, self.ready = os.pipe()

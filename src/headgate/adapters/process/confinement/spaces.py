@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Spaces = Mapping[str, int]
-"""Kind -> descriptor; `user` comes before `net`."""
+"""Kind -> descriptor; `user` precedes `net`."""
 NOWHERE_ELSE: Spaces = {}
 
 
@@ -15,8 +15,8 @@ class Network:
     """Represent the network of a command."""
 
     spaces: Spaces = field(default_factory=dict)
-    """Where it is started."""
+    """Namespaces that commands start in."""
     cut: bool = False
-    """Whether bubblewrap is to take the network away, because nothing else can."""
+    """Whether bubblewrap removes the network, because nothing else can."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Path -> content, of files that tell of the network."""
+    """Path -> content of a file that describes the network."""

@@ -14,7 +14,7 @@ from headgate.adapters.process.confinement.claims import NumberClaim, claim_any
 KIND = "user"
 PROGRAM = "setpriv"
 NEEDED = ("SETUID", "SETGID", "SETPCAP")
-"""Capabilities of who becomes another user; it has none of them afterwards."""
+"""Capabilities that a process needs to become another user, and loses thereby."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Numbers:
 
 
 DEFAULT = Numbers(1_900_000_000, 65_536)
-"""Above what systemd and container engines give to containers, which ends at 1,879,048,191."""
+"""Range above the one of systemd and container engines, which ends at 1,879,048,191."""
 DEFAULT_IN_CONTAINER = Numbers(50_000, 10_000)
-"""Where only 65,536 users are mapped: below those of systemd, which begin at 60,001."""
+"""Range for containers with only 65,536 users: below the one of systemd, which begins at 60,001."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ _NUMBERS = {
     "SETFCAP": 31,
 }  # fmt: skip
 CAPABILITIES = tuple(_NUMBERS)
-"""Of the container's root, over what is the container's: what installing packages needs."""
+"""Capabilities of the container's root over the container's own resources, as needed to install packages."""
 SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""For programs, where the image does not say."""
+"""Search path for programs if the image sets none."""
 MEMORY = ("/tmp",)  # noqa: S108 - the container's own
 DIRECTORIES = ("/proc", "/dev", "/sys", "/etc")
-"""That something is mounted at, or written into."""
+"""Directories that are mount points or get files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Container:
 
     image: Image
     place: Path
-    """A directory of the build's own, for what is written into the root file system: it lasts as long as the build."""
+    """Directory of the build for changes to the root file system, which last as long as the build."""
 
     @property
     def owner(self) -> int:

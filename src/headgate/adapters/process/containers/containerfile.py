@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 SIZE_MAX_BYTES = 100_000
 STEPS_MAX = 100
 VARIABLES_SIZE_MAX = 65_536
-"""Characters of all that the file sets."""
+"""Characters of all variables that the file sets."""
 _IDLE = frozenset(["CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "USER", "VOLUME"])
-"""They say how a container is started, which is not theirs to say here."""
+"""Instructions about how a container is started, which has no effect here."""
 _VARIABLE = re.compile(
     r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]{0,1000}))?\})", re.ASCII
 )
@@ -31,13 +31,13 @@ class Step:
 
     line: int
     said: str
-    """For people."""
+    """Description for people."""
     directory: str
     environment: Mapping[str, str]
     command: tuple[str, ...] = ()
-    """Of RUN."""
+    """Command of RUN."""
     sources: tuple[str, ...] = ()
-    """Of COPY: below the directory of the file."""
+    """Sources of COPY, relative to the directory of the file."""
     target: str = ""
 
 
@@ -46,7 +46,7 @@ class Recipe:
     base: str = ""
     steps: list[Step] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
-    """Of the image."""
+    """Environment variables of the image."""
     _arguments: dict[str, str] = field(default_factory=dict)
     _directory: str = "/"
 

@@ -21,11 +21,11 @@ from headgate.adapters.process.sandbox import Sandbox
 from headgate.base.tasks import end
 
 CONNECTION = "headgate_container"
-"""Ansible's name of how it is reached."""
+"""Ansible's name of the connection plugin."""
 NAME = "container"
-"""Of the host, where the nodes of the job say no other."""
+"""Name of the host if the job's nodes have no other."""
 LONGER_S = 60.0
-"""Than the playbook it lives, at most."""
+"""How much longer than the playbook the container may live."""
 
 
 def host() -> dict[str, Any]:
@@ -46,11 +46,11 @@ class BuildNode:
     sandbox: Sandbox
     container: Container
     place: Path
-    """The directory of the socket."""
+    """Directory of the socket."""
     owner: int
-    """Who may connect."""
+    """User who may connect."""
     exposed: Sequence[Path]
-    """What is read-only in it."""
+    """Paths that are read-only in the container."""
     network: Network
 
     @asynccontextmanager

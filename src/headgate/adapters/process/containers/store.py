@@ -39,12 +39,12 @@ from headgate.config.kinds.image import BadImageName, ImageName, allowed
 log = logging.getLogger("headgate.executor")
 
 NUMBERS = Numbers(1_900_100_000, 65_536)
-"""That the users and groups of containers have on this machine, root's first: above those of builds."""
+"""Users and groups of containers on this machine, beginning with root's: above those of builds."""
 PROGRAM = "podman"
 REGISTRIES = "CONTAINERS_REGISTRIES_CONF"
-"""In the environment of this process: the file that says how registries are reached."""
+"""Variable of this process with the file that says how registries are reached."""
 KNOWN_S = 600.0
-"""For so long a tag means the image that it meant; then the registry is asked again."""
+"""How long the image of a tag is cached; afterwards the registry is asked again."""
 FETCH_TIMEOUT_S = 1_800.0
 TRIAL_TIMEOUT_S = 60.0
 LAYERS_MAX = 120
@@ -52,9 +52,9 @@ _ALONE = (
     "if [ -d /var/lib/containers ]; then mount -t tmpfs -o mode=0755 tmpfs /var/lib/containers || exit; fi; "
     'exec "$0" "$@"'
 )
-"""Hides what podman keeps for root: it takes itself for root, and looks for signatures where it may read nothing."""
+"""Hides podman's store of root, since podman takes itself for root and would look for signatures it may not read."""
 VARIABLES_SIZE_MAX_BYTES = 65_536
-"""Of what an image sets."""
+"""Size of the variables that an image sets."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAYER = re.compile(r"[0-9a-f]{64}")
 _LINK = re.compile(r"l/[A-Z0-9]{26}")
@@ -81,9 +81,9 @@ class Image:
     id: str
     digest: str
     store: Path
-    """What `layers` are below."""
+    """Directory that contains `layers`."""
     layers: tuple[str, ...]
-    """The uppermost first."""
+    """Names of the layers, the uppermost first."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -93,11 +93,11 @@ class ImageSupply:
 
     place: Path
     patterns: tuple[str, ...]
-    """Of names that jobs may have."""
+    """Patterns of the names that jobs may use."""
     size_max_bytes: int
-    """Of all that are kept."""
+    """Size of all kept images together."""
     default: str = ""
-    """The image of jobs that say none; empty: they run on this machine's programs."""
+    """Image of jobs that name none; empty: they run on this machine's programs."""
 
 
 class ContainerStore:
@@ -110,19 +110,19 @@ class ContainerStore:
         self._spaces: Spaces = {}
         self._lock = -1
         self._known: dict[str, tuple[Image, float]] = {}
-        """Name -> what it meant, and until when that is believed."""
+        """Name -> its image, and when that entry expires."""
         self._commands = 0
-        """Of podman that run."""
+        """Number of running podman commands."""
         self._changed = False
-        """One of them may have left something."""
+        """Whether one of them may have left something to clean up."""
         self._fetching: dict[str, asyncio.Lock] = {}
         self._used: dict[str, int] = {}
-        """Image -> builds that have it."""
+        """Image -> number of builds that use it."""
         self._found_here: dict[str, int] = {}
-        """Image -> builds that are about to have it."""
+        """Image -> number of builds that are about to use it."""
         self._fetches = 0
         self._choosing = asyncio.Lock()
-        """Which images go: meanwhile nobody finds any."""
+        """Held while images are chosen for removal, so that no build starts to use one."""
 
     async def begin(self) -> None:
         """Prepare the store. Raise OSError that says what is missing on this machine."""

@@ -27,19 +27,19 @@ from headgate.adapters.work.directory import Directory, Strange, shown
 
 HOSTS_MAX = 500
 SIZE_MAX_BYTES = 1_000_000
-"""Of the facts of one host."""
+"""Size of the facts of one host."""
 WHOLE_SIZE_MAX_BYTES = 8_000_000
-"""Of the facts that one playbook ends with."""
+"""Size of all facts at the end of one playbook."""
 
 DEPTH_MAX = 100
-"""Of lists and mappings in one another; each costs several calls when a variable is written."""
+"""Nesting depth of lists and mappings; each level costs several calls when a variable is written."""
 NAME_SIZE_MAX_BYTES = 200
-"""Of a host."""
+"""Size of a host's name."""
 _TOO_LARGE = f"they are more than {SIZE_MAX_BYTES // 1_000} kB, or {WHOLE_SIZE_MAX_BYTES // 1_000} kB with all others"
 _PAYLOAD = "__payload__"
-"""Under which Ansible 2.19 and newer have the facts, as a text of JSON."""
+"""Key under which Ansible 2.19 and newer store the facts, as JSON text."""
 _PREFIX = re.compile(r"s[0-9]{1,9}_")
-"""What names of files begin with that have a payload."""
+"""Prefix of the names of files with a payload."""
 _TAGGED, _UNSAFE = "__ansible_type", "__ansible_unsafe"
 _GONE = object()
 _OF_ANSIBLE = ("ansible_", "_", "discovered_interpreter_", "module_setup", "gather_subset")
@@ -53,9 +53,9 @@ class _Fact:
     host: str
     name: str
     value: Any
-    """JSON; _GONE: it was there before."""
+    """JSON; _GONE if the playbook removed the fact."""
     secret: bool
-    """It holds a secret that the playbook had."""
+    """Whether the fact contains one of the playbook's secrets."""
 
     def may_reach(self, context: PlaybookContext) -> bool:
         return not self.secret or self.by.secrets <= context.secrets
@@ -66,10 +66,10 @@ class FactCache:
     """Keep the facts of one build in the order in which they were set."""
 
     here: Collection[str] = ()
-    """Hosts that are this machine."""
+    """Names of hosts that are this machine."""
     _left: list[_Fact] = field(default_factory=list)
     _forms: dict[PlaybookContext, tuple[str, bool]] = field(default_factory=dict)
-    """How Ansible wrote them: what names of files begin with, and whether facts are a payload."""
+    """Context -> Ansible's format of its facts: prefix of file names, and whether facts are a payload."""
 
     def known(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts that such a playbook begins with, by host.  JSON."""

@@ -23,9 +23,9 @@ class PlaybookContext:
     root: Path
     trusted: bool
     secrets: frozenset[bytes] = frozenset()
-    """By what they are made of."""
+    """Secrets, each as its JSON text."""
     clusters: bool = False
-    """Has it a kubeconfig?"""
+    """Whether it has a kubeconfig."""
 
     @property
     def secret(self) -> bool:
@@ -64,9 +64,9 @@ class Contexts:
 
     root: Path
     known_hosts: str = ""
-    """Keys of the build's machines, which each of them begins with, as programs of a job look for them there."""
+    """Host keys of the build's machines, initially in each context: programs of a job look for them there."""
     kubeconfig: bytes = b""
-    """What opens the clusters that nodes of the build are in; each of them begins with it, too."""
+    """Access to the clusters of the build's nodes, initially in each context; empty if there are none."""
     _known: dict[tuple[bool, frozenset[bytes]], PlaybookContext] = field(default_factory=dict)
 
     def of(self, book: Playbook) -> PlaybookContext:

@@ -20,10 +20,10 @@ from headgate.gate.work import BuildSpec
 LOCALHOST = "localhost"
 EVALUATED_SIZE_MAX_BYTES = 2_000_000
 OWN_VARIABLE = "headgate_values"
-"""Tells the playbook that evaluates variables which ones, and where to."""
+"""Variable that says which variables to evaluate, and where to write the values."""
 RAW_VARIABLE = "unsafe_vars"
-"""Holds all variables of the job.  A playbook that has more rights than the job's author finds their values there, too:
-a template that it evaluates, and be it to show all that it knows of a host, would be the author's program."""
+"""Variable with all variables of the job. A playbook with more rights than the job's author finds their values only
+there: a template that it evaluated, even to print a host's variables, would be the author's program."""
 HARMLESS = frozenset(
     (
         "ansible_shell_type",
@@ -34,12 +34,12 @@ HARMLESS = frozenset(
         "ansible_winrm_transport",
     )
 )
-"""Of the variables that Ansible itself reads: they name no program, file or argument of one."""
+"""Variables of Ansible itself that are safe to set: they name no program, file or argument of one."""
 
 _OF_ANSIBLE = "ansible_"
 
 Values = Mapping[str, Mapping[str, Any]]
-"""Host -> variable -> value.  JSON."""
+"""Host -> variable -> value. JSON."""
 
 
 class LiteralText(str):
@@ -85,7 +85,7 @@ class JobVariables:
 
     spec: BuildSpec
     included: Mapping[str, Any]
-    """Of files.  JSON."""
+    """Variables of included files. JSON."""
 
     @property
     def everywhere(self) -> dict[str, Any]:

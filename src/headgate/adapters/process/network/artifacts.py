@@ -14,12 +14,12 @@ import h11
 from headgate.adapters.process.network.doors import CHUNK_SIZE_BYTES, Serve
 
 ADDRESS, PORT = "127.72.71.1", 80
-"""In the network of a build; no program of a job expects to have this one for itself."""
+"""Address and port in the network of a build; programs of jobs are unlikely to use this address."""
 REQUEST_TIMEOUT_S = 30.0
 HEAD_SIZE_MAX_BYTES = 16_384
 
 ReadLog = Callable[[str, str], AsyncGenerator[bytes, None]]
-"""Of a build's id and the path of a file among its logs, the content.  Raises LookupError before the first piece."""
+"""(id of a build, path of a log file) -> the content; raises LookupError before the first piece."""
 
 
 def given(zuul: Mapping[str, Any]) -> set[str]:

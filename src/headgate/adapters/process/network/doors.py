@@ -18,7 +18,7 @@ from headgate.base.tasks import end
 log = logging.getLogger("headgate.executor")
 
 CONNECTIONS_MAX = 64
-"""Of one door at a time."""
+"""Concurrent connections of one door."""
 CONNECT_TIMEOUT_S = 10.0
 CHUNK_SIZE_BYTES = 65_536
 
@@ -37,7 +37,7 @@ class NetworkTarget(NamedTuple):
 
 
 Serve = Callable[[socket.socket], Awaitable[None]]
-"""Serves one connection, and leaves closing it to the door.  Raises OSError."""
+"""Serves one connection and leaves it open, for the door to close. Raises OSError."""
 
 
 async def doorway(listening: socket.socket, serve: Serve) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 _IPV6 = Path("/proc/sys/net/ipv6/conf")
 ADDRESSES6 = Path("/proc/net/if_inet6")
 _GLOBAL = "00"
-"""A scope in that file: addresses that others reach, too."""
+"""Scope in that file of addresses that are reachable from outside."""
 OURS = "hg"
-"""How names of interfaces of builds begin."""
+"""Prefix of the names of the network interfaces of builds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,12 @@ class Forwarding:
     """Switch the forwarding of one IP version."""
 
     name: str
-    """As people know the switch."""
+    """Name of the switch, for people."""
     switch: Path
     guard: str
-    """The chain in whose table this executor notes that forwarding was off before: it forwards for builds alone."""
+    """Name of the chain in whose table this executor notes that forwarding was off and is now on for builds alone."""
     family: str
-    """As nft calls it."""
+    """Name of the family in nft."""
 
     @property
     def on(self) -> bool:

@@ -14,9 +14,9 @@ from headgate.base.tasks import end
 
 PORT = 53
 RELAY = "127.0.0.1"
-"""Where the relay answers, in the network of a build."""
+"""Address of the relay in the network of a build."""
 QUERIES_MAX = 128
-"""Of one build at a time; more are not answered, and asked again."""
+"""Concurrent queries of one build; further ones get no answer, so that clients repeat them."""
 QUERY_TIMEOUT_S = 6.0
 QUERY_SIZE_MAX_BYTES = 4096
 RESOLVERS = Path("/etc/resolv.conf")

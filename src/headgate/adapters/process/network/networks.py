@@ -28,11 +28,11 @@ log = logging.getLogger("headgate.executor")
 NONE, OUTSIDE, HOST = "none", "outside", "host"
 WITHOUT_NETWORK = "Jobs have no network: {}"
 ADDRESSES_KNOWN_S = 60.0
-"""For so long a name of the fleet is not looked up again."""
+"""How long the addresses of a machine of the fleet are cached."""
 HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
 Fleet = Callable[[], Collection[str]]
-"""Names and addresses of the machines that Headgate itself consists of."""
+"""Names and addresses of the machines that run Headgate itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class NetworkChoice:
     untrusted: str = OUTSIDE
     deny: tuple[Net, ...] = ()
     allow: tuple[NetworkTarget, ...] = ()
-    """Let through, whatever else is denied."""
+    """Targets that builds may reach although others are denied."""
 
 
 class Networks:
@@ -54,10 +54,10 @@ class Networks:
         self._keeper, self._choice, self._fleet = keeper, choice, fleet
         self._way: Veth | Tap | None = None
         self.user: Spaces = NOWHERE_ELSE
-        """The user namespace in which this process is root, if it is not root anyway."""
+        """User namespace in which this process is root; not used if it is root anyway."""
         self._known: dict[str, tuple[float, list[Ip]]] = {}
         self.usable = False
-        """Whether builds can have networks of their own at all."""
+        """Whether builds can have networks of their own."""
         self.lacks: list[str] = []
 
     async def begin(self, user: Spaces) -> None:

@@ -26,7 +26,7 @@ PROGRAMS = {
     ),
     "slirp4netns": ("--configure", "--mtu=65520", "--disable-host-loopback", "--disable-dns", "{pid}", "tap0"),
 }  # fmt: skip
-"""The first that is installed is used; neither opens this machine's loopback, nor an address that stands for it."""
+"""The first installed program is used; neither gives access to this machine's loopback, even at another address."""
 READY_TIMEOUT_S = 10.0
 LOOK_INTERVAL_S = 0.01
 SAID_SIZE_MAX_BYTES = 4_000

@@ -35,15 +35,15 @@ log = logging.getLogger("headgate.executor")
 
 KIND = "network"
 EXECUTORS_MAX, BUILDS_MAX = 256, 256
-"""On one machine; of one executor at a time.  Each build has a pair of addresses."""
+"""Most executors on one machine, and most concurrent builds of one executor. Each build has a pair of addresses."""
 FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
 FLOWS_MAX = 4_000
-"""Connections of one build that the kernel keeps track of: they are counted against the whole machine."""
+"""Tracked connections of one build, since the kernel's limit is for the whole machine."""
 INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
 ACCEPTING = "accepting"
-"""Interfaces that take what routers announce, see `forwarding`: a set in the table."""
+"""Set in the table with the interfaces that accept router advertisements, see `forwarding`."""
 GUARDED = {FOUR: "guarded", SIX: "guarded6"}
-"""Interfaces that were there when forwarding was turned on: sets in the table."""
+"""Sets in the table with the interfaces that existed when forwarding was turned on."""
 WITHOUT_SIX = "Jobs reach the world over IPv4 only: {}"
 FIREWALL = (
     "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
@@ -61,7 +61,7 @@ class Veth:
         self._six = False
         self._denied: DeniedNetworks | None = None
         self.lacks: list[str] = []
-        """What builds do without, for people."""
+        """Descriptions, for people, of what builds lack."""
 
     @property
     def _number(self) -> int:

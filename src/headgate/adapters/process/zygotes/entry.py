@@ -31,10 +31,10 @@ from headgate.adapters.process.confinement.calls import checked, libc
 from headgate.adapters.process.supervisor import Cold, Started, spawned
 
 HOLDER = ("/bin/sh", "-c", "echo && read -r _")
-"""Says that it is there, and waits for the end of its input."""
+"""Prints a line to show that it runs, then waits for the end of its input."""
 Run = Callable[[Sequence[str], Mapping[str, str]], int]
 _KINDS = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
-"""Of the namespaces that are entered, in this order."""
+"""Kinds of the namespaces to enter, in this order."""
 _STATUS = (
     "Umask", "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp",
     "Seccomp_filters", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "Cpus_allowed", "Mems_allowed",
@@ -47,9 +47,9 @@ _CAPABILITIES = 64
 _READY = b"ready\n"
 HOLDER_TIMEOUT_S = 10.0
 _LIMITS_FROM = 26
-"""Where numbers begin in a line of /proc/PID/limits."""
+"""Column at which the values begin in /proc/PID/limits."""
 ROOT = "root"
-"""Link in /proc/PID to the directory that the process takes for the whole file system."""
+"""Link in /proc/PID to the root directory of the process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
 _SHOWN_MAX = 200
 _DRAWN_BYTES = 48
 _FOR_PEOPLE = "Origin"
-"""What newer versions have beside each value: in which file it was said.  It is only ever told."""
+"""Tag of newer versions of Ansible with the file in which a value was set, used for messages only."""
 NOWHERE = "/nonexistent"
-"""Stands in the settings for the place that is made."""
+"""Placeholder in the settings for the real directory."""
 _EARLY = (
     "ansible.executor.playbook_executor", "ansible.executor.process.worker", "ansible.executor.task_executor",
     "ansible.executor.task_queue_manager", "ansible.inventory.manager", "ansible.module_utils.connection",
@@ -43,7 +43,7 @@ _EARLY = (
     "http.client", "multiprocessing.popen_fork", "multiprocessing.synchronize", "pprint", "pty", "ssl", "tomllib",
     "urllib.request", "xml.dom.minidom", "xml.etree.ElementTree",
 )  # fmt: skip
-"""What playbooks import in any case.  No plugin is among it: a job may have one of the same name."""
+"""Modules that every playbook imports. They include no plugins, since a job may have a plugin of the same name."""
 
 
 def load(config: str) -> str:

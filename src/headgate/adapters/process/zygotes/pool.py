@@ -26,16 +26,17 @@ log = logging.getLogger("headgate.executor")
 
 ZYGOTES_MAX = 3
 PHASES_MAX = 200
-"""Playbooks of one zygote, which all have the same layout of memory: then there is a new one."""
+"""Playbooks of one zygote before a new one replaces it, since all of its copies share one memory layout."""
 IDLE_MAX_S = 900.0
 BEGIN_TIMEOUT_S = 60.0
 FAILURES_MAX = 3
-"""One after the other; then playbooks of this Ansible are new processes until it changes, or for `AGAIN_S`."""
+"""Failures in a row after which playbooks of this Ansible start as new processes, until it changes or `AGAIN_S`
+passes."""
 AGAIN_S = 600.0
-"""What failed because builds had all memory and processors does not fail for ever."""
+"""Pause before another attempt, since a failure may come from builds that used all memory and processors."""
 REASONS_MAX = 100
 _ROOM = {"HEADGATE_ROOM": "." * 16_000, "LANG": "C.UTF-8"}
-"""Where a copy says what environment it has, see `entry`."""
+"""Reserves space in which a copy writes its own environment, see `entry`."""
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process.zygotes import program; "
     "sys.path.pop(); program.main()"
@@ -135,7 +136,7 @@ class _Kept:
     zygote: Zygote | None = None
     failures: int = 0
     failed: Marks = field(default_factory=list)
-    """What it was when it failed last."""
+    """Its files at the time of the last failure."""
     failed_s: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -147,7 +148,7 @@ class Zygotes:
         """Begin with no zygote.  `config`: the settings that Ansible is imported with, see `playbook`."""
         self._limiter, self._config, self.wanted = limiter, config, wanted
         self.copies = 0
-        """Playbooks that were copies, and have ended."""
+        """Number of playbooks that ran as copies and have ended."""
         self._of: dict[str, _Kept] = {}
         self._said = set[str]()
         self._timer: asyncio.TimerHandle | None = None

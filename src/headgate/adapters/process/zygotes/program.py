@@ -21,7 +21,7 @@ from headgate.adapters.process import supervisor
 from headgate.adapters.process.zygotes import entry, playbook
 
 Marks = list[list[Any]]
-"""Path, size, modification time and inode of files and directories.  JSON"""
+"""Path, size, modification time and inode of each file and directory. JSON."""
 
 
 def main() -> None:

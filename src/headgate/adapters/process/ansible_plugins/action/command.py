@@ -17,13 +17,13 @@ from ansible.utils.vars import merge_hash
 
 STREAMED = "_headgate_streamed"
 DISABLED = "zuul_console_disabled"
-"""Variable of those who want the output of commands when they have ended."""
+"""Variable with which a job defers the output of commands until they have ended."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LOCAL_INTERVAL_S = 0.1
 REMOTE_INTERVAL_S = 1.0
 PIECE_SIZE_MAX_BYTES = 1_000_000
 LINE_SIZE_MAX_BYTES = 60_000
-"""A longer line is told in pieces."""
+"""Size above which a line is passed on in pieces."""
 
 
 class ActionModule(ActionBase):

@@ -9,7 +9,7 @@ from ansible.vars.clean import namespace_facts
 OWN_VARIABLE = "headgate_values"
 GATHERED = {"gather_subset": ["!all", "min"]}
 ONCE = {"timeout": 10, "reconnection_retries": 0}
-"""How a host is tried that may be out of reach."""
+"""Settings for the connection to a host that may be unreachable."""
 
 
 class ActionModule(ActionBase):

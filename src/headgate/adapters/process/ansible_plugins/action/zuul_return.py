@@ -15,7 +15,7 @@ from headgate.base.texts import visible
 
 TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 SEEN = ("warnings", "file_comments")
-"""Below `zuul`: people read it."""
+"""Keys below `zuul` whose values people read."""
 NUMBERS = ("line", "start_line", "start_character", "end_line", "end_character")
 DIGITS_MAX = 10
 KNOWN = {"data", "file", "path", "secret_data", "secret_file"}

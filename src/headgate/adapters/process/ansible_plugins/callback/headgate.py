@@ -14,18 +14,18 @@ short_description: Lines for the log of a build
 description: Prints plays, tasks and what came of them, one line at a time with the host first.
 """
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
-"""Names the file that gets the hosts that could not be reached."""
+"""Variable with the path of the file that lists the hosts that were unreachable."""
 TOKEN_VARIABLE = "HEADGATE_FAILING"
-"""Names what is printed, alone on a line, once a task has failed that nothing rescues."""
+"""Variable with the text that is printed, alone on a line, once a task has failed and nothing rescues it."""
 EVENTS_VARIABLE = "HEADGATE_EVENTS"
-"""Names the file that gets what happens, as lines of JSON."""
+"""Variable with the path of the file that gets the events, as lines of JSON."""
 EVENTS_SIZE_MAX = 10_000_000
 HERE_VARIABLE = "HEADGATE_HERE"
-"""Names the hosts that are the executor itself, with commas between."""
+"""Variable with the names of hosts that are the executor itself, separated by commas."""
 CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
-"""Names the hosts that are the container of the job."""
+"""Variable with the names of hosts that are the job's container."""
 KEPT_VARIABLE, LOGS_VARIABLE, PHASE_VARIABLE = "HEADGATE_LOGS", "ZUUL_LOG_DIR", "ZUUL_EXECUTION_PHASE"
-"""Name the directory in which the logs are kept, that of the job, and how far the build is."""
+"""Variables with the directory in which the logs are kept, the job's own log directory, and the build's phase."""
 LOGS = ("job-output.txt", "job-output.json")
 PIECE_SIZE_BYTES = 1_000_000
 NOT_RUN = (126, 127)
@@ -43,8 +43,8 @@ COMMANDS = (
     "ansible.builtin.raw",
 )
 OURS = {"ansible.builtin.command": "command", "ansible.posix.synchronize": "synchronize"}
-"""Full names of actions that we have, too: a `command` whose output is read while it runs (`shell` of any name asks for
-it itself), and a `synchronize` that reaches containers."""
+"""Full name of an action -> our action in its place: a `command` whose output is read while it runs (`shell` uses it as
+well), and a `synchronize` that reaches containers."""
 NO_PYTHON = (
     "the image of this job has no Python, which modules of Ansible need in the container: only raw works without;"
     " take an image that has one, or install it with raw first"

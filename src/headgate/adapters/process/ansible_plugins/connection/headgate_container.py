@@ -30,9 +30,9 @@ options:
     vars: [{name: ansible_pipelining}]
 """
 BECOMES = ": becomes "
-"""Begins a line before a command, which does nothing itself, and names whom the command runs as."""
+"""Prefix of a command that does nothing itself and names the user whom the next command runs as."""
 OUTPUT_SIZE_MAX_BYTES = 100_000_000
-"""Of one command: Ansible has it in memory."""
+"""Size of one command's output, which Ansible holds in memory."""
 
 
 class Connection(ConnectionBase):
