@@ -12,12 +12,12 @@ Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 ALWAYS = tuple(
     ipaddress.ip_network(text)
     for text in (
-        "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, the link, groups
+        "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, link, multicast
         "198.18.0.0/15",  # builds
         "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds beside 169.254.169.254
-        "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other words
+        "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other notations
         "2001::/32", "2002::/16", "64:ff9b:1::/48",  # tunnels to IPv4 addresses
-        "fe80::/10", "fec0::/10", "ff00::/8",  # the link, groups
+        "fe80::/10", "fec0::/10", "ff00::/8",  # link-local, multicast
         "fd48:6561:6467::/48",  # builds
         "fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128",  # metadata of clouds
     )

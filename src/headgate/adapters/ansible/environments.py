@@ -101,7 +101,7 @@ class Environments:
         """Return those that can be used, the current one first, then the newest."""
         try:
             now = self.place(version)
-        except OSError:  # without the operator's file, what is there still runs
+        except OSError:  # without the operator's file, installed environments still work
             now = None
         marks = ((place, _mark(place)) for place in self.root.glob(f"{version}-*"))
         found = [Environment(place, mark, place == now) for place, mark in marks if mark and mark.python == PYTHON]

@@ -84,7 +84,7 @@ def _current(environments: Environments, version: str) -> Environment | None:
 @contextmanager
 def _alone(path: Path, say: Say) -> Iterator[int]:
     """Raise OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # who can read it could hold it
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # whoever can read it could lock it
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,10 +133,10 @@ def _steps(lock: Path, more: Path | None, place: Path, wheels: Path | None) -> I
     flags = ["--no-input", "--disable-pip-version-check", "--no-compile", "--only-binary", ":all:"]
     yield [*pip, "install", "--quiet", *flags, *source, "--require-hashes", "--requirement", str(lock)]
     if more is not None:
-        pins = place / "tmp" / "pins.txt"  # what Ansible was tried with stays as it is
+        pins = place / "tmp" / "pins.txt"  # keep the versions that Ansible was tested with
         pins.write_text("\n".join(re.findall(r"^[^\s#-]\S*==\S+", lock.read_text(), re.MULTILINE)))
         yield [*pip, "install", "--quiet", *flags, *source, "--constraint", str(pins), "--requirement", str(more)]
-    # whoever runs it may not write there; collections are large, and most of them are never used
+    # users of Ansible cannot write there; collections are large, and most are never used
     yield [python, "-m", "compileall", "-q", "-x", "ansible_collections", str(place / "lib")]
 
 

@@ -40,7 +40,7 @@ class AnsibleSupply:
                 if there:
                     yield found
                     return
-            await asyncio.sleep(REMOVED_S)  # whoever holds its lock for nothing holds up this build alone
+            await asyncio.sleep(REMOVED_S)  # a process that keeps the lock needlessly delays this build alone
 
     async def _chosen(self, version: str, asked: bool, say: Say) -> Environment | None:
         if self._environments is None:

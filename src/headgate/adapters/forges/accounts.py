@@ -44,7 +44,7 @@ class OnTheWeb:
             parts = urlsplit(url)
             hosts = {self.host, urlsplit(self.web).hostname, self.canonical_hostname}
             ours = parts.hostname in hosts or parts.netloc in hosts
-        except ValueError:  # anybody can write it: brackets that do not close, letters that stand for a slash
+        except ValueError:  # users write it: unclosed brackets, characters that normalize to a slash
             return ""
         return parts.path.removeprefix(self.root) if ours and parts.path.startswith(f"{self.root}/") else ""
 

@@ -117,7 +117,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
                 return None
             return few((await files(mirror, head, {pull.head}))[pull.head])
         except (GitError, OSError, pygit2.GitError):
-            return None  # who merges it asks again
+            return None  # the merge repeats the request
 
     async def _with_permission(self, key: ForgeKey, project: str, event: TriggerEvent) -> TriggerEvent:
         said = event.happening

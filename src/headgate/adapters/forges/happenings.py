@@ -205,5 +205,5 @@ def _reported(
         state = one.state if spoken.flags else ""
         said = ForgeEvent(spoken.pull, "status", who, statuses=(one,), state=state)
         yield said, (one.who, one.name, one.state, report.at_ms)
-    elif report.at_ms:  # it has ended
+    elif report.at_ms:  # the check has ended
         yield ForgeEvent(spoken.check, "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)

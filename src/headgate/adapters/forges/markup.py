@@ -13,12 +13,12 @@ APART = "\u200b"
 _ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
 """URLs are not escaped: they contain no markup, and people follow them."""
 _ACTIVE = re.compile(
-    r"(?<![A-Za-z0-9])@(?=\w)"  # calls somebody
+    r"(?<![A-Za-z0-9])@(?=\w)"  # mentions somebody
     r"|<(?=[A-Za-z/!?])"  # HTML, also a comment like the mark of a report
-    r"|!(?=\[)"  # an image, which tells its server who reads
-    r"|\](?=[(\[:])"  # a link that says something else than where it leads
-    r"|&(?=#|[A-Za-z]+;)"  # an entity: any of these, in disguise
-    r"|[`~](?=[`~]{2})"  # a fence, which takes all that follows for code
+    r"|!(?=\[)"  # an image, whose server learns who reads it
+    r"|\](?=[(\[:])"  # a link whose text hides its destination
+    r"|&(?=#|[A-Za-z]+;)"  # an entity, which may encode any of these
+    r"|[`~](?=[`~]{2})"  # a fence, which turns the rest into code
 )
 
 

@@ -213,7 +213,7 @@ class ProjectLook:
         try:
             return await self.asking.one(number, was, self._heads, first=first, urgent=not self.whole)
         except NotThere:
-            return None  # it was transferred, or never there
+            return None  # it was transferred, or never existed
 
     async def _due(self, own: Mapping[str, ChangeState]) -> list[int]:
         """Return the numbers of what may have moved."""

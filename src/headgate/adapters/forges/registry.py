@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from headgate.adapters.option import ConnectionOption
 from headgate.ports.limits import Alone, ForgeLimits
 
-if TYPE_CHECKING:  # commands that only name drivers load none of it
+if TYPE_CHECKING:  # commands that only name drivers do not import these
     from headgate.adapters.git.connection import GitConnection
     from headgate.adapters.git.engine import GitEngine
     from headgate.ports.forge import Forge

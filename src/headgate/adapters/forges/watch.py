@@ -255,7 +255,7 @@ class Watching:
                 log.exception("%s: what it is told has another form", one.project)
                 wait_s, trouble = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
             if one.failures:
-                one.hints = [*hints, *one.hints]  # they are looked at then
+                one.hints = [*hints, *one.hints]  # the next look takes them
             if trouble != one.trouble:
                 log.warning("%s: %s", one.project, trouble or "it can be looked at again")
                 one.trouble = trouble
@@ -283,7 +283,7 @@ class Watching:
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
                 look.protection = None
-            if whole:  # who hints at all of it from now on wants one more
+            if whole:  # a later hint at the whole project requires another look
                 one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             try:
                 async for sighting in look.sightings():
@@ -294,7 +294,7 @@ class Watching:
                 raise
             one.misfits = one.misfits if look.misfits is None else look.misfits
             one.unseen = one.unseen if look.unseen is None else look.unseen
-            if one.learn(look, time.monotonic()):  # we may be let in no longer
+            if one.learn(look, time.monotonic()):  # our access may have been revoked
                 self._source.refused(one.project)
             told = _told(look.asking.words.noun, one.odd)
             trouble = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *told)))
@@ -316,7 +316,7 @@ class Watching:
                     await asyncio.Event().wait()
                 await one.stirred.wait()
         except TimeoutError:
-            pass  # looked at again all the same
+            pass  # the next look is due
 
 
 def _told(noun: str, odd: Mapping[int, _Odd]) -> list[str]:

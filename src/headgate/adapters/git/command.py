@@ -51,7 +51,7 @@ _LIMITED = ("sh", "-c", 'ulimit -f "$1"; ulimit -d "$2"; shift 2; exec git "$@"'
 
 _PINS = (
     f"core.hooksPath={os.devnull}",
-    "gc.auto=0",  # merged commits have no ref until they land: nothing may collect them
+    "gc.auto=0",  # merged commits have no ref until they land and must not be collected
     "maintenance.auto=false",
 )
 _PINS_ALONE = (
@@ -67,7 +67,7 @@ _PINS_ALONE = (
 )
 """Settings that give the same tree for the same merge, whatever the defaults of this version of git."""
 _PINS_REMOTE = (
-    "fetch.writeCommitGraph=true",  # makes merging quick
+    "fetch.writeCommitGraph=true",  # speeds up merging
     "fetch.unpackLimit=1",  # a commit appears with all of its files, or not at all
     "fetch.recurseSubmodules=false",
     "push.recurseSubmodules=no",

@@ -177,7 +177,7 @@ class GitEngine:
         heads = await mirror.remote.heads()
         changes = {item.ref: item.commit for item in chain if item.project == project}
         moved = await mirror.bring({**heads, **changes})
-        if moved & set(heads.values()):  # once more; then it is said of the branch that needs it
+        if moved & set(heads.values()):  # one more attempt; then the branch that needs it reports it
             heads = await mirror.remote.heads()
             await mirror.bring(heads)
         return heads
@@ -230,7 +230,7 @@ class GitEngine:
         try:
             mirror, bases = await self._bases(work.state, work.parts)
             later = [] if mirror is None or work.shut or work.withheld else _by_project(work.later)
-            for parts in later:  # nothing has landed yet: what would be refused is to be known before anything does
+            for parts in later:  # find refusals before the first part lands
                 project = parts[0].change.project
                 other, theirs = await self._bases(work.state, parts)
                 if other is not None and await tried(other, parts, theirs):

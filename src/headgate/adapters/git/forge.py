@@ -218,7 +218,7 @@ class _Looking:
                 async with asyncio.timeout(wait_s):
                     await one.stirred.wait()
             except TimeoutError:
-                pass  # looked at again all the same
+                pass  # the next look is due
 
     async def _clear(self, one: _Followed, wait_s: float | None) -> float | None:
         """Remove the refs that asked for what is now on its way; return the seconds until the next look, None for no
@@ -230,7 +230,7 @@ class _Looking:
             return one.went(error)
         if one.kept:
             log.warning("%s: refs below %s cannot be removed: %s", one.project, RECHECK, one.kept)
-            return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # the page is to say so
+            return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # so that the page shows it
         one.answered = {}
         return wait_s
 
@@ -295,7 +295,7 @@ class _Looking:
             async with asyncio.timeout(FIRST_LOOK_MAX_S):
                 await self._all_seen.wait()
         except TimeoutError:
-            self._all_seen.set()  # one that does not answer holds up nobody
+            self._all_seen.set()  # a repository that does not answer delays no other
 
 
 def _with_trouble(sighting: Sighting | None, one: _Followed, trouble: str) -> Sighting | None:

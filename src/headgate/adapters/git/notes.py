@@ -39,7 +39,7 @@ async def annotate(
     """Return the notes at `notes` (empty: there are none), with this section of this commit's note, which ends with the
     line `landed`; `notes` if nothing changed.  Raises GitError, OSError."""
     await _bring(mirror, notes)
-    said = _OURS.sub("  ", text.strip())  # whoever proposes a change has a say in its report
+    said = _OURS.sub("  ", text.strip())  # the author of a change can influence its report
     whole = f"{said}\n\n{landed}" if landed else said
     return await asyncio.to_thread(_annotate, mirror, commit, pipeline, whole, notes)
 

@@ -178,7 +178,7 @@ async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: s
     for part in parts:
         commit = part.change.commit
         if part.change.number:
-            continue  # its forge is told
+            continue  # its forge merges and reports it
         if not await mirror.missing([commit]):
             landed_as = landed_line(part.change.branch, part.commit)
             notes = await annotate(mirror, commit, pipeline, part.note, notes, landed_as)

@@ -77,7 +77,7 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
     bases: dict[str, str] = {}
     for commit in commits:
         left = edges.get(commit, frozenset((commit,)))
-        if len(left) > 1:  # it was merged with the branch meanwhile
+        if len(left) > 1:  # the change has merged the branch meanwhile
             try:
                 _, out = await git("merge-base", head, commit, at=mirror.path, limits=GitLimits(BASE_MAX_S))
             except GitTimeout:

@@ -40,7 +40,7 @@ _OF_CLOCKS = (jwt.ImmatureSignatureError, jwt.ExpiredSignatureError)
 class KeySet(Protocol):
     """Hold keys by id; the one with an empty id is for tokens that name none."""
 
-    def get(self, key: str, /) -> Any:  # of PyJWT
+    def get(self, key: str, /) -> Any:  # as in PyJWT
         """Return the key of this id; None: it is not known."""
 
 

@@ -150,7 +150,7 @@ class Court:
                 break
             body = bytes(self._buffer[HEAD.size : HEAD.size + size_bytes])
             del self._buffer[: HEAD.size + size_bytes]
-            self._take(pickle.loads(body))  # of the process that began this one
+            self._take(pickle.loads(body))  # from the parent process
         return bool(found)
 
     def _take(self, said: Begin | Follow | Ask) -> None:
@@ -166,7 +166,7 @@ class Court:
 
     def _fork(self, ask: Ask) -> None:
         layouts = self._tenants[ask.tenant].layouts
-        if layouts is not self._settled:  # a fork shares what it does not change, and nobody looks for garbage in it
+        if layouts is not self._settled:  # forks share unchanged memory, so it is kept out of garbage collection
             gc.unfreeze()
             gc.collect()
             gc.freeze()

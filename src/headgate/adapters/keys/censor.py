@@ -27,7 +27,7 @@ def _forms(text: str) -> Iterator[str]:
         yield from (quote(text, safe=""), quote(text), quote_plus(text))
     yield from (plain.hex(), plain.hex().upper())
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        for before in range(3):  # what stands before it shifts it
+        for before in range(3):  # preceding bytes shift the encoding
             known = encode(b"\0" * before + plain).decode().rstrip("=")
             whole = known[(before * 8 + 5) // 6 : (before + len(plain)) * 8 // 6]
             if len(whole) >= SHORT_ENCODED:

@@ -148,7 +148,7 @@ class KeyStore:
     ) -> tuple[KeyPair, ...]:
         if not self._password:
             raise SecretError(NO_PASSWORD)
-        for pair in (await self.pairs(connection, project))[:1]:  # never two passwords in one store
+        for pair in (await self.pairs(connection, project))[:1]:  # a store never has two passwords
             await asyncio.to_thread(self.unlocked, connection, project, pair)
         public, private = await asyncio.to_thread(rsa.generate, self._password)
         place = self._place(connection, project)
@@ -156,7 +156,7 @@ class KeyStore:
         async def body(txn: Txn) -> tuple[KeyPair, ...]:
             entry = await txn.get(place.path)
             known = place.decode(entry.value).pairs if entry else ()
-            if known and only_first:  # somebody else was quicker
+            if known and only_first:  # another process was quicker
                 return known
             version = max((pair.version for pair in known), default=0) + 1
             pairs = (KeyPair(version, self._now_ms(), public, private), *known)

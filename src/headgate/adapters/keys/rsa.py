@@ -26,7 +26,7 @@ class Unopenable(ValueError):
 
 
 def _padding() -> padding.OAEP:
-    # SHA-1 is what the format says; OAEP does not rest on its resistance to collisions
+    # the format prescribes SHA-1; OAEP does not depend on its collision resistance
     return padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
 
 

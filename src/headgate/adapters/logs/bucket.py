@@ -90,7 +90,7 @@ class LogBucket:
         with _said(key):
             if start == 0 and end is None:
                 answer = await obstore.get_async(self._store, checked_key(key))
-            else:  # a range of nothing is an error
+            else:  # an empty range is an error
                 found = await obstore.head_async(self._store, checked_key(key))
                 last = found["size"] if end is None else min(end, found["size"])
                 if start >= last:

@@ -139,7 +139,7 @@ class LogDirectory:
             return None
         try:
             return _stored(checked_key(str(Path(entry.path).relative_to(self.root))), found)
-        except ValueError:  # nobody put it there through us
+        except ValueError:  # Headgate did not put it there
             return None
 
     async def delete(self, keys: Collection[str]) -> None:
@@ -156,7 +156,7 @@ class LogDirectory:
                 os.unlink(name, dir_fd=place.fd)
         except (FileNotFoundError, Strange):
             pass
-        with suppress(OSError):  # others are still in it
+        with suppress(OSError):  # it has other files
             for depth in range(len(above), 0, -1):
                 os.rmdir(self.root.joinpath(*above[:depth]))
 

@@ -57,7 +57,7 @@ def _is_text(head: bytes) -> bool:
     if b"\0" in head:
         return False
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # it may end within a character
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the head may end within a character
     except UnicodeDecodeError:
         return False
     return True

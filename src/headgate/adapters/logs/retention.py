@@ -103,7 +103,7 @@ async def held_in(store: LogStore, *, recorded: bool = True) -> dict[str, Stored
         known.keys.append(one.key)
         known.recorded |= not path
         known.size_bytes += one.size_bytes
-        if one.key == manifest_key(build):  # it is written anew when artifacts go
+        if one.key == manifest_key(build):  # the record is written again when artifacts are removed
             known.told_ms = one.changed_ms
         else:
             known.put_ms = max(known.put_ms, one.changed_ms)

@@ -157,7 +157,7 @@ class Uploads:
         except LogStoreError as error:
             log.error("build %s: its logs cannot be stored: %s", build, error)
 
-    # --- what has ended
+    # --- builds that have ended
 
     def _begin(self, now_s: float) -> None:
         free = UPLOADS_MAX - len(self._busy)
@@ -193,7 +193,7 @@ class Uploads:
         if not due.ran and self._running(build):
             due.at_s = loop.time() + LOOK_AGAIN_S
             return
-        if not self._local.hold(build):  # somebody else has it, or had
+        if not self._local.hold(build):  # another process holds the build, or has held it
             del self._due[build]
             return
         try:
@@ -217,7 +217,7 @@ class Uploads:
             return
         if due.lost is None:
             due.lost = await self._lost_runs(known, own=not due.here)
-        if known is None or known.complete:  # whoever removes what is old finds by it what is not whole
+        if known is None or known.complete:  # the removal of old logs finds incomplete builds by their records
             await self._record(Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
         found, left = list[KeptFile](), iter(paths)
@@ -290,7 +290,7 @@ class Uploads:
             await self._record(Manifest(known.build, self._now_ms(), self._host, files=files))
         return files
 
-    # --- what runs
+    # --- builds that run
 
     async def _parts(self, build: str, so_far: _Parts) -> None:
         """Store what a build writes, a while later each time, until cancelled or there are PARTS_MAX parts."""

@@ -51,7 +51,7 @@ class MeasuredBackend:
             self._told(name, outcome, took_s)
             if outcome == "given up" and took_s > SILENT_S:
                 self._away(f"no answer within {took_s:.0f} s")
-            if outcome in ("ok", "conflict"):  # only these are answers: a lost lease may be known here
+            if outcome in ("ok", "conflict"):  # other outcomes need no answer: a lost lease may be known locally
                 self._back(began)
         return answer
 

@@ -70,7 +70,7 @@ async def _connected(where: str, port: int) -> str:
             _, writer = await asyncio.open_connection(where, port)
     except TimeoutError as error:
         raise MachineUnusable(f"{where} port {port} did not answer in {ANSWER_S} s") from error
-    except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
+    except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise MachineUnusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
     writer.transport.abort()
     return ""

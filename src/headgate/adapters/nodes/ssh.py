@@ -167,7 +167,7 @@ async def _greeted(machine: Machine) -> None:
                 return
     except TimeoutError as error:
         raise MachineUnusable(f"{where} did not answer in {BANNER_MAX_S:.0f} s") from error
-    except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
+    except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise MachineUnusable(f"{where}: {line(getattr(error, 'strerror', '') or str(error))}") from error
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         raise MachineUnusable(f"{where}: what answers there does not speak ssh") from error

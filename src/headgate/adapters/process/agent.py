@@ -66,7 +66,7 @@ class Agent:
                     raise OSError(f"{PROGRAM} does not start")
             yield agent
         finally:
-            held.close()  # which ends it
+            held.close()  # the agent ends when this is closed
             await agent._owned(0 if user else None)
 
     async def add(self, key: Path) -> None:
@@ -99,7 +99,7 @@ class Agent:
 
     async def _begun(self) -> int:
         """Start the agent, and return the descriptor of a socket: the agent ends when it is closed.  Raise OSError."""
-        words = self._there(f"{PROGRAM} -P '' -D -a {AGENT_SOCKET}")  # it loads no library that a job names
+        words = self._there(f"{PROGRAM} -P '' -D -a {AGENT_SOCKET}")  # with -P '' it loads no library that a job names
         made = (await self._keeper.errand(self._spaces, do="hold", command=words)).made
         assert made is not None, "the errand makes one"
         return made

@@ -176,7 +176,7 @@ class Playbooks:
         with Directory.at(stage.said) as said:
             try:
                 names = said.read(_unreachable(stage).name, UNREACHABLE_SIZE_MAX_BYTES)
-            except Strange:  # its own doing
+            except Strange:  # the job's own fault
                 return True
         self._unreachable.update((names or b"").decode(errors="replace").splitlines())
         return names is not None
@@ -197,7 +197,7 @@ class Playbooks:
             raise BadPlaybook(MISSING)
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         every = inventory["all"]
-        told = {**every, "vars": {**every["vars"], "zuul": extra["zuul"]}}  # for who reads the file
+        told = {**every, "vars": {**every["vars"], "zuul": extra["zuul"]}}  # for readers of the file
         stage.inventory.write_bytes(for_ansible({"all": told}))
         stage.variables.write_bytes(for_ansible(extra))
         known.write_text(self._known_hosts)

@@ -218,7 +218,7 @@ class Cell:
     """None if builds have no users of their own: a copy could then write to the Python that it is a copy of."""
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that uses it."""
-    _given: dict[Path, int] = field(default_factory=dict)  # to whom
+    _given: dict[Path, int] = field(default_factory=dict)  # path -> the user that it belongs to
     _agent: Agent | None = None
     _user_space: int | None = None
     _served: int = 0  # commands that reached the container

@@ -169,13 +169,13 @@ class Layers:
         try:
             made.rename(self.place / "built" / key)
         except OSError:
-            if not self.has(key):  # which somebody else built meanwhile
+            if not self.has(key):  # another build may have built it meanwhile
                 raise
         for one in sorted((self.place / "built").iterdir(), key=_changed_s):
             if measured(self.place / "built", ()).size_bytes <= self.size_max_bytes:
                 return
             gone = self.place / "building" / f"gone-{fresh()}"
-            with self._lock, suppress(FileNotFoundError):  # whole or not at all, whatever interrupts the removing
+            with self._lock, suppress(FileNotFoundError):  # an interrupted removal must not leave a partial layer
                 if not self._used.get(one.name):
                     one.rename(gone)
             remove(gone)

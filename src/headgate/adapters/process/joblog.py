@@ -86,7 +86,7 @@ class JobLog:
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         while len(self._rest) > LINE_SIZE_MAX_BYTES + self.censor.size_max_bytes:
-            rest = self.censor.line(self._rest)  # whole: a secret may lie where the line is broken
+            rest = self.censor.line(self._rest)  # the whole line: a secret may lie where it is split
             lines.append(rest[:LINE_SIZE_MAX_BYTES])
             self._rest = rest[LINE_SIZE_MAX_BYTES:]
         self._lines(self.sieve(lines))
@@ -138,7 +138,7 @@ def _clean(line: bytes) -> str:
     text = line.rstrip(b"\r").decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
-    text = kept(text).rpartition("\r")[2]  # a progress bar is what it came to
+    text = kept(text).rpartition("\r")[2]  # keep the final state of a progress bar
     return ended(_UNSEEN.sub(_escaped, text))
 
 

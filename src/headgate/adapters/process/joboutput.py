@@ -120,7 +120,7 @@ def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable
     writes in `logs` any more.  Raises OSError."""
     place = logs / INVENTORY
     told = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
-    with suppress(FileExistsError, NotADirectoryError):  # where the job made something else of its name
+    with suppress(FileExistsError, NotADirectoryError):  # unless the job made something else under its name
         place.parent.mkdir(exist_ok=True)
         with open(place, "xb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(told), indent=1))

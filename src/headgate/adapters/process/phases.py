@@ -140,7 +140,7 @@ class Phases:
         try:
             data, secret = read(self.workspace.result)
         except ReturnError:
-            return  # said when the build has ended
+            return  # reported when the build has ended
         if not checked(data).pause:
             return
         try:
@@ -267,7 +267,7 @@ class Phases:
     @property
     def _returned(self) -> list[str]:
         """Return the texts of the secret data that the job has returned so far, and those that it wants hidden."""
-        with suppress(ReturnError):  # said when the build has ended
+        with suppress(ReturnError):  # reported when the build has ended
             data, secret = read(self.workspace.result)
             found = (*self._wants_hidden, *Clear(secret).sought, *(checked(data).redactions or ()))
             self._wants_hidden = sought(dict.fromkeys(found), times=2)

@@ -216,7 +216,7 @@ class _Command:
             until_s = loop.time() + timeout_s
             while not answer.done() and not cancelled.done() and loop.time() < until_s:
                 await asyncio.wait(waited, timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-                waited.discard(self._output.ended)  # it may close its output and go on
+                waited.discard(self._output.ended)  # the command may close its output and continue
                 if self._output.failed or exceeded.done():
                     break
             why = "" if answer.done() else "cancel" if cancelled.done() else "timeout"
@@ -353,7 +353,7 @@ class _Output:
 def kill_left(directory: Path) -> None:
     """Kill every process that names the build, and places in its work directory, in its environment: once, for what
     an earlier process left. Another executor on this machine may run the same build again."""
-    for _ in range(5):  # one that forks while we look is found in the next round
+    for _ in range(5):  # the next round finds processes that are forked meanwhile
         found = processes_of(directory.name, directory)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):

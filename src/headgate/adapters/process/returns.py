@@ -135,7 +135,7 @@ def _from_file(arguments: list[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (ValueError, RecursionError):  # text, of which half characters are refused later
+    except (ValueError, RecursionError):  # text; unpaired surrogates are refused later
         return text
 
 

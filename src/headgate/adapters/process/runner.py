@@ -190,7 +190,7 @@ class ProcessRunner:
                 return self._no_place(work, error)
             try:
                 return await once(self._logged(work, logs))
-            finally:  # nothing writes there any more
+            finally:  # from here on, nothing writes to the log
                 if not self.settings.keep_work_dir and work.spec.build not in self._kept:
                     await whole(asyncio.to_thread(remove, root))
 

@@ -180,7 +180,7 @@ class Sandbox:
         yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
         if network.cut:
             yield "--unshare-net"
-        if os.geteuid() == 0 or network.spaces:  # root of this machine, or of the user namespace it is started in
+        if os.geteuid() == 0 or network.spaces:  # root of this machine, or of the command's user namespace
             yield from ("--cap-drop", "ALL")
         if user is not None:
             for name in NEEDED:

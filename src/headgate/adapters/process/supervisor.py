@@ -71,7 +71,7 @@ def main() -> None:
 
 def keeper(requests: socket.socket, start: Start | None = None) -> None:
     """Start commands until the executor closes its end."""
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a killed supervisor leaves comes to us
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # adopt the processes of a killed supervisor
     os.nice(NICENESS)
     wake = _woken_by_children()
     supervisors: set[int] = set()
@@ -150,7 +150,7 @@ def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
     """Enter the place where the command is to be.  Raise OSError."""
     box, owner = request["box"], request["owner"]
     if box:
-        os.fchown(sink, box["owner"], -1)  # while this process may
+        os.fchown(sink, box["owner"], -1)  # while this process has the right
     errands.enter(box, request["join"], spaces)
     if owner is not None and not box:
         os.fchown(sink, owner, -1)
@@ -200,7 +200,7 @@ def spawned(
         pass_fds=(*inputs, *(() if told is None else (told,))),
         preexec_fn=lambda: [os.write(door, b"0") for door in doors],
     )
-    process.returncode = 0  # it is ours to reap, not the object's
+    process.returncode = 0  # this program reaps the process, not the object
     for number in inputs:
         os.close(number)
     return process.pid
@@ -264,7 +264,7 @@ def _end_all(groups: Collection[str], wake: int) -> list[int]:
         for group in groups:
             _kill_group(group)
         left = list(_children(os.getpid(), ()))
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none forks while the next is killed
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # stop them first, so that none forks while others are killed
             for pid in left:
                 _kill(pid, number)
         select.select([wake], [], [], LOOK_INTERVAL_S)

@@ -24,7 +24,7 @@ from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, Proje
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
-CHECKOUTS_MAX = 4  # at a time, of one build
+CHECKOUTS_MAX = 4  # concurrent checkouts of one build
 DEFAULTS = (("master", "project default branch"), ("main", "project default branch"))
 
 

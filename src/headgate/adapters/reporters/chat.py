@@ -37,10 +37,10 @@ class ChatReporter:
             import apprise
         except ImportError as error:
             raise ChatUnusable(MISSING) from error
-        storage = apprise.PersistentStoreMode.MEMORY  # nothing of ours is written to the disk by it
+        storage = apprise.PersistentStoreMode.MEMORY  # apprise writes nothing to the disk
         asset = apprise.AppriseAsset(app_id="Headgate", app_desc="Headgate", async_mode=False, storage_mode=storage)
         self._chats = apprise.Apprise(asset=asset)
-        self._capture: Any = apprise.LogCapture  # it has no types
+        self._capture: Any = apprise.LogCapture  # apprise has no types
         for url in urls.split():
             if not self._chats.add(url):
                 raise ChatUnusable(f"apprise does not know what {url.partition('://')[0]}://… stands for")

@@ -61,7 +61,7 @@ class Elastic:
                 usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
             except ValueError:
                 usable = False
-            if not usable:  # they may hold passwords, and are not repeated
+            if not usable:  # the URLs may contain passwords, so they are not repeated
                 raise ElasticUnusable("uri: each server is https://HOST:PORT or HOST:PORT, with commas between")
         context = tls or ssl.create_default_context()
         try:
@@ -70,7 +70,7 @@ class Elastic:
             if said.get("client_cert"):
                 key = _place(directory, said["client_key"]) if said.get("client_key") else None
                 context.load_cert_chain(_place(directory, said["client_cert"]), key)
-        except OSError as error:  # also what is not a certificate
+        except OSError as error:  # also raised for invalid certificates
             raise ElasticUnusable(f"ca_certs, client_cert or client_key cannot be read: {error}") from error
         if said.get("verify_certs", "true").lower() not in yes:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

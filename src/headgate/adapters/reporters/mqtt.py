@@ -75,7 +75,7 @@ def _tls(said: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
             context.load_cert_chain(places["certfile"], places.get("keyfile"))
         if said.get("ciphers"):
             context.set_ciphers(said["ciphers"])
-    except OSError as error:  # also what is not a certificate
+    except OSError as error:  # also raised for invalid certificates
         raise MqttUnusable(f"ca_certs, certfile, keyfile or ciphers cannot be used: {error}") from error
     return context
 
@@ -131,7 +131,7 @@ def topic_of(pattern: str, report: QueueReport) -> str:
     }
     topic = _NAME.sub(lambda found: values.get(found[1], found[0]), pattern)
     topic = _NOT_TAKEN.sub("_", topic)
-    topic = f"_{topic[1:]}" if topic.startswith("$") else topic  # those are the broker's own
+    topic = f"_{topic[1:]}" if topic.startswith("$") else topic  # such topics belong to the broker
     return topic.encode()[:TOPIC_MAX_BYTES].decode(errors="ignore")
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from headgate.adapters.option import ConnectionOption
 
-if TYPE_CHECKING:  # commands that only name drivers load none of it
+if TYPE_CHECKING:  # commands that only name drivers do not import these
     from headgate.ports.reporter import Reporter
 
 

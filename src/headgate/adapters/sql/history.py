@@ -121,7 +121,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
-            bring_up(connection)  # one process at a time: several may be started at once
+            bring_up(connection)  # one process at a time, since several may start at once
         self._opened = True
 
     async def record(self, finished: Finished) -> None:
@@ -255,7 +255,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
             with self._engine.begin() as connection:
                 return work(connection)
 
-        def again() -> T:  # a server that was started anew shows only when it is asked
+        def again() -> T:  # a restart of the server shows only at the next query
             try:
                 return inside()
             except sa.exc.DBAPIError as error:

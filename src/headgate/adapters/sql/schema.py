@@ -106,7 +106,7 @@ def fitting(table: sa.Table, **said: Any) -> dict[str, Any]:  # columns are of s
     return row
 
 
-def storable(value: Any) -> Any:  # of any column
+def storable(value: Any) -> Any:  # value of any column
     """Return the value with U+FFFD in place of each NUL and each half of a surrogate pair, however deep inside it."""
     match value:
         case str():

@@ -92,7 +92,7 @@ def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
 def fill(dburi: str, told: Iterable[tuple[str, Row]]) -> int | None:
     """Write the rows into a history that has none, and return how many there were; None, where it has some, which
     stay as they are.  Raise HistoryError; then none is written."""
-    SqlHistory(dburi).close()  # it makes the tables, or brings them up
+    SqlHistory(dburi).close()  # creates or migrates the tables
     with _opened(dburi) as connection:
         if any(connection.execute(sa.select(table).limit(1)).first() for table in TABLES.values()):
             return None

@@ -100,7 +100,7 @@ class _Collection:
         try:
             with here.below(name) as source, there.below(name) as place:
                 self.tree(source, place, f"{path}{name}/", depth - 1)
-            os.rmdir(name, dir_fd=there.fd)  # where nothing was put
+            os.rmdir(name, dir_fd=there.fd)  # if nothing was put there
         except Strange as strange:
             self._not(f"{path}{name}", str(strange))
         except OSError as error:
@@ -128,7 +128,7 @@ class _Collection:
         job put in its place meanwhile is not what was looked at.  Return why it was not kept; empty if it was."""
         fresh = f".{secrets.token_hex(8)}"
         try:
-            if found.st_nlink > 1:  # its other name is still in the job's hands
+            if found.st_nlink > 1:  # the job can still write through its other name
                 _copied(here, name, there, fresh, found)
             else:
                 _moved(here, name, there, fresh, found)

@@ -219,13 +219,13 @@ class Directory:
         moved = list[str]()
         with suppress(OSError, Strange), self.below(name) as inner:
             if os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
-                return moved  # something is mounted there, which is not ours
+                return moved  # something is mounted there, which is not ours to remove
             while len(moved) < MOVED_MAX and (names := list(islice(inner.names(), NAMES_MAX))):
                 left = [one for one in names if not inner._unlinked(one)]
                 given = [fresh for one in left if (fresh := self._taken(one, inner))]
                 moved += given
                 if len(left) == len(names) and not given:
-                    break  # all of these resist
+                    break  # none of these can be removed
         return moved
 
     def _taken(self, name: str, inner: Directory) -> str:

@@ -61,7 +61,7 @@ def _copy(source: Path, place: Path) -> None:
         return
     try:
         with open(source, "rb") as read, open(place, "xb") as written:
-            try:  # on file systems that can, both files then have the same blocks
+            try:  # on some file systems, both files then share their blocks
                 while os.copy_file_range(read.fileno(), written.fileno(), PIECE_SIZE_BYTES):
                     pass
             except OSError as error:

@@ -69,7 +69,7 @@ def _taken(path: Path) -> int | None:
         os.close(found)
         return None
     except OSError:
-        pass  # a file system without locks
+        pass  # the file system has no locks
     return found
 
 

@@ -104,20 +104,20 @@ class GerritForge:
         except (GerritAway, GerritRefused) as error:
             raise _away(error) from error
 
-    # --- telling
+    # --- reporting
 
     async def report(self, posting: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
         change = posting.change
         if change is None or not change.is_change:
-            return  # nobody looks at a ref in Gerrit
+            return  # Gerrit has no page for a ref
         try:
             info = await self._rest.change(int(change.number))
             body = review(posting, info)
             if body is None or is_told(body, posting, info, self._server.user):
                 return
             await self._review(info.number, change.commit, body)
-        except ValueError as error:  # what it refuses, and values that are no votes
+        except ValueError as error:  # refusals, and values that are no votes
             raise ReportRefused(f"change {change.number}: {error}") from error
         except GerritAway as error:
             raise _away(error) from error
@@ -158,7 +158,7 @@ def git_connection(server: Server, poll_interval_s: float = 30.0) -> GitConnecti
     else:
         said = base64.b64encode(f"{server.user}:{server.password}".encode()).decode()
         config[f"http.{server.baseurl}/.extraHeader"] = f"Authorization: Basic {said}"
-        config[f"http.{server.baseurl}/.followRedirects"] = "false"  # what git posts there has the password, too
+        config[f"http.{server.baseurl}/.followRedirects"] = "false"  # git's requests contain the password, too
         if not server.verify_ssl:
             config[f"http.{server.baseurl}/.sslVerify"] = "false"
 

@@ -61,7 +61,7 @@ def unheard(was: ChangeState | None, info: ChangeInfo) -> tuple[GerritMessage, .
     ids = [message.id for message in info.messages]
     if last in ids:
         return info.messages[ids.index(last) + 1 :][-MESSAGES_MAX:]
-    return tuple(one for one in info.messages if one.date > date)[-MESSAGES_MAX:]  # that one was deleted
+    return tuple(one for one in info.messages if one.date > date)[-MESSAGES_MAX:]  # that message was deleted
 
 
 def _proposed(was: ChangeState | None, now: ChangeState, info: ChangeInfo) -> Iterator[_What]:
@@ -83,7 +83,7 @@ def _said(
     before = _values(was, now)
     for message in unheard(was, info):
         if str(message.revision) != now.change.patchset:
-            continue  # of a patch set that is no more
+            continue  # its patch set no longer exists
         who = _account(message.author)
         if message.tag.startswith(f"{OF_THE_SERVER}deleteVote"):
             shown = tuple(Vote(who, label, "0", old_value=old) for (of, label), old in before.items() if of == who)

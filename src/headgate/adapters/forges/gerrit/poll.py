@@ -46,7 +46,7 @@ class Looker:
             was = None
         now = await self.read(info, was, afresh=afresh)
         if was is not None and was.landed and info.is_open and was.change.commit == now.change.commit:
-            return None  # the gate has landed it, and Gerrit has not taken notice yet
+            return None  # the gate has landed it, and Gerrit does not show that yet
         if was is not None and was.change.commit == now.change.commit:
             now = replace(now, checks=was.checks)
         talks = any("omment" in message.message for message in unheard(was, info))

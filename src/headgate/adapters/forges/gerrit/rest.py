@@ -100,7 +100,7 @@ class GerritRest:
         while True:
             asked = [("q", query), ("n", str(self._page)), ("S", str(start)), *(("o", option) for option in options)]
             page = await self._get("changes/", list[ChangeInfo], asked)
-            found.update({one.number: one for one in page})  # what moves up meanwhile comes twice
+            found.update({one.number: one for one in page})  # changes that move up meanwhile occur twice
             start += len(page)
             if not page or not page[-1].more or len(found) >= most:
                 return list(found.values())[:most]

@@ -152,6 +152,6 @@ def _words(server: Server, url: str) -> list[str]:
             return []
         path = path[len(base.path) :]
     words = [word for word in path.split("/") if word]
-    if not words and said.fragment:  # /#/c/N, as it was before 2.15
+    if not words and said.fragment:  # /#/c/N, as before Gerrit 2.15
         return [word for word in said.fragment.split("/") if word]
     return words

@@ -253,7 +253,7 @@ class Watcher:
             async with asyncio.timeout(wait_s if doubt_s is None else min(wait_s, doubt_s)):
                 await self._wanted.stirred.wait()
         except TimeoutError:
-            pass  # it is time to ask
+            pass  # the next search is due
 
 
 def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -72,7 +72,7 @@ class GiteaClient(Rest):
         if whole:
             raise ListTooLong
 
-    # --- who asks
+    # --- credentials
 
     @property
     def login(self) -> str:
@@ -99,6 +99,6 @@ class GiteaClient(Rest):
         basic = base64.b64encode(f"{account.user or 'headgate'}:{account.api_token}".encode()).decode()
         said = {
             f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}",
-            f"http.{account.clone}/.followRedirects": "false",  # what git posts there has the token, too
+            f"http.{account.clone}/.followRedirects": "false",  # git's requests contain the token, too
         }
         return said if account.verify_ssl else {**said, f"http.{account.clone}/.sslVerify": "false"}

@@ -90,7 +90,7 @@ class GiteaLander:
             return await self._refused(work, change, error)
         self._patience.forget(_waits(change))
         there = await self._there(change)
-        # Merged, and not so: who proposed it has chosen another branch at the last moment.
+        # Merged differently: the author chose another target branch at the last moment.
         return await self._merged(work, change, there) or MergeLanded(differs=bool(there["merged"]))
 
     async def _refused(self, work: LandRequest, change: Change, error: Exception) -> MergeLanded | NotLanded:

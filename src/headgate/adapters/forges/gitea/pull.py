@@ -74,7 +74,7 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
     try:
         remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).said or []
-    except ResponseTooLarge:  # they come all at once, and strangers write them: the change goes on without
+    except ResponseTooLarge:  # they all come in one answer, and strangers write them: go on without them
         remarks = []
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
@@ -104,7 +104,7 @@ async def _statuses(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
         try:
             said = (await client.get(client.key, path, query, urgent=urgent)).said
         except NotThere:
-            return []  # the commit is not there yet
+            return []  # the commit does not exist there yet
         fresh = said["statuses"] or []
         found += fresh
         if not fresh or len(found) >= int(said["total_count"]):
@@ -144,7 +144,7 @@ def _pull(
         base=str(said["base"]["ref"]),
         base_commit=str(said["base"]["sha"]),
         author=_account(said["user"]),
-        mergeable=True if said["mergeable"] else None,  # false is also said while it is worked out
+        mergeable=True if said["mergeable"] else None,  # false may also mean that Gitea is still working it out
         merge_commit=str(said.get("merge_commit_sha") or "") if merged else "",
         labels=tuple(str(one["name"]) for one in (said["labels"] or ())[:LABELS_MAX]),
         reviews=tuple(_review(one) for one in there if one["state"] in _STATES),

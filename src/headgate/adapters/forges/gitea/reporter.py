@@ -80,7 +80,7 @@ class GiteaTeller(ChangeReporter):
             there = {str(one["name"]): int(one["id"]) for one in (await self._client.get(key, path)).said or ()}
             for name in off:
                 if name in there:
-                    with suppress(NotThere):  # it is off already
+                    with suppress(NotThere):  # the label is removed already
                         await self._client.write("DELETE", key, f"{path}/{there[name]}")
 
     async def _ids(self, key: ForgeKey, repo: str, names: list[str]) -> dict[str, int]:
@@ -89,7 +89,7 @@ class GiteaTeller(ChangeReporter):
         for path in (f"{repo}/labels", f"/orgs/{repo.split('/')[2]}/labels"):
             if set(names) <= found.keys():
                 break
-            with suppress(NotThere, ForgeDenied):  # who owns it is not an organization
+            with suppress(NotThere, ForgeDenied):  # the owner is not an organization
                 async for page in self._client.pages(key, path):
                     found = {str(one["name"]): int(one["id"]) for one in page} | found
         for name in names:

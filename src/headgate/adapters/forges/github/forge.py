@@ -148,7 +148,7 @@ class GitHubForge:
         """See `ports.forge.Forge`."""
         try:
             parts = urlsplit(url)
-        except ValueError:  # anybody can write it: brackets that do not close, letters that stand for a slash
+        except ValueError:  # users write it: unclosed brackets, characters that normalize to a slash
             return ""
         found = _PULL.fullmatch(parts.path)
         account = self._client.account

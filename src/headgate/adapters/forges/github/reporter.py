@@ -73,7 +73,7 @@ class GitHubTeller(ChangeReporter):
         if labels := [str(one) for one in as_list(how.get("label"))]:
             await self._client.write("POST", key, path, {"labels": labels})
         for label in as_list(how.get("unlabel")):
-            with suppress(NotThere):  # it is off already
+            with suppress(NotThere):  # the label is removed already
                 await self._client.write("DELETE", key, f"{path}/{quote(str(label), safe='')}")
 
     async def _review(
@@ -88,7 +88,7 @@ class GitHubTeller(ChangeReporter):
     async def _check(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
         """Make or change the check run of this pipeline; return why it cannot be, for people."""
         said = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if self._client.account.webhook_token:  # elsewhere nobody hears of a button that is used
+        if self._client.account.webhook_token:  # without webhooks, Headgate does not learn that a button is used
             said["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
         batches = list(_batches(notes_of(report, change)))
         output = {"title": said["output"]["title"], "summary": said["output"]["summary"]}

@@ -34,7 +34,7 @@ def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] =
         found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, said)]
     named = any(one.met is not True and not one.bypassed for one in found)
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
-        return None  # it may be the status that the gate is about to set
+        return None  # the missing status may be the one that the gate will set
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin:
         found.append(Rule("is blocked by a rule of GitHub that it does not name: its page says which", False))
     return tuple(found)

@@ -92,7 +92,7 @@ class GitLabChangeStateReader:
                 return None
             return few((await files(mirror, head, {request.head}))[request.head])
         except (GitError, OSError, pygit2.GitError):
-            return None  # who merges it asks again
+            return None  # the merge repeats the request
 
     async def _with_permission(self, request: GitLabMergeRequest, event: TriggerEvent) -> TriggerEvent:
         said = event.happening

@@ -121,7 +121,7 @@ class GitLabLander:
             return NotLanded("GitLab does not merge it: it is a draft")
         return NotLanded(f"GitLab does not merge it: {'; '.join(f'it {rule.text}' for rule in rules) or error}")
 
-    # --- what came of it
+    # --- result of the merge
 
     async def _landed(self, work: LandRequest, change: Change, said: Said) -> MergeLanded:
         """Compare what the branch came to with what was tested: the API tells of no trees, so git does."""

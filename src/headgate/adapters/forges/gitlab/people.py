@@ -61,7 +61,7 @@ class People:
             if not account.sshkey:
                 return {}
             return {"core.sshCommand": f"ssh -i {shlex.quote(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
-        # What git sends has the token: it follows nobody to anywhere else.
+        # Git's requests contain the token, so git must not follow redirects.
         said = {f"http.{account.clone}/.followRedirects": "false"}
         if not account.verify_ssl:
             said[f"http.{account.clone}/.sslVerify"] = "false"

@@ -102,7 +102,7 @@ class GitLabReporter:
         except (NotThere, ForgeDenied):
             if not place.fallback:
                 raise
-            await self._say(f"{place.fallback}/statuses/{commit}", said)  # a fork lets nobody else write
+            await self._say(f"{place.fallback}/statuses/{commit}", said)  # we may not write to the fork
 
     async def _say(self, path: str, said: Mapping[str, Any]) -> None:
         try:
@@ -140,7 +140,7 @@ class GitLabReporter:
             if error.status != 409:
                 raise
         except GitLabUnauthorized:
-            # It is ours already, or we may not: nothing in the answer tells which.
+            # It has our approval already, or we may not approve: the answer does not tell which.
             place = f"{self._client.account.path(change.project)}{path}/approvals"
             if not (await self._client.get(self._client.key, place)).said.get("user_has_approved"):
                 raise ReportRefused(f"{change.project}: our account may not approve {change.id}") from None
@@ -168,7 +168,7 @@ class GitLabReporter:
         """Find those of all pipelines, once."""
         us = await self._people.us()
         where = self._client.account.path(change.project) + path
-        with suppress(ResponseTooLarge):  # ours are among the first, or it is said anew
+        with suppress(ResponseTooLarge):  # our notes are among the first, or a new note is written
             async for notes in self._client.pages(self._client.key, where, {"sort": "asc"}):
                 for one in notes:
                     found = _MARK.search(one.get("body") or "")

@@ -105,7 +105,7 @@ async def look(
     path = f"{client.account.path(project)}/merge_requests/{number}"
     said = (await client.get(client.key, path, urgent=urgent)).said
     try:
-        if not said["sha"]:  # so it stays when its branch goes at once
+        if not said["sha"]:  # it stays so if its branch is deleted at once
             if said["state"] != "opened":
                 raise NotThere(f"{project}!{number} has no commits")
             raise Rejected(200, f"{project}!{number}: GitLab has not taken in its commits yet")
@@ -155,7 +155,7 @@ async def _jobs(client: GitLabClient, project: str, said: Mapping[str, Any], urg
     try:
         async for page in client.pages(client.key, path, query, urgent=urgent):
             found += [_job(one) for one in page]
-            if len(found) >= JOBS_MAX:  # GitLab itself counts them all
+            if len(found) >= JOBS_MAX:  # GitLab itself counts all jobs
                 break
     except (NotThere, ForgeDenied):
         state = str(pipeline.get("status") or "failed")

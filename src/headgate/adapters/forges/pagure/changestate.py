@@ -159,7 +159,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
             return None
         return None
 
-    # --- what a project says of itself
+    # --- options and people of a project
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
         """See `ChangeStateReader`: Pagure says it of all at once."""

@@ -114,7 +114,7 @@ class PagureClient(Rest):
                 break
         return found, pages
 
-    # --- who asks
+    # --- credentials
 
     async def of(self, _project: str) -> ForgeKey:
         """See `explain.Who`: one account for all."""

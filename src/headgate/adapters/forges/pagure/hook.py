@@ -76,7 +76,7 @@ def hint(
     if not _NAME.fullmatch(short):
         raise Misdelivered("X-Pagure-Project names no project", 400)
     project = account.canonical(short)
-    if not known(project):  # its token is not asked for
+    if not known(project):  # do not request its token
         raise Misdelivered(_WRONG)
     tokens = secrets.of(short)
     if not any(_is_signed(token, body, *signed) for token in tokens):
@@ -111,7 +111,7 @@ def _place(id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint
     if topic.startswith("git."):
         ref = f"refs/tags/{what.tag}" if what.tag else f"refs/heads/{what.branch}" if what.branch else ""
         return Hint(id, project, ref=ref[:1000]) if ref else Ignored(f"{topic[:100]} names no ref")
-    if topic.startswith("project."):  # its options, or who may do what
+    if topic.startswith("project."):  # its options or permissions
         return Hint(id, project)
     return Ignored(f"nothing follows from {topic[:100]}")
 

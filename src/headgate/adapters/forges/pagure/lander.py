@@ -85,7 +85,7 @@ class PagureLander:
         try:
             await self._client.write("POST", self._client.key, f"{self._path(change)}/merge", {})
         except ReporterAway:
-            # It may be merged although no answer came; and Pagure breaks at conflicts.
+            # It may be merged although no answer came; and Pagure fails with a server error at conflicts.
             there = await self._there(change)
             done = await self._done(work, change, there)
             if done is None and there.get("cached_merge_status") != CONFLICTS:
@@ -104,7 +104,7 @@ class PagureLander:
         key, there = f"{change.key} {change.commit}", await self._there(change)
         if there["status"] == "Merged":
             self._patience.forget(key)
-            # Of another head, or elsewhere: who proposed it has pushed at the last moment.
+            # Another head was merged, or another branch was the target: the author pushed at the last moment.
             same = (there["commit_stop"], there["branch"]) == (change.commit, change.branch)
             return await self._landed(work, change) if same else MergeLanded(differs=True)
         done = await self._done(work, change, there)

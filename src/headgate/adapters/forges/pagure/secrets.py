@@ -57,7 +57,7 @@ class PagureSecrets:
             path = f"{self._client.project(project)}/webhook/token"
             said = (await self._client.get(self._client.key, path)).said
             self._keep(self._known, project, str(said["webhook"]["token"]))
-            await self._client.us()  # whose own deeds are no hints
+            await self._client.us()  # events that our account causes are no hints
         except (ForgeDenied, NotThere) as error:
             why = (
                 f"Pagure does not tell the token of the webhooks of this project: {error}; give the api_token the ACL "

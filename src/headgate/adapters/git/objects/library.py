@@ -39,7 +39,7 @@ class Opened:
         """Close the view; current readers continue with theirs."""
         old, self._repository, self._changes = self._repository, None, 0
         for name in ("branches", "references", "remotes", "submodules") if old is not None else ():
-            delattr(old, name)  # they name it, which would keep it until all is swept
+            delattr(old, name)  # reference cycles would keep it until the next garbage collection
 
     def renew(self) -> None:
         """Renew the view if that is due. Raise OSError."""

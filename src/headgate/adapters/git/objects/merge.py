@@ -107,7 +107,7 @@ async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]
     for base in item.bases:
         try:
             objects.parts(base)
-        except GitImpossible:  # then it is not built on it
+        except GitImpossible:  # then the change is not built on it
             continue
         if await objects.contains(item.commit, base) and not await objects.contains(head, base):
             found.append(base)

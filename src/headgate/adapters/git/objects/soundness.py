@@ -82,7 +82,7 @@ def _few_steps(objects: SoundnessObjects, head: str, commit: str) -> tuple[list[
     branch = set(islice(_history(objects, head, (), []), BRANCH_MAX))
     left = list[str]()
     new = list(islice(_history(objects, commit, branch, left), CHANGE_MAX))
-    # Where it goes on to the first commit of all, it went past what was looked at of the branch.
+    # If it reaches a root commit, it has passed the part of the branch that was read.
     whole = left and len(new) < CHANGE_MAX and all(objects.parents(one) for one in new)
     return (new, left[0]) if whole else None
 

@@ -131,7 +131,7 @@ class Look:
         known = ((key, self._known.get(key)) for key in map(self._key, self._proposed))
         return frozenset(key for key, change_state in known if change_state is not None and not change_state.open)
 
-    # --- what is proposed
+    # --- proposals
 
     def _name(self) -> list[str]:
         """Return the names of new changes, as many as one look covers."""
@@ -299,7 +299,7 @@ class Look:
         needs = tuple(dict.fromkeys((*bases, *needs)))
         return replace(change, needs=needs, bases=bases, stale=stale, unresolved=unresolved)
 
-    # --- what is gone
+    # --- refs that are gone
 
     async def _closed(self) -> None:
         """Close changes whose ref is gone: landed if their branch has them, abandoned if not. If their branch is

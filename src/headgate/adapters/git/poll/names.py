@@ -81,7 +81,7 @@ class Names:
 
     def _key(self, footer: str) -> str:
         parts = footer.split("/")
-        for cut in range(len(parts) - 1, 0, -1):  # the longest project there is
+        for cut in range(len(parts) - 1, 0, -1):  # the longest name that is a project
             project = self._projects.get("/".join(parts[:cut]), "")
             branch, topic = self.split(project, "/".join(parts[cut:])) if project else ("", "")
             if topic:

@@ -42,14 +42,14 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
         seen = here
         try:
             await _until_others(here, git_dirs, stir)
-        except ExceptionGroup as error:  # a name that is not UTF-8 cannot be told of by who watches
+        except ExceptionGroup as error:  # the watcher cannot report a name that is not UTF-8
             log.info("an unknown change was reported, looking at all repositories: %s", error.exceptions[0])
             for project in here:
                 stir(project)
             await asyncio.sleep(UNTOLD_S)
         except (OSError, RuntimeError) as error:
             if await asyncio.to_thread(lambda: _identities(git_dirs())) != here:
-                continue  # one of them went just then
+                continue  # a repository has just disappeared
             if not unwatched:
                 log.warning("repositories cannot be watched, looking every %.0f s instead: %s", retry_s, error)
             unwatched = True
@@ -91,7 +91,7 @@ async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: 
                 stir(project)
 
     async def check() -> None:
-        for project in here:  # the watch is there now: what changed just before is found by looking
+        for project in here:  # a look finds what changed before the watch began
             stir(project)
 
         def now() -> Mapping[str, _Identity]:

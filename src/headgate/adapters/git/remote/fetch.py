@@ -45,7 +45,7 @@ async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, firs
     heads = [ref for ref in wanted if ref.startswith(HEADS)]
     if len(heads) <= FEW:
         try:
-            # Branches are kept by name, so that the next fetch can say what is here.
+            # Branches are kept by name, so that the next fetch can tell the server which commits are here.
             named = [f"+{ref}:{ref}" if ref in heads else ref for ref in wanted]
             await _fetch(mirror, remote, named, limit_s)
             return {}

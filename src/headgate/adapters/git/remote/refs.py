@@ -102,7 +102,7 @@ class Remote:
         if self._access is None or self._forget is None:
             return refused
         fresh = await self._access()
-        if fresh == refused and asyncio.get_running_loop().time() >= self._shut_s:  # nobody else has found out before
+        if fresh == refused and asyncio.get_running_loop().time() >= self._shut_s:  # no other caller has renewed them
             self._forget()
             fresh = await self._access()
         return fresh

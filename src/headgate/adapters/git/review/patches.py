@@ -99,7 +99,7 @@ class Patches:
                     self._marks.popitem(last=False)
             self._marks.move_to_end(path)
             while len(marks) <= number:
-                after = list(_lines(file, marks[-1]))[-1][1]  # only what nobody has read yet
+                after = list(_lines(file, marks[-1]))[-1][1]  # only the part that is not read yet
                 if after.offset == marks[-1].offset or after.offset >= path.stat().st_size:
                     return PatchAnswer(True)
                 marks.append(after)

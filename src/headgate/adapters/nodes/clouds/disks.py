@@ -25,7 +25,7 @@ def check(file: Path, format: str) -> None:
         "qcow2": head[:4] == QCOW2,
         "vhdx": head[:8] == VHDX,
         "vhd": VHD in (head[:8], foot[:8]),
-        "vmdk": head[:4] == VMDK,  # what begins with the text of a descriptor names other files
+        "vmdk": head[:4] == VMDK,  # a file that begins with a textual descriptor names other files
         "ova": head[_TAR_AT : _TAR_AT + len(TAR)] == TAR,
     }
     if format != "raw" and not known.get(format, False):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import LackingError
 
-if TYPE_CHECKING:  # commands that only name drivers load none of it
+if TYPE_CHECKING:  # commands that only name drivers do not import these
     from headgate.ports.cloud import Cloud
 
 RATE = ConnectionOption(

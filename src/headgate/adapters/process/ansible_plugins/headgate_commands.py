@@ -77,7 +77,7 @@ def _exchange(connection, output, errors, source):
     finally:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
-        feeding.join(0 if source == 0 else None)  # a program's own input may never end
+        feeding.join(0 if source == 0 else None)  # the input of the calling program may never end
 
 
 def _feed(connection, source):

@@ -138,7 +138,7 @@ def free_of(place: Path) -> Free:
     found = os.statvfs(place)
     return Free(
         found.f_bavail * found.f_frsize,
-        found.f_favail if found.f_files else 1,  # some count no files
+        found.f_favail if found.f_files else 1,  # some file systems do not count files
         found.f_blocks * found.f_frsize,
         found.f_files,
     )

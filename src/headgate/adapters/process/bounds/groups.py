@@ -238,7 +238,7 @@ def _sweep(at: Path) -> None:
     """End and remove what executors left that are gone: nobody holds their groups any more."""
     for left in at.glob(f"{PREFIX}*"):
         pid, dash, _ = left.name.removeprefix(PREFIX).partition("-")
-        if not dash:  # of an earlier version, which held nothing
+        if not dash:  # left by an earlier version, which held no locks
             if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                 _removed(left)
             continue
@@ -256,7 +256,7 @@ def _emptied(left: Path) -> None:
     """Kill what is in a group and in those below it, and wait until it has ended."""
     for _ in range(KILL_ROUNDS_MAX):
         pids = {pid for file in left.rglob("cgroup.procs") for pid in map(int, _text(file).split())}
-        for pid in pids - {0}:  # one that this namespace does not know is 0
+        for pid in pids - {0}:  # a process outside of this namespace is shown as 0
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         if not pids:

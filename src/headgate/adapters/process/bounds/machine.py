@@ -25,7 +25,7 @@ SETTINGS = (
     # certificates of authorities; the private keys beside them are left out
     "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust",
     "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies", "gnutls", "krb5.conf",
-    # which program a name stands for, and what this system is
+    # alternatives of programs, and the name of this system
     "alternatives", "debian_version", "os-release", "lsb-release", "redhat-release", "system-release", "alpine-release",
     "arch-release", "dpkg/origins", "dpkg/shlibs.default", "dpkg/shlibs.override",
     # compilers, interpreters and tools of builds
@@ -33,7 +33,7 @@ SETTINGS = (
     "maven/m2.conf", "maven/logging", "perl", "python3", "python3.11", "python3.12", "python3.13", "fonts",
     "mime.types", "mailcap", "magic", "magic.mime", "ImageMagick-6", "ImageMagick-7", "sgml", "xml", "texmf", "OpenCL",
     "rpm", "papersize",
-    # who other machines are; who this machine is, its keys, stays out
+    # host keys of other machines, but not this machine's own
     "ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssh/moduli",
 )  # fmt: skip
 """Files and directories below /etc."""

@@ -57,7 +57,7 @@ REFUSED: dict[str, Numbers] = {
     "settimeofday": (164, 170, 79), "clock_settime": (227, 112, 264), "iopl": (172, None, 110),
     "ioperm": (173, None, 101), "quotactl": (179, 60, 131), "quotactl_fd": (443, 443, 443), "vhangup": (153, 58, 111),
     "open_by_handle_at": (304, 265, 342),
-    # what it is to do lies in memory, which a filter does not see; 32-bit programs have the calls themselves, too
+    # the operation is in memory, which filters cannot read; 32-bit programs also have the separate calls
     "socketcall": (None, None, 102),
 }  # fmt: skip
 """Calls that every job is refused, with EPERM."""
@@ -130,7 +130,7 @@ def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
         yield from _when(CLONE3, architecture, _refuse(errno.ENOSYS))  # its flags are in memory; C libraries use clone
         for numbers in (CLONE, UNSHARE):
             yield from _when(numbers, architecture, _load(_ARGUMENTS), *_if(_JUMP_BITS, CLONE_NEWUSER), _ALLOWED)
-    families = (*FAMILIES, AF_PACKET) if nesting else FAMILIES  # a container's own network may have packets
+    families = (*FAMILIES, AF_PACKET) if nesting else FAMILIES  # a container's own network may use raw packets
     known = [piece for one in families for piece in (_instruction(_JUMP_EQUAL, one, yes=0, no=1), _ALLOWED)]
     for numbers in (SOCKET, SOCKETPAIR):
         yield from _when(numbers, architecture, _load(_ARGUMENTS), *known, _refuse(errno.EAFNOSUPPORT))

@@ -48,7 +48,7 @@ class CommandWatch:
         while True:
             await asyncio.sleep(interval_s)
             found = self._told(interval_s) if self.group else await asyncio.to_thread(self._counted)
-            with contextlib.suppress(FileNotFoundError):  # the directory, at the end of the build
+            with contextlib.suppress(FileNotFoundError):  # the directory is removed at the end of the build
                 found = found or await self.disk.look(self.root, self._pids)
             if found:
                 return found

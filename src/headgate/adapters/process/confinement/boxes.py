@@ -74,7 +74,7 @@ def _mount_root(box: Mapping[str, Any]) -> None:
     os.chdir(box["store"])
     layers = ":".join(box["layers"])
     places = f"lowerdir={layers},upperdir=/proc/self/fd/{upper},workdir=/proc/self/fd/{scratch}"
-    options = f"userxattr,{places}"  # podman, which is not root here, marks in them which directories replace others
+    options = f"userxattr,{places}"  # podman without root marks directories that replace others in user attributes
     _mount("overlay", PLACE, "overlay", _NOSUID | _NODEV, options)
     os.close(upper)
     os.close(scratch)
@@ -94,7 +94,7 @@ def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> N
     with _held(root, path, owner, directory=directory) as there:
         _mount(f"/proc/self/fd/{source}", f"/proc/self/fd/{there}", "", _BIND)
     if not writable:
-        with _held(root, path, owner, directory=directory) as there:  # what is mounted, not what is under it
+        with _held(root, path, owner, directory=directory) as there:  # the mounted directory, not the one below it
             _mount("none", f"/proc/self/fd/{there}", "", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
 
 

@@ -107,7 +107,7 @@ def _drop(person: ContainerUser, rights: Rights) -> None:
     for number in range(_LAST_CAPABILITY + 1):
         if not rights.capabilities & 1 << number and libc.prctl(_CAPBSET_DROP, number, 0, 0, 0) != 0:
             if ctypes.get_errno() == _EINVAL:
-                break  # the kernel knows no more of them
+                break  # the kernel has no higher capabilities
             raise OSError(ctypes.get_errno(), "a capability cannot be given up")
     os.setgroups(person.groups)
     os.setresgid(person.gid, person.gid, person.gid)

@@ -72,7 +72,7 @@ def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
 def enter(box: Mapping[str, Any] | None, kinds: Sequence[str], fds: Sequence[int]) -> None:
     """Enter namespaces; with a box, be its root in it.  Raises OSError."""
     if box:
-        boxes.enter(box)  # as who this process is now
+        boxes.enter(box)  # with the present user of this process
     join(kinds, fds)
     if box:
         boxes.become_root()
@@ -118,7 +118,7 @@ def lay(inputs: Mapping[int, bytes]) -> None:
         made = os.memfd_create("input", os.MFD_CLOEXEC)
         os.write(made, text)
         os.lseek(made, 0, os.SEEK_SET)
-        if made == number:  # who is started with many open has this very one free
+        if made == number:  # this descriptor may be free if many others are open
             os.set_inheritable(made, True)
         else:
             os.dup2(made, number)
@@ -170,7 +170,7 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
 def _leave_user_namespace(owner: int | None) -> int:
     """Return the number of the error, 0 for none."""
     if owner is not None:
-        libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # capabilities stay
+        libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # keeps capabilities
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
     return 0 if libc.unshare(CLONE_NEWUSER) == 0 else ctypes.get_errno()

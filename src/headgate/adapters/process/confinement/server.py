@@ -90,7 +90,7 @@ class CommandServer:
         """Do what the source is ready for; return False when there will be nothing more."""
         if not self._spaces:
             if not os.read(self._ready, 1):
-                self._listening.close()  # who waits is told
+                self._listening.close()  # waiting clients get an error
                 return False
             self._look()
             return True
@@ -205,7 +205,7 @@ class _Command:
                 self._rest(fd, name)
             status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
             if status == -signal.SIGKILL and select.select([self._first], [], [], END_TIMEOUT_S)[0]:
-                return  # the connection ends with the container: it was not the command that failed
+                return  # close without a status: the container failed, not the command
             _send(self._connection, b"s", str(status).encode())
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -103,7 +103,7 @@ class Recipe:
 
     def _variables(self, line: int, rest: str) -> dict[str, str]:
         words = shlex.split(rest)
-        if words and "=" not in words[0]:  # the old form: one name, and all the rest
+        if words and "=" not in words[0]:  # the old form: a name, and the rest of the line as its value
             name, _, value = rest.partition(" ")
             return {_named(line, name): self._said(line, value.strip())}
         pairs = (word.partition("=") for word in words)

@@ -350,7 +350,7 @@ class ContainerStore:
             for one in sorted(here - {newest.id}, key=lambda one: _touched_s(used / one)):
                 if await self._size_bytes() <= most // 2:
                     return
-                comes = self._fetches > 1 and not (used / one).exists()  # it may be that of somebody else, just fetched
+                comes = self._fetches > 1 and not (used / one).exists()  # another build may have just fetched it
                 if not (self._used.get(one) or self._found_here.get(one) or comes):
                     await self._remove(one)
             if await self._size_bytes() > most and not self._used.get(newest.id):

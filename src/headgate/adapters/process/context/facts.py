@@ -101,7 +101,7 @@ class FactCache:
             with Directory.at(place.parent) as said, said.below(place.name) as directory:
                 found = self._read(context, directory, problems)
         except FileNotFoundError:
-            return []  # it came to know none
+            return []  # the playbook gathered no facts
         except Strange as strange:
             return [f"Its facts are not kept: {strange}"]
         censor = Censor()

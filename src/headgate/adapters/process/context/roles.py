@@ -15,7 +15,7 @@ def offer(role: JobRole, tree: Path, links: Path) -> Path | None:
     """Return where a repository has its roles: in `roles`, or in a link to itself as a role; None if it has none."""
     if (tree / "roles").is_dir():
         return tree / "roles"
-    name = quote(role.name, safe="")  # somebody chose it: one name, no path
+    name = quote(role.name, safe="")  # users choose it: make it one name, no path
     if not any((tree / part).is_dir() for part in _PARTS) or not name.strip("."):
         return None
     place = links / quote(role.project, safe="")

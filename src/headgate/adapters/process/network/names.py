@@ -62,7 +62,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
                 try:
                     query, asker = await loop.sock_recvfrom(listening, QUERY_SIZE_MAX_BYTES)
                 except OSError:
-                    continue  # an asker went away
+                    continue  # a client has disappeared
                 if len(under_way) < QUERIES_MAX:
                     task = asyncio.ensure_future(one(query, asker))
                     under_way.add(task)
@@ -76,6 +76,6 @@ async def _asked(server: Ip, query: bytes) -> bytes:
     loop = asyncio.get_running_loop()
     family = socket.AF_INET if server.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as asking:
-        asking.connect((str(server), PORT))  # answers of others are not taken
+        asking.connect((str(server), PORT))  # ignores answers from others
         await loop.sock_sendall(asking, query)
         return await loop.sock_recv(asking, 65_535)

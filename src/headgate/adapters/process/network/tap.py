@@ -78,7 +78,7 @@ class Tap:
                 piece = carrier.recv(SAID_SIZE_MAX_BYTES)
                 said = (said + piece)[-SAID_SIZE_MAX_BYTES:]
                 if not piece:
-                    break  # it ended
+                    break  # the program has ended
             await asyncio.sleep(LOOK_INTERVAL_S)
         text = " ".join(said.decode(errors="replace").split())
         raise OSError(f"{self._program} makes no network for a build: {text or 'it says nothing'}")

@@ -83,7 +83,7 @@ class Veth:
             self._six = SIX.on
             await self._nft("\n".join(self._rules(denied, guards, accepting)))
             for one in guards:
-                one.turn(on=True)  # another's last one may just have turned it off
+                one.turn(on=True)  # another executor's last build may have just turned it off
             self._denied = denied
         except OSError:
             self._claim.close()
@@ -116,7 +116,7 @@ class Veth:
                 outer.append(f"addr add {here}/{length} dev hg{self._number}-{number}{nodad}")
                 inner += [f"addr add {there}/{length} dev eth0{nodad}", "link set eth0 up"]
                 inner.append(f"route add default via {here} dev eth0")
-            # the way out needs the other end up
+            # the route needs the other end to be up
             await self._ip("\n".join(line for line in inner if not line.startswith("route")), net=net)
             await self._ip("\n".join([*outer, f"link set hg{self._number}-{number} up"]))
             await self._ip("\n".join(line for line in inner if line.startswith("route")), net=net)
@@ -154,7 +154,7 @@ class Veth:
         if guarded and not await self._tables():
             bridges = set(await self._interfaces("bridge"))
             for one, names in guarded.items():
-                if bridges <= names:  # else they are of a container engine that came later and needs forwarding
+                if bridges <= names:  # else they belong to a container engine that started later and needs forwarding
                     one.turn(on=False)
             if not SIX.on:
                 listen_as_before(accepting)
@@ -168,7 +168,7 @@ class Veth:
         return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 
     async def _gone(self, name: str) -> None:
-        with contextlib.suppress(OSError):  # it went already
+        with contextlib.suppress(OSError):  # already removed
             await self._ip(f"link del {name}")
 
     async def _forwarding(self) -> tuple[dict[Forwarding, set[str]], set[str]]:

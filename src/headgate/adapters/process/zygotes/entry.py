@@ -135,7 +135,7 @@ def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Sta
     go, going = os.pipe2(os.O_CLOEXEC)
     try:
         holder = _holder(mine)
-        if holder is None:  # bubblewrap has said why
+        if holder is None:  # bubblewrap has printed the reason
             return Started(sandbox)
         entry = _Entry.to(holder, filter)
         pid = _copied(entry, doors, sink, go, request["playbook"]["words"], run, going, mine)
@@ -154,7 +154,7 @@ def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Sta
         mine.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(sandbox, signal.SIGKILL)
-        return 128 - status if status < 0 else status  # as bubblewrap says it
+        return 128 - status if status < 0 else status  # as bubblewrap reports it
 
     return Started(pid, begin, over)
 
@@ -234,7 +234,7 @@ def _become(entry: _Entry) -> None:
     bound = int(status["CapBnd"], 16)
     for capability in range(_CAPABILITIES):
         if not bound >> capability & 1:
-            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # of those that this kernel has
+            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # the call fails for those that this kernel lacks
     os.setgroups([int(word) for word in status["Groups"].split()])
     group, user = (int(status[name].split()[0]) for name in ("Gid", "Uid"))
     os.setresgid(group, group, group)
@@ -243,7 +243,7 @@ def _become(entry: _Entry) -> None:
         checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), first)
     if entry.filter:
         _sieve(entry.filter)
-    checked(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), first)  # as every program that is started: /proc/self is its own
+    checked(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), first)  # as after exec: the process owns its /proc/self
     if differs := entry.state.unlike(ProcessState.of(0)):
         raise Cold(f"a copy of the zygote is not what bubblewrap makes of a process: {differs}")
 
@@ -259,7 +259,7 @@ def _sieve(program: bytes) -> None:
 
 def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ours: Sequence[Any]) -> NoReturn:
     """Run the playbook when told to; with no descriptor but the three that every program has."""
-    for one in ours:  # its other end is waited for
+    for one in ours:  # others wait until these are closed
         os.close(one) if isinstance(one, int) else one.close()
     if not os.read(go, 1):
         os._exit(1)
@@ -267,7 +267,7 @@ def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ou
         os.dup2(sink, number)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # the one that this list was read from
+            with contextlib.suppress(OSError):  # the descriptor that listed the directory
                 os.close(int(name))
     libc.prctl(_PR_SET_NAME, os.path.basename(words[0]).encode()[:15], 0, 0, 0)
     _told(entry.environment, words)
@@ -279,7 +279,7 @@ def _told(environment: Mapping[str, str], words: Sequence[str]) -> None:
     that by which builds are found first."""
     numbers = _text("/proc/self/stat").rpartition(")")[2].split()
     begin, end, first, last = (int(number) for number in numbers[45:49])
-    os.environ.clear()  # it was there
+    os.environ.clear()  # its values lie in the memory that is overwritten below
     short = sorted(environment.items(), key=lambda pair: (not pair[0].startswith("HEADGATE_BUILD"), pair[0] != "HOME"))
     texts = ("\0".join([sys.executable, *words]), "\0".join(f"{name}={said}" for name, said in short))
     for text, at, until in ((texts[0], begin, end), (texts[1], first, last)):

@@ -56,7 +56,7 @@ def load(config: str) -> str:
         _lay(place, config)
         importlib.import_module("ansible.cli.playbook")
         for name in _EARLY:
-            with contextlib.suppress(ImportError):  # other versions have others
+            with contextlib.suppress(ImportError):  # other versions have other modules
                 importlib.import_module(name)
         _forget_temporary_files()
         _locks().clear()
@@ -240,9 +240,9 @@ def _locks(*, anew: bool = False) -> Any:
         return {}
     found: dict[str | None, Any] = module.action_write_locks
     if anew:
-        del vars(module)["action_write_locks"]  # it makes them only where there are none
+        del vars(module)["action_write_locks"]  # the module makes locks only if it has none
         found.update(importlib.reload(module).action_write_locks)
-        vars(module)["action_write_locks"] = found  # others may know it by now
+        vars(module)["action_write_locks"] = found  # other modules may refer to it by now
     return found
 
 

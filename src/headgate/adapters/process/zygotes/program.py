@@ -41,7 +41,7 @@ def main() -> None:
 
 def _warmed(config: str) -> str:
     """Return why no copy of this process can be a playbook; nothing, if one can."""
-    gc.disable()  # while much is made that stays
+    gc.disable()  # while many permanent objects are made
     place = playbook.load(config)
     for stale in (playbook.stale(place, config), playbook.shared_memory()):
         if stale:
@@ -49,7 +49,7 @@ def _warmed(config: str) -> str:
     if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
         return "importing Ansible starts threads"
     gc.collect()
-    gc.freeze()  # what copies do not touch stays one for all
+    gc.freeze()  # copies share the memory that they do not touch
     gc.enable()
     return ""
 

@@ -58,7 +58,7 @@ def address(url: str, name: str, is_path: bool) -> str:
     if not _NAME.fullmatch(name):
         text = f"{name!r:.80} is no name of a bucket" if name else "it names no bucket"
         raise LaunchFailed(f"object-storage of the provider: {text}; say object-storage: {{bucket-name: NAME}}")
-    if is_path or "." in name:  # its certificate has one name before S3's
+    if is_path or "." in name:  # the certificate covers one label before S3's name
         return f"{url}{name}/"
     scheme, _, host = url.partition("://")
     return f"{scheme}://{name}.{host}"
@@ -90,7 +90,7 @@ class Bucket:
         if answer.status in (301, 307):
             text = f"the bucket {self.name} is in another region than {self._service.region}"
             raise query.AwsRefused("PermanentRedirect", text)
-        if is_look and answer.status == 403:  # it has no words
+        if is_look and answer.status == 403:  # such an answer has no body
             raise LaunchFailed(f"{WHOSE} does not let Headgate look into the bucket {self.name}")
         query.document(answer, WHOSE)
         raise AssertionError("what is no success is an error")

@@ -181,11 +181,11 @@ def _granted(answer: CloudResponse, call: str) -> AwsKeys:
     except (query.AwsRefused, OverQuota) as error:
         raise CloudUnavailable(str(error)) from error
     except (KeyError, TypeError, ValueError):
-        raise CloudUnavailable("AWS STS lends no keys") from None  # what it said may hold some
+        raise CloudUnavailable("AWS STS lends no keys") from None  # the answer may contain some
 
 
 def _of(answer: CloudResponse, where: str) -> AwsKeys:
-    where = urlsplit(where).hostname or ""  # the rest of a container's address is as good as its keys
+    where = urlsplit(where).hostname or ""  # the rest of a container's address is a secret
     if answer.status >= 300:
         raise CloudUnavailable(f"{where} answers {answer.status} when it is asked for keys")
     try:

@@ -175,7 +175,7 @@ class Aws:
         except AwsRefused as error:
             if error.code != "IdempotentParameterMismatch":
                 raise
-            # It was made when something was said otherwise; it will be listed.
+            # An earlier attempt with other arguments made it; it will be listed.
             raise CloudUnavailable(str(error)) from error
         return MachinePending({**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending")
 
@@ -240,7 +240,7 @@ class Aws:
                 await self._ask(ec2, "TerminateInstances", {"InstanceId": [one]})
         new = not mine and "instance" in state and self._now_s() - float(state.get("asked", 0)) <= SEEN_S
         if new and await self._ask(ec2, "TerminateInstances", {"InstanceId": [state["instance"]]}):
-            left.append(state["instance"])  # it was not listed yet
+            left.append(state["instance"])  # not in the list yet
         if left:
             return False
         if "fleet" in wanted.flavor:

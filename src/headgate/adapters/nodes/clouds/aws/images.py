@@ -123,7 +123,7 @@ class AwsImages:
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
         state = await _to_be_sent(wanted, state, file, f"the bucket {place.bucket.name}")
-        for one in await place.entries(wanted):  # of a launcher that is no more
+        for one in await place.entries(wanted):  # left by a launcher that has ended
             await place.bucket.remove(one)
         self._begin(wanted, place.bucket.send(wanted.tags, wanted.sha256, file))
         return Sending(state, f"its file is on the way to the bucket {place.bucket.name}")
@@ -228,7 +228,7 @@ class AwsImages:
             await place.ec2.do("DeregisterImage", {"ImageId": id})
             raise LaunchFailed(f"AWS says: the image is {reported}: {said(str(reason))}")
         imds = wanted.image.get("imds-support")
-        if imds and image.get("imdsSupport") != imds and state.get(IMDS) != id:  # an import takes no such argument
+        if imds and image.get("imdsSupport") != imds and state.get(IMDS) != id:  # imports do not have this argument
             await place.ec2.call("ModifyImageAttribute", {"ImageId": id, "ImdsSupport": {"Value": imds}})
             return Sending({**state, IMDS: id}, f"the image is set to IMDS {imds}")
         disks = [one.get("ebs") or {} for one in listed(image.get("blockDeviceMapping"))]

@@ -124,7 +124,7 @@ def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
         if answer.status < 300:
             raise CloudUnavailable(f"{whose} answers what is not whole: {error}") from error
         root = None
-    if answer.status < 300 and root is not None and name_of(root) != "Error":  # S3 may find out after it said 200
+    if answer.status < 300 and root is not None and name_of(root) != "Error":  # S3 may fail after the status 200
         return root
     code, text = _error(root)
     raise problem(answer.status, code, text, answer.headers, whose)

@@ -67,7 +67,7 @@ async def cancel(ec2: Ec2, task: ImportTask) -> None:
     try:
         await ec2.do("CancelImportTask", {"ImportTaskId": task.id})
     except AwsRefused:
-        return  # it has ended meanwhile, or goes on to its end: what it makes is found then
+        return  # it has ended, or will end: a later look finds its results
 
 
 async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[Told]:
@@ -129,7 +129,7 @@ async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, s
     snapshots |= await there_are(ec2, SNAPSHOTS, fruit.difference(snapshots, keep))
     entries = await place.entries(wanted)
     left = bool(entries) or any(task.status not in (COMPLETED, DELETED) for task in tasks)
-    for kind, ids in ((IMAGE, images), (SNAPSHOT, snapshots)):  # a snapshot that an image is made of does not go
+    for kind, ids in ((IMAGE, images), (SNAPSHOT, snapshots)):  # AWS keeps a snapshot while an image uses it
         action, argument = DELETING_CALLS[kind]
         for id in sorted(ids.difference(keep)):
             await ec2.do(action, {argument: id})

@@ -110,7 +110,7 @@ class Api:
         if status == 401:
             raise CloudUnavailable(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
         if status == 409 and answer.get("reason") != "AlreadyExists" and method == "POST":
-            # Another writer was quicker, of a quota for example; it is nobody's mistake.
+            # Another writer, for example of a quota, was quicker; this is no error.
             raise CloudUnavailable(f"{self._cluster.server}: {_words(status, answer)}", _AGAIN_S)
         if status >= 400 and status != 404:
             raise _refused(status, answer)

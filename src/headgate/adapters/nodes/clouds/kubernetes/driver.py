@@ -168,7 +168,7 @@ class Kubernetes:
     async def _have(self, where: str, thing: Mapping[str, Any]) -> None:
         try:
             await self._api.create(where, thing)
-        except Exists:  # of an earlier attempt: nobody else writes there
+        except Exists:  # left by an earlier attempt: nobody else writes there
             return
 
     async def _seen(self, wanted: MachineSpec, state: State) -> MachinePending | Made:

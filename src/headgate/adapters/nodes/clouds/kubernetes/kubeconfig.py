@@ -60,7 +60,7 @@ class Cluster:
             if not self.verified:
                 made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
             if self.certificate:
-                # Python reads them of a file only.
+                # Python reads certificates and keys from files only.
                 with tempfile.NamedTemporaryFile(prefix="headgate-") as file:
                     file.write(b"\n".join(self.certificate))
                     file.flush()
@@ -108,7 +108,7 @@ def read(files: list[Path], context: str) -> Cluster:
             f"{there.file}: the cluster {chosen['cluster']} has the server {server!r}, which is not an address"
         )
     if urlsplit(server).username is not None:
-        # Builds are told the address, and so are people when it does not answer.
+        # Builds receive the address, and error messages contain it.
         raise UserError(f"{there.file}: the server of the cluster {chosen['cluster']} names a user: say it under users")
     authority = there.content(cluster, "certificate-authority")
     mine, key = here.content(user, "client-certificate"), here.content(user, "client-key")

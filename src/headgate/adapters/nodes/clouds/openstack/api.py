@@ -165,7 +165,7 @@ class OpenStack:
         if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
             raise OverQuota(words)
         if service == "image" and 400 <= answer.status < 500 and answer.status not in (401, 408):
-            raise OpenStackRefused(answer.status, words)  # its errors may be pages; 413: too large
+            raise OpenStackRefused(answer.status, words)  # errors may be HTML pages; 413: too large
         if answer.status == 413:
             raise CloudUnavailable(words, patience_s(answer.headers))
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:

@@ -54,7 +54,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         said = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        # The text of the error may show a secret.
+        # The text of the error may contain a secret.
         raise UserError(f"{path} cannot be read: {type(error).__name__}") from None
     clouds = said.get("clouds") if isinstance(said, dict) else None
     if not isinstance(clouds, dict):

@@ -84,7 +84,7 @@ class Machines:
     async def _advance(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> MachinePending | Made:
         mine = await self._mine(cloud, wanted, state)
         if mine:
-            # A call whose answer was lost may have been under way when it was repeated.
+            # A call whose answer was lost may still have been running when it was repeated.
             for extra in mine[1:]:
                 await _delete(cloud, extra["id"])
             return await self._look(cloud, wanted, mine[0])
@@ -267,7 +267,7 @@ async def _delete(cloud: OpenStack, name: str) -> None:
     try:
         await cloud.call("DELETE", "compute", f"/servers/{name}")
     except OpenStackRefused as error:
-        if error.status not in (404, 409):  # 409: it goes already, or cannot right now
+        if error.status not in (404, 409):  # 409: it is being deleted, or cannot be deleted now
             raise
 
 

@@ -77,7 +77,7 @@ async def lend(cloud: OpenStack, wanted: MachineSpec, server: str) -> str:
         try:
             told = await cloud.call("POST", "network", "/floatingips", {"floatingip": said})
         except OpenStackRefused as error:
-            if error.status != 404:  # no router leads there
+            if error.status != 404:  # no router connects the network
                 raise
             continue
         return str(told["floatingip"]["floating_ip_address"])

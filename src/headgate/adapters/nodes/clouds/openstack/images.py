@@ -118,7 +118,7 @@ class GlanceImages:
         try:
             await cloud.send(f"/images/{image}/file", os.path.getsize(file), pieces)
         except OpenStackRefused as error:
-            if error.status == 409:  # an earlier one, whose connection was cut, is still being stored
+            if error.status == 409:  # an earlier upload, whose connection was lost, is still being stored
                 raise CloudUnavailable(str(error)) from error
             raise
         except OSError as error:

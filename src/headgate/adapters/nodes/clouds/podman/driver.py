@@ -118,7 +118,7 @@ class Podman:
         _limits(wanted)
         found = await self._engine.inspected(name)
         if found is not None and found["State"]["Status"] in ("created", "configured", "initialized"):
-            await self._engine.run("rm", "-f", "-v", "-i", name)  # of an attempt that came to an end here
+            await self._engine.run("rm", "-f", "-v", "-i", name)  # left by an earlier attempt
             found = None
         if found is None:
             if await self._lacks(image):

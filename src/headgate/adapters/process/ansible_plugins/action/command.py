@@ -87,7 +87,7 @@ class Tail:
             self._take(b"\n")
         try:
             os.unlink(self.path) if self._local else execute(f"rm -f {shlex.quote(self.path)}")
-        except PermissionError:  # another user's: the one the task became
+        except PermissionError:  # the file belongs to the user that the task became
             execute(f"rm -f {shlex.quote(self.path)}")
         except FileNotFoundError:
             pass
@@ -97,7 +97,7 @@ class Tail:
         while not self._over.wait(LOCAL_INTERVAL_S if self._local else REMOTE_INTERVAL_S):
             try:
                 self._take(self._here(PIECE_SIZE_MAX_BYTES) if self._local else self._there())
-            except Exception as error:  # the task itself must not suffer; what is missed comes at its end
+            except Exception as error:  # the task must not fail because of it; missed output follows at its end
                 Display().vvv(f"{self._host}: the output cannot be followed: {error}")
 
     def _here(self, size):

@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
         for name in asked["names"][host]:
             try:
                 found[name] = json.loads(json.dumps(self._templar.template(task_vars[name])))
-            except Exception as error:  # whatever somebody's template does: it is not there
+            except Exception as error:  # a template may fail in any way: then it has no value
                 left.append(f"{name} is left out: {' '.join(str(error).split())}")
         with open(asked["files"][host], "w") as file:
             json.dump(found, file)
@@ -34,11 +34,11 @@ class ActionModule(ActionBase):
     def _gather(self, task_vars, left):
         """Add the facts of the host to the variables, which may name its home or its user."""
         for option, value in ONCE.items():
-            with contextlib.suppress(Exception):  # other connections have others
+            with contextlib.suppress(Exception):  # other connections have other options
                 self._connection.set_option(option, value)
         try:
             gathered = self._execute_module("ansible.legacy.setup", module_args=GATHERED, task_vars=task_vars)
-        except Exception as error:  # the first playbook that needs the host will tell
+        except Exception as error:  # the first playbook that needs the host will report it
             gathered = {"msg": str(error)}
         facts = gathered.get("ansible_facts")
         if facts:

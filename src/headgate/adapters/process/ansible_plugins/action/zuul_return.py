@@ -8,7 +8,7 @@ from pathlib import Path
 from ansible.module_utils.common.validation import check_type_dict
 from ansible.plugins.action import ActionBase
 
-sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))  # where Ansible is another's
+sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))  # of Ansible in its own environment
 
 from headgate.adapters.process.returns import RESULT_VARIABLE, ReturnError, add
 from headgate.base.texts import visible

@@ -135,7 +135,7 @@ class CallbackModule(CallbackBase):
         self._comes(result)
         host, task, found = _parts(result)
         if "results" in found and task.loop is not None:
-            return  # each item was told
+            return  # each item has been printed
         self._told(host, task, found, _word(found))
 
     def v2_runner_item_on_ok(self, result):
@@ -216,7 +216,7 @@ class LogCopy:
         """Put it in the place of the link, or of the copy of an earlier playbook."""
         try:
             with self._directory() as there:
-                os.stat(self._name, dir_fd=there, follow_symlinks=False)  # it is still wanted
+                os.stat(self._name, dir_fd=there, follow_symlinks=False)  # the log is still expected
                 self._lay(f".{os.urandom(8).hex()}", there)
         except (OSError, KeyError):
             self._made = None
@@ -235,7 +235,7 @@ class LogCopy:
 
     def go_on(self):
         """Add what has come since."""
-        if self._made is None or self._name.endswith(".json"):  # which is written when a playbook has ended
+        if self._made is None or self._name.endswith(".json"):  # the executor writes it after the playbook
             return
         try:
             with self._directory() as there:
