@@ -1,1 +1,1 @@
-"""Every place in the store, declared once: what is not here does not exist."""
+"""Declare every place in the store, once; the store has no other places."""

@@ -1,4 +1,4 @@
-"""`python -m headgate.map`: the reference page."""
+"""Print the reference page of the map: `python -m headgate.map`."""
 
 from headgate.map.page import page
 

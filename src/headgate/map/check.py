@@ -1,4 +1,4 @@
-"""Holding a live store against the map: what is not on it, what cannot be read, which places are in use."""
+"""Compare a live store with the map: unknown entries, entries that cannot be read, and the places in use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TreeFinding:
 
 @dataclass(frozen=True, slots=True)
 class ValuePiece:
-    """Represent one piece of a value that is stored in pieces; it is read where its pointer is."""
+    """Represent one piece of a value that is stored in pieces; the value is read at the place of its pointer."""
 
     size_bytes: int
 
@@ -54,7 +54,7 @@ class TreeFindings:
     unknown: tuple[TreeFinding, ...]
     undecodable: tuple[TreeFinding, ...]
     alive: frozenset[str]
-    """Templates of the contract's places with an entry in or below them."""
+    """Templates of the contract's places that have an entry in or below them."""
     seeds: frozenset[str]
     """Templates of all the contract's places."""
 
@@ -67,7 +67,8 @@ class TreeFindings:
         return tuple(sorted(self.seeds - self.alive))
 
     def also(self, other: TreeFindings) -> TreeFindings:
-        """Combine the findings of two looks at a store: locks and requests seldom all exist at once."""
+        """Combine the findings of two looks at a store, because locks and requests seldom all exist at the same
+        time."""
         return TreeFindings(
             tuple(dict.fromkeys(self.unknown + other.unknown)),
             tuple(dict.fromkeys(self.undecodable + other.undecodable)),
@@ -124,7 +125,7 @@ def _above(template: str) -> Iterator[str]:
 
 
 def _misplaced(located: Located) -> str:
-    """Return why nothing may lie there, or an empty string if something may."""
+    """Return why nothing may lie at the path, or an empty string if an entry may."""
     if located.place is None:
         return "a directory, which has no value"
     shape = {
@@ -142,8 +143,8 @@ def _misplaced(located: Located) -> str:
     return ""
 
 
-def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # a record of any of the declared types
-    """Read what lies there. Raise Undecodable."""
+def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # the record, of any of the declared types
+    """Read the content of the entry. Raise Undecodable."""
     place = located.place
     if place is None:
         return None

@@ -1,7 +1,8 @@
 """The gate's own values as records.
 
-A value is declared once, in `gate.model`.  What has a place of its own is named in the record of what holds it, by its
-key; all other members stand there as they are.  A member added to a value is therefore kept without another word.
+A value is declared once, in `gate.model`. The record of a value names by key the values in it that have places of their
+own, and contains all other members as they are. A member that is added to a value is therefore stored without further
+declarations.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Form(Generic[V]):
         return found
 
     def value(self, record: Any, **rest: Any) -> V:
-        """Return the value of a record; `rest`: the members that the record does not have, but names."""
+        """Return the value of a record. `rest` holds the members that the record names by key only."""
         return self.of(**{name: getattr(record, name) for name in self._plain}, **rest)
 
 

@@ -1,5 +1,5 @@
-"""Hold hints from a forge, or from whoever needs one of its changes, until the process that looks there takes them
-up."""
+"""Hold hints from a forge, or from processes that need one of its changes, until the process that reads the forge takes
+them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from headgate.recipes.stream import Stream, StreamEntry
 
 
 class ButtonOrder(msgspec.Struct, frozen=True):
-    """Record what a person who clicked a button of Headgate's on a change wants: the change out of a pipeline."""
+    """Record the order of a person who clicked a button of Headgate's on a change: take the change out of a
+    pipeline."""
 
     who: str
-    """The account that the forge's genuine delivery names; the forge is asked what it may do."""
+    """The account that the forge's genuine delivery names. The reader asks the forge what this account may do."""
     tenant: str
     pipeline: str
     event: str
@@ -26,17 +27,17 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name a place where something may have happened. Nothing else that a delivery contains is trusted."""
 
     id: str
-    """The delivery's own, so that the same one twice is one; else a fresh one."""
+    """The delivery's own id, so that a delivery that arrives twice counts once; a fresh id if it has none."""
     project: str = ""
-    """Canonical name; empty: anywhere."""
+    """Canonical name of the project; empty means any project."""
     number: str = ""
-    """The number of a change; empty means the project's branches, or its open changes."""
+    """Number of the change; empty means the project's branches, or its open changes."""
     ref: str = ""
     """A branch or tag."""
     commit: str = ""
-    """What the driver finds the change by, where the delivery names only that."""
+    """Commit by which the driver finds the change, where the delivery names only that."""
     order: ButtonOrder | None = None
-    """An order for the change with this project and number, which alone causes no look."""
+    """An order for the change with this project and number. It causes no look at the forge by itself."""
 
 
 class HintsQueue(Dir):

@@ -1,4 +1,4 @@
-"""The places of the key store: outside the gate's tree, so that removing that tree loses no key."""
+"""The places of the key store. They are outside the gate's tree, so that removing that tree loses no key."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ KEYS_ROOT = "/keystorage"
 
 class KeyPair(msgspec.Struct, frozen=True):
     version: int
-    """Counts up from 1; a rotation makes the next."""
+    """Number of the key pair, from 1; each rotation adds the next."""
     created_ms: int
     public: str
-    """PEM."""
+    """Public key, PEM."""
     private: str
-    """PEM, PKCS #8, encrypted with the password of the key store."""
+    """Private key, PEM of PKCS #8, encrypted with the password of the key store."""
 
 
 class ProjectKeyPairs(msgspec.Struct, frozen=True):
     pairs: tuple[KeyPair, ...]
-    """Newest first: it encrypts; what was encrypted with an older one is still opened."""
+    """Key pairs, the newest first. The newest encrypts; every pair decrypts what was encrypted with it."""
     v: int = 1
 
 

@@ -1,4 +1,4 @@
-"""Define the records by which processes with a connection tell one another how much they may ask of its forge."""
+"""Define the records by which processes with a connection share the request limits of its forge."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ class AccountLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record until when one account is limited."""
 
     all_ms: int = 0
-    """Until then nobody may ask, milliseconds since the epoch, UTC."""
+    """Time before which no request may be sent, in milliseconds since the epoch, UTC."""
     spare_ms: int = 0
-    """Until then only what somebody waits for may be asked."""
+    """Time before which only requests that somebody waits for may be sent."""
 
 
 class AccountLimits(msgspec.Struct, frozen=True):
-    """Account and kind of call -> until when it is limited; those that are over are left out."""
+    """Map account and kind of call to its limit; limits that are over are left out."""
 
     accounts: dict[str, AccountLimit]

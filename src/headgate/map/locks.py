@@ -1,4 +1,4 @@
-"""Locks: who may do what."""
+"""Locks, each of which gives its holder the right to do one kind of work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Record how far messages and changes of objects have been taken up, and which items that they started have not
-ended."""
+"""Record how far messages and changes of objects have been read, and which items that they started have not ended."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from headgate.map.tree import Dir, place
 
 
 class LaneProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record how far one pipeline has taken up one lane: everything up to the position was started, or cannot be."""
+    """Record how far one pipeline has read one lane: everything up to the position has been started, or cannot be."""
 
     tenant: str
     pipeline: str
     source: str
-    """A queue; a type of objects."""
+    """A queue, or a type of objects."""
     lane: str = ""
-    """Its partition; of objects there is one lane."""
+    """Partition of the queue; empty for objects, which have a single lane."""
     position: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The records of what people order: what holds until they take it back, and what is done once."""
+"""The records of people's orders: those that hold until revoked, and those that are carried out once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record what people have paused in a tenant; without the record, nothing is paused."""
 
     trigger_queue_discarding: bool = False
-    """What happens starts nothing, and is not kept for later; landed configuration is followed all the same."""
+    """Events start nothing and are not kept for later. Landed configuration is applied all the same."""
     trigger_queue_paused: bool = False
-    """What happens starts nothing yet."""
+    """Events are kept and start nothing until the pause ends."""
     result_queue_paused: bool = False
-    """Answers of mergers and executors are not taken up yet."""
+    """Answers of mergers and executors are kept and processed when the pause ends."""
     reason: str = ""
     info: str = ""
-    """The information for people, as the person who ordered it wrote it."""
+    """Notice for users, as the operator wrote it."""
     closings: tuple[Closing, ...] = ()
     """Pipelines and queues from which nothing lands."""
 
@@ -29,9 +29,9 @@ class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
     """Request, on a person's order, that the tenant file is read again."""
 
     result: str = ""
-    """Where the outcome is told, empty when nobody waits."""
+    """Path at which somebody waits for the outcome; empty if nobody waits."""
     full: bool = False
-    """Whether to read the configuration of every project, too."""
+    """Whether to read the configuration of every project again, too."""
 
 
 class HoldPlace(Dir):

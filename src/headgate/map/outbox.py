@@ -14,7 +14,7 @@ from headgate.gate.returns.shape import FileComment
 from headgate.gate.work import LandRequest
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
-"""Size limits of a waiting report as JSON: while few wait, and while many do."""
+"""Size limits of a waiting report as JSON: the first while few reports wait, the second while many do."""
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -24,13 +24,13 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     v: int
     """1"""
     kind: str
-    """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed
-    | change-dequeued | configuration-held, of what was pushed to a branch and is not in force; report, with the
-    members of QueueReport"""
+    """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed |
+    change-dequeued | configuration-held, when a branch gets configuration that is not put in force | report, which has
+    the members of QueueReport"""
     id: str
-    """The same for the same thing, however often it is told."""
+    """Identifies the event: repeated deliveries of it have the same id."""
     at_ms: int
-    """When, in milliseconds since 1970."""
+    """Time of the event, in milliseconds since 1970."""
     tenant: str
     pipeline: str
     project: str
@@ -41,7 +41,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     item: str
     """The item in its queue, from change-enqueued to its end."""
     url: str = ""
-    """Where the change can be looked at."""
+    """Address at which people see the change."""
     buildset: str = ""
     """The buildset; for item-reset, the new one."""
     build: str = ""
@@ -71,7 +71,7 @@ class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     build: str
     attempt: int
     result: str = ""
-    """Empty: it has not ended."""
+    """Result of the build; empty while it runs."""
     voting: bool = True
     start_ms: int = 0
     end_ms: int = 0
@@ -91,7 +91,7 @@ class ObjectNotice(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     """The user who changed the object."""
     partition: str
-    """Its uuid, as are those of the object."""
+    """Uuid of the partition."""
     type: str
     project: str
     uuid: str
@@ -103,9 +103,9 @@ class Answered(msgspec.Struct, frozen=True):
 
     connection: str
     source: str
-    """The queue it was posted to; the type of the object."""
+    """The queue of the message, or the type of the object."""
     lane: str
-    """The partition; the uuid of the object."""
+    """The partition of the queue, or the uuid of the object."""
     id: str
     """The id of the message or of the change."""
 
@@ -115,32 +115,33 @@ class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
 
     report: str
     """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
-    pipeline names the connection.  At a forge also refused | settled | waits | alarm | landed: it does not come in;
-    nothing keeps it out any more; it has passed and waits; people have to look after it; it has landed."""
+    pipeline names the connection. At a forge also refused (the gate does not admit the change) | settled (nothing keeps
+    it out any more) | waits (it has passed and waits) | alarm (people have to act) | landed."""
     ref: str = ""
     """The updated ref, for an item that is not a change."""
     event: str = ""
-    """What enqueued the item; an item that gives way to another of the same change leaves it that."""
+    """The event that enqueued the item. When another item of the same change replaces the item, it inherits the
+    event."""
     enqueued_ms: int = 0
     builds: tuple[BuildTold, ...] = ()
-    """The builds in the order of the job graph, as they are now."""
+    """The builds in the order of the job graph, as they are at the time of the report."""
     subject: str = ""
-    """The first line of what the change says of itself."""
+    """The first line of the change's message."""
     root: str = ""
-    """The address of the pages, if there is one: the buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
+    """The address of the pages; empty without pages. The buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
     comments: dict[str, tuple[FileComment, ...]] = {}
-    """Path of a file -> what jobs say of it."""
+    """Path of a file -> the comments of jobs on it."""
     answers: Answered | None = None
-    """What the report answers, for an item that a message or a change of an object started."""
+    """The message or the change of an object that the report answers, if one started the item."""
 
 
 class Pushed(msgspec.Struct, frozen=True):
     """Record that a change has landed by a push of the tested commit, which its forge is now to show."""
 
     commit: str
-    """The resulting head of its branch."""
+    """The head of the branch after the push."""
     contained: bool
-    """The forge sees by itself that it is merged: the branch has the change's own commits."""
+    """Whether the branch has the change's own commits, so that the forge itself shows the change as merged."""
 
 
 class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,23 +151,23 @@ class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The message queue, for a connection of queues; otherwise empty."""
     report: QueueReport
     ttl_s: int | None = None
-    """None: as long as the server keeps messages."""
+    """Lifetime of the message; None: as long as the server keeps messages."""
     options: dict[str, str] = {}
-    """The reporter's own keys, as the pipeline has them."""
+    """The reporter's own keys, as the pipeline sets them."""
     key: str = ""
-    """The same for the same report to the same reporter, however often it is told."""
+    """Identifies a report to one reporter: repeated deliveries of it have the same key."""
     change: Change | None = None
-    """What it is told of, where it is told at a forge."""
+    """The change that a report to a forge concerns."""
     how: dict[str, Any] = {}
-    """The reporter's own keys as the pipeline has them, of a forge.  JSON."""
+    """The reporter's own keys for a forge, as the pipeline sets them. JSON."""
     land: LandRequest | None = None
-    """What is to be merged there; the answer goes to the pipeline."""
+    """The request to merge the change at the forge, whose answer goes to the pipeline."""
     precedence: int = 0
     """The precedence of the landing, if a merger pushes it."""
     pushed: Pushed | None = None
-    """What has landed is to be shown there; the report is what people read where the forge does not see it."""
+    """The landing that the forge is to show. People read the report if the forge does not notice the landing itself."""
     echoes: bool = False
-    """A pipeline may be started by what is told: once it is, the change is looked at."""
+    """Whether the report may start a pipeline: once it is delivered, the change is read again."""
 
 
 class Postings(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The reference page of the map, made from its declarations."""
+"""Make the reference page of the map from its declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The places.  Paths follow the seed map byte for byte.
+"""The places. Paths follow the seed map byte for byte. `seed=False` marks additions to that map; `own=True` declares
+the value of the directory itself.
 
 `seed=False` marks what is ours, beyond that map; `own=True` is the value of the directory itself.
 """

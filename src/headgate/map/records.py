@@ -1,4 +1,4 @@
-"""The records of the places that are not the gate's own values."""
+"""The records that are not values of the gate."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class OwnMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""
     user: str = ""
     build: str = ""
-    """The one that has it."""
+    """Uuid of the build that uses the machine; empty if it is free."""
     held: bool = False
-    """Whether it is given to nobody, as a build that failed is held."""
+    """Whether the machine is held after a failed build, so that no build gets it."""
 
 
 class ComponentFacts(msgspec.Struct, frozen=True):
@@ -47,24 +47,24 @@ class ComponentFacts(msgspec.Struct, frozen=True):
 
     zone: str = ""
     unzoned: bool = False
-    """Whether it also does the work of no zone."""
+    """Whether the component also takes work that names no zone."""
     labels: tuple[str, ...] = ()
-    """What its machines can be asked for."""
+    """Labels that the component's machines serve."""
     places: int = 0
-    """How much it does at once."""
+    """Number of pieces of work that the component does at a time."""
     accepting: bool = True
     why: str = ""
-    """Why it accepts nothing now."""
+    """Why the component accepts no work at present."""
     url: str = ""
-    """Where it listens."""
+    """Address at which the component listens."""
     lacks: tuple[str, ...] = ()
-    """What of its confinement this machine cannot give."""
+    """Parts of the jobs' confinement that this machine cannot provide."""
     troubles: dict[str, RepositoryProblem] = {}
-    """project -> why work on it waits."""
+    """Project -> the problem that makes work on it wait."""
     containers: bool = False
-    """Whether jobs can run in images there."""
+    """Whether the component can run jobs in container images."""
     machines: tuple[OwnMachine, ...] = ()
-    """Those of an executor's file; none: every node is its own machine."""
+    """Machines that an executor's file lists; empty: every node is a machine of its own."""
 
 
 FACTS = ComponentFacts()
@@ -78,7 +78,7 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     pid: int = 0
     formats: int = 1
-    """The newest format of records it knows."""
+    """The newest format of records that the component knows."""
     data: ComponentFacts = FACTS
 
 
@@ -87,7 +87,8 @@ class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
 
     number: int
     next: int = 0
-    """What it is to be, while a scheduler looks whether all know it; who does not, does not join.  0: no other."""
+    """The format to change to, while a scheduler checks that all components know it; a component that does not know it
+    cannot join. 0: no change is planned."""
 
 
 class FleetSecret(msgspec.Struct, frozen=True):
@@ -100,7 +101,7 @@ class Login(msgspec.Struct, frozen=True):
     """Record a person who logged in to the pages, under the sha256 of the secret in their browser, and until when."""
 
     authenticator: str
-    """The `[auth NAME]`; with its issuer and the client: of another one the login is none."""
+    """The `[auth NAME]` of the login. The login is void once that section names another issuer or client."""
     issuer: str
     client: str
     who: str
@@ -120,7 +121,7 @@ class OutboxWish(msgspec.Struct, frozen=True):
     """Record what people want done with the reports that wait for one connection."""
 
     do: str
-    """retry: at once | drop"""
+    """retry (try again at once) | drop"""
 
 
 class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -132,16 +133,16 @@ class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     kind: str
     """event | change | record | report | work: a part of the scheduler that stands still, such as a pipeline"""
     what: str
-    """It, in words."""
+    """Description for people."""
     error: str
     since_ms: int
     tries: int = 1
     tenant: str = ""
-    """The tenant concerned; empty if it is no single tenant."""
+    """The tenant concerned; empty if there is no single one."""
     queue: str = ""
-    """Where it goes when it is retried; empty: nowhere."""
+    """Path of the queue that gets the event on a retry; empty if none."""
     body: str = ""
-    """Where its body goes then; it lies beside this record until then."""
+    """Path that gets the body on a retry; until then the body lies beside this record."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True):
@@ -171,7 +172,7 @@ class ConfigBranch(msgspec.Struct, frozen=True):
     ltime: int
     """The files were read after this version of the ltime entry; later readings take precedence."""
     default: bool = False
-    """The default branch of its repository: who defines a name first on it, did it first."""
+    """Whether this is the default branch of its repository, which precedes the others when several define a name."""
 
 
 class ConfigRead(msgspec.Struct, frozen=True):
@@ -179,7 +180,7 @@ class ConfigRead(msgspec.Struct, frozen=True):
     read."""
 
     way: str
-    """Digest of what was asked for; empty: it could not be read."""
+    """Digest of what the reading was to cover; empty if the configuration could not be read."""
     ltime: int
     """The version of the ltime entry, as for a branch."""
 
@@ -191,9 +192,9 @@ class SystemConf(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     digest: str
     refused: str = ""
-    """Why the file as it was read since was not taken up; empty: it was."""
+    """Why the file as last read was not accepted; empty: it was."""
     refused_ms: int = 0
-    """When that was."""
+    """Time of the refusal."""
 
 
 class ZoneLabels(msgspec.Struct, frozen=True):
@@ -223,9 +224,10 @@ class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     branches: dict[str, dict[str, str]]
     """project -> branch -> digest of its configuration files."""
     held: dict[str, dict[str, HeldConfiguration]] = {}
-    """project -> branch -> what was pushed there since; what `branches` says is in force until that is mended."""
+    """Project -> branch -> configuration pushed there since. What `branches` names stays in force until it is
+    mended."""
     protections: dict[str, Protection] = {}
-    """project -> what its forge said of its branches, where that decides which of `branches` take part."""
+    """Project -> protection of its branches at its forge, where that decides which of `branches` take part."""
 
 
 class SemaphoreHolder(msgspec.Struct, frozen=True):
@@ -233,7 +235,7 @@ class SemaphoreHolder(msgspec.Struct, frozen=True):
     buildset: str
     job: str
     build: str = ""
-    """A playbook of this build holds it; otherwise the job does."""
+    """The build whose playbook holds the semaphore; empty: the job holds it."""
     tenant: str = ""
     """The tenant of the pipeline, for a semaphore that tenants share."""
 
@@ -253,7 +255,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
     """Request a new layout because configuration files of these branches changed."""
 
     projects: dict[str, tuple[str, ...]]
-    """project -> branches; no branches: all of them."""
+    """Project -> branches; an empty tuple means all branches."""
 
 
 class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
@@ -270,7 +272,7 @@ class Reread(msgspec.Struct, frozen=True, tag="reread"):
 
     projects: tuple[str, ...]
     result: str = ""
-    """Where the outcome is told, empty when nobody waits."""
+    """Path at which somebody waits for the outcome; empty if nobody waits."""
 
 
 Management = Reconfigure | Reread | ForPipeline
@@ -296,24 +298,24 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     artifacts: tuple[ReturnedArtifact, ...] = ()
     provides: tuple[str, ...] = ()
     final: bool = True
-    """False: it was tried again, or its buildset gave way to another one."""
+    """False if the job was tried again, or another buildset replaced this one."""
     attempt: int = 1
     work: str = ""
-    """An id that is equal for the same job on the same code, for a build that passed; empty if unknown."""
+    """For a build that passed, an id that is equal for the same job on the same code; empty if unknown."""
     image: str = ""
-    """What its programs ran in, by name and digest."""
+    """Name and digest of the container image in which the build's programs ran."""
     inputs: str = ""
-    """The digest of all that it was given; empty: it stands for no other build."""
+    """Digest of all inputs of the build; empty: its result is not reused."""
     returned: dict[str, Any] = {}
     """The data returned by a build that may be reused, as JSON."""
     asked_ms: int = 0
-    """When it was begun: what it depends on had ended, and it had its semaphores."""
+    """Time at which the build was requested: its dependencies had ended, and it had its semaphores."""
     needs: tuple[str, ...] = ()
     """The jobs that it depends on."""
     semaphores: tuple[str, ...] = ()
     course: Course = NO_COURSE
     comments: dict[str, tuple[FileComment, ...]] = {}
-    """Path -> what it says of lines of that file."""
+    """Path of a file -> comments of the build on its lines."""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -325,18 +327,18 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     change: Change
     event: str
     result: str
-    """Empty: it goes on."""
+    """Result of the buildset; empty while it continues."""
     message: str
     enqueued_ms: int
     ended_ms: int
     builds: tuple[FinishedBuild, ...] = ()
     item: str = ""
     others: tuple[Change, ...] = ()
-    """The rest of a circle, which was tested as one with the change."""
+    """The other changes of a dependency cycle, which were tested together with the change."""
     final: bool = True
-    """False: the item is tested anew, on something else."""
+    """False if the item is tested again, on a different base."""
     tree: str = ""
-    """The same for the same state of the code; empty: it is not known."""
+    """An id that is equal for the same state of the code; empty if unknown."""
     proposers: tuple[str, ...] = ()
     """The people who pushed the change, as far as the server tells."""
     approvers: tuple[str, ...] = ()
@@ -354,13 +356,13 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Loose(msgspec.Struct, frozen=True):
-    """Hold what is read of a buildset in an earlier form."""
+    """Hold the part of a buildset in an earlier form that is read."""
 
     builds: tuple[dict[str, object], ...] = ()
 
 
 DONE = "done"
-"""How what was done by hand ended, unless it did not."""
+"""Outcome of an action that succeeded."""
 
 
 class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -368,21 +370,21 @@ class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     id: str
     verb: str
-    """enqueue, dequeue, promote, reconfigure …: the permission it needs, or the word of the command"""
+    """enqueue, dequeue, promote, reconfigure …: the permission that the action needs, or the name of the command"""
     who: str
-    """The user of the token's claims; `token` for whoever brings the operator's."""
+    """The user that the token's claims name; `token` for the operator's token."""
     authenticator: str = ""
-    """The `[auth NAME]` that knows the user; empty for the operator's token."""
+    """The `[auth NAME]` that authenticates the user; empty for the operator's token."""
     origin: str
-    """The address it came from."""
+    """The address that the request came from."""
     at_ms: int
     tenant: str = ""
-    """Empty: of the whole system."""
+    """The tenant concerned; empty for the whole system."""
     subject: str = ""
-    """What it was done to, for people."""
+    """Object of the action, for people."""
     reason: str = ""
     """The reason that the person gave."""
     details: dict[str, Any] = {}
-    """What else was asked, JSON."""
+    """Further arguments of the action. JSON."""
     outcome: str = ""
-    """done, or why it was not; empty: not known (yet)."""
+    """`done`, or why the action failed; empty while unknown."""

@@ -10,14 +10,14 @@ from headgate.map.tree import Dir, each, place
 
 
 class RefsLooked(msgspec.Struct, frozen=True):
-    """Record since when the refs of a project are watched: from then on, refs that appear, move or vanish make
+    """Record since when the refs of a project are watched: from then on, refs that appear, move or vanish cause
     events."""
 
     since_ms: int
 
 
 class RefsSeen(msgspec.Struct, frozen=True):
-    """Map each ref to what it named when last seen: a commit, a tag or another object."""
+    """Map each ref to the commit, tag or other object that it named when last seen."""
 
     refs: dict[str, str]
 

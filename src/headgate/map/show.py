@@ -1,4 +1,4 @@
-"""The entries of a live store as a tree for people: what each is, and what it says."""
+"""Show the entries of a live store as a tree for people, each with its meaning and its content."""
 
 from __future__ import annotations
 

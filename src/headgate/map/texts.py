@@ -1,4 +1,4 @@
-"""The places of configuration as text."""
+"""The places of configuration files, stored as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declaring where things live: a typed tree of places, readable in both directions."""
+"""Declare where entries live: a typed tree of places, which turns keys into paths and paths into keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HasPath:
     path: str
 
     def inside(self, *names: str) -> str:
-        """Return the path of what has these names below this path; for an empty name, how paths below begin."""
+        """Return the path with these names below this path; an empty last name gives the prefix of all paths below."""
         return "/".join((self.path, *names))
 
     def relative(self, path: str) -> str:
@@ -113,7 +113,7 @@ class Guarded(NamedTuple):
     under: str = ""
     """The locks required for any write."""
     taken_under: str = ""
-    """The locks required for a deletion; anybody may add."""
+    """The locks required for a deletion; anybody may create the entry."""
 
     def or_else(self, above: Guarded) -> Guarded:
         return Guarded(self.under or above.under, self.taken_under or above.taken_under)
@@ -237,7 +237,7 @@ class PageRow:
 
     template: str
     place: place[Any] | None
-    """None: a directory without a value of its own."""
+    """The place that the path matches; None for a directory without a value of its own."""
     doc: str
     seed: bool
     locks: Guarded
@@ -282,7 +282,7 @@ class Located:
     place: place[Any] | None
     keys: dict[str, str]
     rest: str = ""
-    """What lies below the place itself: a piece of a blob, a contender in a line, a numbered child."""
+    """Path below the place itself: a piece of a blob, a contender in a line, or a numbered child."""
 
 
 def locate(dir: type[Dir], root: str, path: str) -> Located | None:

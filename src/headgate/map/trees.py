@@ -19,7 +19,7 @@ class StoreTree(NamedTuple):
     root: str
     dir: type[Dir]
     seed: bool = True
-    """Part of the contract."""
+    """Whether the tree is part of the contract."""
 
     def rows(self) -> Sequence[PageRow]:
         return _rows(self)

@@ -1,4 +1,4 @@
-"""The places of queue workers.  Paths follow the seed byte for byte; what it leaves open is marked as ours."""
+"""The places of queue workers. Paths follow the seed byte for byte; additions to it are marked."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record a worker. `queues` is for people only: the owner entry is what entitles a worker to a partition."""
 
     queues: tuple[str, ...]
-    """Names of queues; of a partition other than the first `<queue>:<n>`."""
+    """Names of queues, for their first partitions; other partitions are written `<queue>:<n>`."""
     name: str = ""
-    """Host and process, for people."""
+    """Host and process of the worker, for people."""
     takes: tuple[str, ...] = ()
-    """Patterns of queues it has jobs for; empty: all."""
+    """Patterns of the queues that the worker has jobs for; empty: all queues."""
     manual: bool = False
-    """It takes what it was told to and has no part in the sharing out."""
+    """Whether the worker takes exactly the queues that it names and has no part in the distribution of queues."""
     url: str = ""
-    """Where it answers, when it does."""
+    """Address at which the worker answers; empty if it does not listen."""
     leaving: bool = False
-    """It takes nothing more, and hands back what it has."""
+    """Whether the worker is leaving: it takes nothing more, and hands back what it has."""
     was: tuple[str, ...] = ()
-    """Names of this process in sessions that it lost: what it ran in them did not end with the process."""
+    """Names that this process had in sessions that it lost: jobs from these sessions continue in the process."""
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,14 +41,14 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
 
     paused: bool = False
     seek: str | None = None
-    """Go on behind this, in any form of `last`; removed by the owner once it has."""
+    """Position behind which the owner continues, in any form of `last`; the owner removes it once it has done so."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record the settings of a queue."""
 
     priorities: int = 1
-    """How many of its partitions form a strand, see `queueing.priorities`."""
+    """Number of the queue's partitions that form a strand, see `queueing.priorities`."""
 
 
 class QueueShapePlace(Dir):
@@ -120,7 +120,7 @@ class Application(Dir):
         return None
 
     def shape(self, queue: str) -> Address[QueueSettings]:
-        """Return the place of how the queue is made."""
+        """Return the place of the shape of the queue."""
         return self.shapes(queue).record
 
     def progress(self, lane: Lane) -> Address[Progress]:

@@ -1,1 +1,1 @@
-"""Where the inventory keeps things."""
+"""Places of the inventory in the store."""

@@ -7,7 +7,7 @@ from headgate.map.tree import Dir, Each, each, place
 
 PREFIX_VARIABLE = "GSR_KEY_PREFIX"
 PREFIX = "gsr/"
-"""What the registry's keys begin with, byte for byte: there is no slash before it."""
+"""Prefix of the registry's keys, byte for byte: there is no slash before it."""
 
 
 class EndpointPlace(Dir):
@@ -29,6 +29,6 @@ class ServiceRegistry(Dir):
 
 
 def endpoint(service: str, host: str, port: int) -> str:
-    """Return the path of one below the prefix; clients read host and port from it as they are written."""
+    """Return the path of one endpoint below the prefix. It is not escaped: clients read host and port from it."""
     registry: Each[ServicePlace] = ServiceRegistry("").services
     return f"{registry(service).path}/{host}:{port}"

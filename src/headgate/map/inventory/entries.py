@@ -1,4 +1,4 @@
-"""Determine what is written for one object: its record, and every index entry that leads to it."""
+"""Determine the entries of one object: its record, and every index entry that leads to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str
 
 @lru_cache(maxsize=4_096)
 def _valued(places: InventoryMap, partition: str, type: str, key: str, value: str) -> PropertyValue:
-    """Return where the objects with a property of this value are."""
+    """Return the directory of the objects that have a property with this value."""
     return places.partitions.tree(partition).properties.by_type(type).key(key).value(value)
 
 
@@ -69,7 +69,7 @@ def last(path: str) -> str:
 
 
 def component(text: str, *, prefix: bool = False) -> str:
-    """Escape the text as a path component; with `prefix`, as what every path with this prefix begins with."""
+    """Escape the text as a path component; with `prefix`, as the common start of all components with this prefix."""
     if not prefix:
         return escape(text)
-    return "" if text in (".", "..") else escape(f"{text}x")[:-1]  # those two alone are written otherwise
+    return "" if text in (".", "..") else escape(f"{text}x")[:-1]  # only alone are they escaped

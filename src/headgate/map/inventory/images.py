@@ -1,4 +1,4 @@
-"""Images that jobs build: what was built, where it was uploaded, and what is asked of it."""
+"""Images that jobs build: their files, their uploads, and orders for them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 from headgate.map.tree import Dir, each, place
 
 UNDER_WAY = ("pending", "uploading")
-"""States of uploads that are not there yet."""
+"""States of uploads that are not in the cloud yet."""
 
 
 class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Describe a file that a build returned as an image."""
 
     image: str
-    """Canonical."""
+    """Canonical name of the image."""
     name: str
     project: str
     """The canonical name of the project that defines the image."""
@@ -24,7 +24,7 @@ class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     branch: str
     build: str
     number: int = 0
-    """Its position among the artifacts of its build."""
+    """Position of the file among the artifacts of its build."""
     format: str
     url: str
     sha256: str = ""
@@ -32,7 +32,7 @@ class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record one report of a pipeline about images."""
+    """Record the report of a pipeline on images."""
 
     id: str
     tenant: str
@@ -40,9 +40,9 @@ class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     files: tuple[ImageFile, ...] = ()
     """The files that were built."""
     upload: str = ""
-    """The upload that was tried, or empty."""
+    """The upload that the build tried; empty for a build that made files."""
     validated: bool | None = None
-    """Whether the files, or the upload, are validated."""
+    """Whether the report declares the files, or the upload, valid."""
     at_ms: int = 0
 
 
@@ -56,12 +56,12 @@ class ImageArtifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     state: str = "ready"
     """ready | deleting"""
     validated: bool = False
-    """Its pipeline said so itself: its uploads need not be tried."""
+    """Whether the artifact's pipeline validated it, so that its uploads need no trial."""
     made_ms: int = 0
     since_ms: int = 0
-    """When it came to be in this state."""
+    """Time at which the artifact reached this state."""
     dropped: tuple[str, ...] = ()
-    """Where somebody deleted its upload: it does not come back there by itself."""
+    """Places where somebody deleted the upload of the artifact: it is not uploaded there again automatically."""
 
 
 class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -75,28 +75,28 @@ class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The connection of the cloud."""
     region: str = ""
     digest: str = ""
-    """Digest of the provider's settings for it; providers with equal settings share the upload."""
+    """Digest of the provider's settings for the image; providers with equal settings share the upload."""
     image: dict[str, Any] = {}
-    """What is said of it there, also when that is gone from the configuration."""
+    """The provider's settings for the image, kept so that they outlast their removal from the configuration."""
     provider: dict[str, Any] = {}
     tags: dict[str, str] = {}
     retain: int = 2
     state: str = "pending"
     """pending | uploading | ready | failed | deleting"""
     validated: bool | None = None
-    """None: nobody has tried it."""
+    """Whether a trial accepted the upload; None: no trial has ended."""
     asked: str = ""
-    """The event that asks for it to be tried."""
+    """The event that requests the trial of the upload."""
     external_id: str = ""
     driver: dict[str, str] = {}
-    """How far it is, in words of its driver."""
+    """Progress of the upload, in terms of its driver."""
     why: str = ""
-    """What it waits for, or what went wrong."""
+    """Why the upload waits, or what went wrong."""
     tries: int = 0
     dirty: bool = False
-    """Something of it may be in the cloud."""
+    """Whether the cloud may hold something of the upload."""
     made_ms: int = 0
-    """When its artifact was."""
+    """Time at which the artifact was made."""
     since_ms: int = 0
 
     @property
@@ -106,7 +106,7 @@ class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     @property
     def place(self) -> str:
-        """Return where it is; within one such place the newest counts."""
+        """Return the place of the upload; of the uploads at one place, the newest is used."""
         return "/".join((self.connection, self.region, self.digest))
 
 

@@ -1,4 +1,4 @@
-"""Machines that are made when they are needed: what is known of each, and of who waits for one."""
+"""Machines that are made on demand: their records, and those of requests that wait for them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.gate.returns.secrets import Sealed
 from headgate.map.tree import Dir, each, place
 
 FREE = ("ready", "building", "requested")
-"""States in which a machine can be given to whoever asks, the best first."""
+"""States in which a machine can be given to a request, the best first."""
 ARRIVING = ("registering", "rebuilding")
-"""States of machines that are there anyway, while nobody knows whether they answer."""
+"""States of static machines that may not answer yet."""
 ENDING = ("used", "failed", "outdated")
-"""States of machines that are taken away."""
+"""States of machines that are about to be removed."""
 
 
 class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -23,60 +23,61 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     id: str
     provider: str
-    """Canonical."""
+    """Canonical name of the provider."""
     connection: str
     label: str
     """The provider's name of the label; the build may have used an alias."""
     state: str = "requested"
-    """requested | building | ready | in-use | used | failed | outdated | hold; of what is there anyway also
-    registering, until it answers, and rebuilding, after each build; of one with slots slot-host in the place of ready
-    and in-use"""
+    """requested | building | ready | in-use | used | failed | outdated | hold. A static machine is also
+    registering, until it answers, and rebuilding, after each build. A machine with slots is slot-host instead of
+    ready and in-use."""
     said: dict[str, Any] = {}
-    """What it is made of: label, image, flavor, and the other keys of the provider, also when they are gone there."""
+    """Settings that the machine is made from: label, image, flavor, and the other keys of the provider. They are kept
+    here because the configuration may lose them."""
     digest: str = ""
     tags: dict[str, str] = {}
     uses: dict[str, float] = {}
-    """What it takes of its account."""
+    """Amounts that the machine takes of its account."""
     driver: dict[str, str] = {}
-    """How far it is, in words of its driver."""
+    """Progress of the machine, in terms of its driver."""
     why: str = ""
-    """What it waits for, or what went wrong."""
+    """Why the machine waits, or what went wrong."""
     tenant: str = ""
     """The tenant that it was made for."""
     project: str = ""
     request: str = ""
-    """The request that it belongs to, or empty."""
+    """The request that the machine belongs to; empty if none."""
     node: str = ""
-    """What that calls it."""
+    """Name of the machine in the request's nodeset."""
     build: str = ""
     asked_ms: int = 0
     since_ms: int = 0
-    """When it came to be in this state."""
+    """Time at which the machine reached this state."""
     begun_ms: int = 0
-    """When its cloud was first asked."""
+    """Time of the first request to the cloud for the machine."""
     served: int = 0
-    """Builds that had it."""
+    """Number of builds that have used the machine."""
     external_id: str = ""
     host: dict[str, Any] | None = None
-    """Variables of Ansible, once it is there; None: it is not a host."""
+    """Ansible variables of the machine once it exists; None if it is not a host."""
     about: dict[str, Any] = {}
     resources: dict[str, Any] = {}
     secrets: Sealed | None = None
     comment: str = ""
-    """Why it is held."""
+    """Why the machine is held."""
     until_ms: int = 0
-    """How long it is held; 0: until somebody gives it back."""
+    """End of the hold; 0: somebody has to release the machine."""
     fixed: bool = False
-    """Whether it is there anyway: it is neither made nor removed."""
+    """Whether the machine is static: Headgate neither makes nor removes it."""
     slot: int | None = None
-    """Which of the builds it is that a machine has at a time, where there may be several."""
+    """Number of this slot, where the machine serves several builds at a time; None: not a slot."""
     slots: int = 0
-    """How many builds a machine serves at a time. The machine itself is given to none: its slots are, each a node of
-    its own."""
+    """Number of builds that the machine serves at a time. No build gets the machine itself: builds get its slots, each
+    a node of its own."""
     opened: int = 0
-    """How many of them were ever written down."""
+    """Number of the machine's slots that were ever recorded."""
     main: str = ""
-    """The machine of a slot."""
+    """The machine that a slot is part of."""
     share: dict[str, float] = {}
     """The part of the machine's resources that a slot takes, which counts for its tenant."""
 
@@ -87,23 +88,24 @@ class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
     request: str
     why: str = ""
     since_ms: int = 0
-    """When that became the reason."""
+    """Time at which `why` became the reason."""
     tried: tuple[str, ...] = ()
-    """What went wrong so far, in order."""
+    """Failures so far, in order."""
     failed: dict[str, dict[str, int]] = {}
-    """Name of a node -> provider -> how often it failed there."""
+    """Name of a node -> provider -> number of failures there."""
     at: str = ""
-    """The provider where it waits for room."""
+    """The provider where the request waits for room."""
     room_ms: int = 0
-    """Since when it has waited for room."""
+    """Time since which the request has waited for room."""
     held: int = 0
-    """The most of its machines that it had, or could have had, while it waits for room that others use."""
+    """Largest number of its machines that the request had, or could have had, while it waits for room that others
+    use."""
     held_ms: int = 0
-    """Since when it has had so many, and got no further."""
+    """Time since which that number has not grown."""
     gave: int = 0
-    """How often it gave them back."""
+    """Number of times that the request gave its machines back."""
     again_ms: int = 0
-    """When it asks again."""
+    """Time at which the request tries again."""
 
 
 class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,10 +115,10 @@ class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """hold | used | outdated"""
     comment: str = ""
     until_ms: int = 0
-    """Until when it is held at most, as releases without `hold_s` read it."""
+    """End of the hold at the latest, for releases that do not know `hold_s`."""
     by: str = ""
     hold_s: int = 0
-    """How long it is held, from when no build uses it; 0 means until `until_ms`."""
+    """Length of the hold, which begins when no build uses the machine any more; 0: the hold ends at `until_ms`."""
 
 
 class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,17 +130,18 @@ class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record an account in which machines were made. It is watched until nothing of ours is left there, whatever the
-    configuration says by then."""
+    """Record an account in which machines were made. It is watched until nothing of ours is left there, even after it
+    leaves the configuration."""
 
     connection: str
     region: str = ""
     said: dict[str, Any] = {}
-    """What its driver is told, of a provider there."""
+    """Settings of a provider in this account, which the driver needs."""
     lacking_ms: int = 0
-    """Since when the launcher's settings lack the connection; 0 means they have it."""
+    """Time since which the launcher's settings lack the connection; 0: they have it."""
     strange: tuple[str, ...] = ()
-    """Machines there that have our tag and are none of ours: another installation has the same store, or a copy."""
+    """Machines in the account that have our tag but are not ours: another installation uses the same store, or a copy
+    of it."""
     strange_ms: int = 0
     given_up: str = ""
     """The person who gave the account up."""

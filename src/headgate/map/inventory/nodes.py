@@ -1,4 +1,4 @@
-"""Machines for builds: who asks, what was claimed, what was handed over."""
+"""Machines for builds: requests, claims and answers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     build: str
     job: str
     nodes: tuple[tuple[str, str], ...]
-    """Name of a node and its label."""
+    """Name of each node and its label."""
     executor: str
-    """Host of the one that runs the build."""
+    """Host of the executor that runs the build."""
     zone: str = ""
-    """The executor's zone: only machines in the partition of this name serve it."""
+    """Zone of the executor: only machines in the partition of this name serve the request."""
     precedence: int = PRECEDENCE
     """Lower goes first."""
     asked_ms: int = 0
     machine: str = ""
     """Uuid of the object that started the item."""
     upload: str = ""
-    """The image upload that the build tries: its nodes are made from exactly this one."""
+    """The image upload that the build tries: its nodes are made from exactly this upload."""
     pipeline: str = ""
     buildset: str = ""
     event: str = ""
@@ -62,14 +62,15 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     """The name of the machine."""
     reach: dict[str, str] = {}
-    """The machine's properties when it was claimed: how to reach it, also once the object is gone."""
+    """Properties that the machine had when it was claimed: they say how to reach it even after the object is
+    deleted."""
     provider: dict[str, str] = {}
-    """Its provider's."""
+    """Properties that the machine's provider had then."""
     state: str = "claimed"
     """claimed | ready | cleaning"""
 
     def now(self, state: str, host_key: str = "") -> NodeClaim:
-        """Return the claim in another state; add a `host_key` that was learned unless its reach has one."""
+        """Return the claim in another state, with the `host_key` that was learned unless `reach` already has one."""
         known = {HOST_KEY: host_key} if host_key else {}
         return replace(self, state=state, reach={**known, **self.reach})
 
@@ -82,9 +83,9 @@ class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: dict[str, dict[str, Any]] = {}
     error: str = ""
     resources: dict[str, dict[str, Any]] = {}
-    """Node -> what jobs see of it in `zuul.resources`, also of what is not a host.  JSON."""
+    """Node -> its entry in `zuul.resources`, which jobs see; nodes that are not hosts have one, too. JSON."""
     secrets: dict[str, Sealed] = {}
-    """Node -> what only its build may read."""
+    """Node -> secrets that only its build may read."""
 
 
 class RequestPlace(Dir):

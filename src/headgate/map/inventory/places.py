@@ -1,4 +1,4 @@
-"""The places of the inventory.  Paths and values follow the layout of runm-metadata; what is ours is marked."""
+"""The places of the inventory. Paths and values follow the layout of runm-metadata; additions are marked."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headgate.map.tree import Dir, below, each, place
 
 PREFIX = "/"
 ORIGINAL_PREFIX = "runm-metadata/"
-"""The default of runm-metadata."""
+"""Default prefix of runm-metadata's keys."""
 CONSTANT = "runm/metadata"
-"""What follows the prefix, always."""
+"""Constant part of runm-metadata's keys, after the prefix."""
 
 
 def root(prefix: str = PREFIX) -> str:
-    """Return the path of the inventory's root, with whatever slashes the prefix begins or ends."""
+    """Return the path of the inventory's root, however many slashes the prefix begins and ends with."""
     return "/".join(("", *(name for name in prefix.split("/") if name), CONSTANT))
 
 

@@ -1,1 +1,1 @@
-"""A pipeline's state as it lies in the store."""
+"""The state of a pipeline as it is stored."""

@@ -24,7 +24,7 @@ class Entries:
         self.all = list(entries)
         self._by_path = {entry.path: entry for entry in self.all}
         self._builds: dict[str, list[Entry]] = {}
-        """The path above a job's builds -> them."""
+        """Path of the directory of a job's builds -> their entries."""
         for entry in self.all:
             if (above := entry.path.rpartition("/")[0]).endswith("/build"):
                 self._builds.setdefault(above, []).append(entry)

@@ -1,4 +1,5 @@
-"""The layout record, which names every branch and may be too large for one entry: pieces, and a pointer to them."""
+"""The layout record, which names every branch and may be too large for one entry. It is stored as pieces and a pointer
+to them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from headgate.store.types import Delete, Op, Put
 
 
 def layout_at(place: Address[LayoutRecord], mirror: Mirror) -> LayoutRecord | None:
-    """Return the record as the mirror shows it; None where there is none, or it is damaged: the log says so."""
+    """Return the record as the mirror shows it; None where there is none, or it is damaged, which is logged."""
     entry = mirror.get(place.path)
     if entry is None:
         return None
@@ -22,8 +23,8 @@ def layout_at(place: Address[LayoutRecord], mirror: Mirror) -> LayoutRecord | No
 
 
 def layout_ops(place: Address[LayoutRecord], record: LayoutRecord, mirror: Mirror) -> tuple[list[Op], Op, list[Op]]:
-    """Return what writes it: its pieces, each in a commit of its own; what switches to them; and what takes away those
-    of the record before."""
+    """Return the operations that write the record: its pieces, each in a commit of its own; the switch to them; and the
+    removal of the previous record's pieces."""
     *pieces, pointer = place.blob(record)
     kept = {place.path, *(op.path for op in pieces if isinstance(op, Put))}
     stale: list[Op] = [Delete(entry.path) for entry in mirror.under(place.path) if entry.path not in kept]

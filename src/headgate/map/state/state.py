@@ -1,7 +1,8 @@
 """A pipeline's state as records in the store, and back.
 
-The state is written as the difference of two frozen values: what did not change is the same object and costs nothing.
-What lies in each record is said by `forms`; here is where each record lies, and what must be there with it.
+The state is written as the difference of two frozen values: an unchanged part is the same object and costs nothing.
+`forms` defines the content of each record; this module defines the place of each record, and which entries must exist
+with it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headgate.store.types import Delete, Entry, Op, Put
 V = TypeVar("V", bound=msgspec.Struct)
 
 MANY = 5_000
-"""Queues that fit into one entry, whatever else the record of a pipeline has."""
+"""Number of queues that fit into one entry beside the rest of a pipeline's record."""
 
 
 @dataclass(slots=True)
@@ -37,19 +38,19 @@ class Writes:
     """Collect the operations that turn one state into another."""
 
     fresh: list[Op] = field(default_factory=list)
-    """What nothing points to until an item's record does."""
+    """New entries that nothing refers to until an item's record does."""
     builds: dict[str, list[Op]] = field(default_factory=dict)
-    """Build -> its record; goes together with the request for it."""
+    """Build -> its record, which is written in one commit with the request for the build."""
     items: dict[str, list[Op]] = field(default_factory=dict)
-    """Item -> its record and its buildset's; goes together with the request to merge it."""
+    """Item -> its record and its buildset's, which are written in one commit with the request to merge the item."""
     made: list[Op] = field(default_factory=list)
-    """Queues that are new: nothing points to them until the pipeline's record does."""
+    """New queues, which nothing refers to until the pipeline's record does."""
     pipeline: list[Op] = field(default_factory=list)
-    """Its record."""
+    """The pipeline's record."""
     queues: list[Op] = field(default_factory=list)
-    """The others that have changed."""
+    """Existing queues that have changed."""
     stale: list[Op] = field(default_factory=list)
-    """Deletions of what nothing points to any more."""
+    """Deletions of entries that nothing refers to any more."""
 
     def __iter__(self) -> Iterator[Op]:
         """Yield all operations, in the order of their writing."""
@@ -83,7 +84,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     return out
 
 
-def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> None:  # of the form PIPELINE
+def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> None:  # `record`: form PIPELINE
     """Add to `out` the writes of the pipeline's record, which lies in pieces when it has very many queues."""
     *pieces, pointer = place.record.blob(record)
     out.fresh.extend(pieces)
@@ -94,8 +95,8 @@ def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> 
         out.stale.extend(op for op in old if isinstance(op, Delete) and op.path not in kept)
 
 
-def _changed(form: Form[V], before: V | None, after: V) -> Any:  # a record of the form
-    """Return the record to write, or None when the one that is there says the same."""
+def _changed(form: Form[V], before: V | None, after: V) -> Any:  # returns a record of the form
+    """Return the record to write, or None when the existing one has the same content."""
     record = form.record(after)
     return None if before is not None and form.record(before) == record else record
 
@@ -132,7 +133,7 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
         if was is build:
             continue
         put = here.job(name).build(build.id).record.put(build)
-        if was is None and build.origin:  # there before its item gives it up: nothing else has what it runs for
+        if was is None and build.origin:  # written before its item gives it up: nothing else records what it runs for
             out.fresh.append(put)
         else:
             out.builds[build.id] = [put]
@@ -143,7 +144,7 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
 
 
 def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
-    """Return the jobs of a buildset, also those that run once it has succeeded."""
+    """Return the jobs of a buildset, including those that run once it has succeeded."""
     return (*buildset.graph.jobs, *buildset.graph.reporters) if buildset.graph is not None else ()
 
 
@@ -158,7 +159,8 @@ def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
 def _drop_buildset(
     place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, kept: Collection[str] = ()
 ) -> None:
-    """Add to `out` the deletion of a buildset; the states of buildsets in `kept` stay, as builds go on with them."""
+    """Add to `out` the deletion of a buildset. The repository states of buildsets in `kept` stay, because builds still
+    need them."""
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
@@ -179,7 +181,7 @@ def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
     return [place.record.delete(), place.parameters.delete()]
 
 
-# --- and back
+# --- reading
 
 
 class Damaged(NamedTuple):
@@ -188,7 +190,7 @@ class Damaged(NamedTuple):
     path: str
     why: str
     item: str = ""
-    """The item of the state to set aside; empty if nothing of it is in the state."""
+    """The item of the state to set aside; empty if the damaged entry belongs to no item of the state."""
     change: Change | None = None
     """The change of an item that is in no queue any more."""
 
@@ -219,7 +221,7 @@ class _Loading:
         self._place, self._found, self._known = place, found, known
         self._of_items = found.items(place)
         self._seen: set[str] = set()
-        """Items that a queue has."""
+        """Items that are in a queue."""
         self.damaged: list[Damaged] = []
 
     def state(self) -> State:
@@ -245,7 +247,7 @@ class _Loading:
         return PIPELINE.value(record, queues=tuple(queues))
 
     def _name_the_lost(self) -> None:
-        """Add to `damaged` the live items whose queue is not known any more."""
+        """Add to `damaged` the live items whose queue is unknown."""
         for id, entries in self._of_items.items():
             there = any(entry.path == self._place.item(id).record.path for entry in entries)
             record = self._record(id, self._found) if there and id not in self._seen else None
@@ -253,7 +255,7 @@ class _Loading:
                 path = self._place.item(id).record.path
                 self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
 
-    def _record(self, id: str, found: Entries) -> Any:  # of the form ITEM
+    def _record(self, id: str, found: Entries) -> Any:  # returns a record of the form ITEM
         """Return the record of an item; if it is damaged, note that and return None."""
         try:
             return found.need(self._place.item(id).record)
@@ -278,7 +280,7 @@ class _Loading:
         return known.item
 
     def _read(self, id: str, found: Entries) -> Item | None:
-        """Return an item that `found` are the records of."""
+        """Return the item whose records are in `found`."""
         record = self._record(id, found)
         if record is None:
             return None
@@ -299,7 +301,7 @@ class _Loading:
 
 
 def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
-    """Raise Undecodable, also for what is missing or another's."""
+    """Return the buildset of an item. Raise Undecodable, also if records are missing or belong to another item."""
     graph, builds = _graph(found, here, record), dict[str, Build]()
     for job in graph.jobs if graph is not None else ():
         if (build := found.build(here.job(job.id), job.id)) is not None:
@@ -315,7 +317,7 @@ def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, chan
 
 
 def _graph(found: Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
-    """Return its jobs; None: it is not frozen yet."""
+    """Return the jobs of a buildset; None if its graph is not frozen yet."""
     if record.jobs is None:
         return None
     jobs = tuple(_job(found, here.job(name), name) for name in record.jobs)
@@ -330,14 +332,14 @@ def _job(found: Entries, here: JobPlace, name: str) -> FrozenJob:
     return job
 
 
-def _was_epilogue(record: Any) -> bool:  # of the form ITEM
-    """Return whether an item is an epilogue, which older versions did not write: no other has a buildset without having
-    been started."""
+def _was_epilogue(record: Any) -> bool:  # `record` is of the form ITEM
+    """Return whether the item is an epilogue. Older versions did not record that: only epilogues have a buildset
+    without having been started."""
     return bool(record.live) and record.resets == 0
 
 
 def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
-    """Return operations that delete everything under `place` that `state` does not include: left over from a writer
+    """Return operations that delete everything under `place` that `state` does not include, left over from a writer
     that died half-way."""
     entries = list(entries)
     kept = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
