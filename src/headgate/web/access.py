@@ -18,13 +18,13 @@ from headgate.web.login.cookies import CSRF, SESSION, PageOrigin, may_write, our
 from headgate.web.login.sessions import LoginSessions, named
 
 ROOT_ROLES = {"admin": True, "read": False}
-"""Built in -> whether it may do everything."""
+"""Built-in roles -> whether the role permits everything."""
 UNAPPROVED = "enqueue-unapproved"
-"""Without it the requirements of pipelines that land cannot be gone round."""
+"""Permission to enqueue changes that do not meet the requirements of a pipeline that lands changes."""
 APPROVE, COMMENT = "approve", "comment"
-"""Of changes of plain git, on the pages."""
+"""Permissions to approve changes of plain git, and to comment on them, on the pages."""
 NAMED_ALONE = (UNAPPROVED, APPROVE)
-"""Permissions that nobody has who administers a tenant, unless a role names them."""
+"""Permissions that administrators of a tenant have only if a role names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Bearer:
     """Identify who asks."""
 
     claims: Mapping[str, Any]
-    """JSON."""
+    """Claims of the token, as decoded from JSON."""
     uid_claim: str = "sub"
     authenticator: str = ""
     override: bool = False
     everything: bool = False
-    """Brought the operator's token."""
+    """Whether the request carries the operator's token, which permits everything."""
     session: str = ""
-    """The name of their login to the pages; empty: they brought a token."""
+    """Name of the login session on the pages; empty when the request carries a token."""
 
     def expired(self, now_ms: int) -> bool:
         return not self.everything and self.claims.get("exp", 0) * 1_000 < now_ms
@@ -77,9 +77,9 @@ class Access:
     realms: Sequence[Realm] = ()
     rules: Callable[[], Rules] = lambda: Rules({}, {}, ApiRoot())
     figures_open: bool = False
-    """Whether everybody may read figures."""
+    """Whether everybody may read the figures."""
     sessions: LoginSessions | None = None
-    """Who is logged in to the pages; None: nobody can."""
+    """Sessions of people who are logged in to the pages; None: nobody can log in."""
 
     @property
     def realm(self) -> str:

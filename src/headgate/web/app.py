@@ -93,7 +93,7 @@ _MODULES = (
     linecomments, queues, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
-"""Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""
+"""Response header while the store is unreachable: the time since when, in milliseconds since the epoch."""
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 

@@ -22,7 +22,7 @@ from headgate.web.shapes import LogFile
 log = logging.getLogger("headgate.logs")
 
 SAID_BY_EXECUTORS = ("content-encoding", "content-length", "content-range", "etag", "vary")
-"""Headers of their answers that are passed on."""
+"""Response headers of executors that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class BuildLogs:
     """Find the logs of builds that the caller may read; ids are alphanumeric."""
 
     root: Path
-    """Of logs on this machine."""
+    """Directory of the logs on this machine."""
     follow: Follow
     remote: RemoteLogs | None = None
-    """Those of executors that are not in this process."""
+    """Access to logs of executors in other processes."""
     kept: KeptLogs | None = None
-    """Those in the log store."""
+    """Access to logs in the log store."""
 
     async def files(self, build: str, url: str) -> list[LogFile]:
         """Return the files of a build, with addresses below `url`.  Raise 404 when nothing is there any more, 503."""

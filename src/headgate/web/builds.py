@@ -35,7 +35,7 @@ from headgate.web.changes import past_ref
 from headgate.web.site import Site
 
 MANIFEST = "zuul-manifest.json"
-"""The list of a build's files, as clients of the reference's API look for it."""
+"""Name of the artifact that lists a build's files; clients of the reference's API look for it."""
 Values = Mapping[str, Collection[str | bool]]
 
 
@@ -46,7 +46,7 @@ class Builds:
     site: Site
     tenant: str
     origin: str
-    """Where its pages are, as who asks knows them; without a trailing slash."""
+    """Address of the pages, as the client sees it; without a trailing slash."""
 
     @classmethod
     def of(cls, site: Site, tenant: str, request: HttpRequest) -> Builds:

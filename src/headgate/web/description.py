@@ -33,7 +33,7 @@ _ERROR: Json = {
 }
 _KEYS = re.compile(r"{(\w+)}")
 HEADERS = {"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"}
-"""Of every answer that is not a refusal."""
+"""Headers of every answer that is not a refusal."""
 
 
 class QueryParameter(NamedTuple):
@@ -43,7 +43,7 @@ class QueryParameter(NamedTuple):
     text: str = ""
     schema: Mapping[str, Any] = TEXT
     several: bool = False
-    """It may be given several times: any of the values will do."""
+    """Whether the parameter may be repeated; a result matches if it has any of the values."""
 
     def described(self) -> Json:
         """Return the OpenAPI parameter."""

@@ -13,9 +13,9 @@ from headgate.ports.history import HistoryReader, HistoryUnavailable
 log = logging.getLogger("headgate.web")
 
 BUILDS_MAX = 10
-"""Latest successful builds that are looked at."""
+"""Number of the latest successful builds that an estimate is based on."""
 AGE_MAX_MS = 300_000
-"""How old an estimate may be before the history is asked again."""
+"""Age of an estimate after which it is read from the history again."""
 KNOWN_MAX = 10_000
 
 Key = tuple[str, str, str, str]
@@ -29,11 +29,11 @@ class Estimates:
     history: HistoryReader
     now_ms: Callable[[], int]
     _known: dict[Key, tuple[int, float | None]] = field(default_factory=dict)
-    """When it was asked, and seconds."""
+    """Key -> the time of the query, and the estimate in seconds; None when there is none."""
     _missed: set[Key] = field(default_factory=set)
     _edition: int = 0
     _oldest_ms: float = math.inf
-    """When that was asked which has to be asked again first."""
+    """Time of the oldest query whose result is still fresh, in milliseconds; infinite when there is none."""
 
     def edition(self) -> int:
         """Return a number that grows when a job may take another time than `of` said, or is to be asked for again."""

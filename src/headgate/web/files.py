@@ -14,7 +14,7 @@ from headgate.web.manners import matches, takes_gzip
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 FOR_EVER = "public, max-age=31536000, immutable"
-"""An address that names the edition never has another content."""
+"""Cache policy of an address that names the edition: its content never changes."""
 
 
 @dataclass(frozen=True, slots=True)

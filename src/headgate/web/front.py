@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.web.peers.requests import App, Message, Receive, Send
 
 QUEUES, INVENTORY = "/queues", "/inventory"
-"""Where the descriptions, the figures and, of the inventory, all requests are; the queues themselves are below /v1."""
+"""Prefixes of the queues' descriptions and figures, and of all requests to the inventory. The queues are below /v1."""
 
 
 class Front:

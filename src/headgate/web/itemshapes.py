@@ -47,14 +47,14 @@ class Moment(NamedTuple):
 
     running: Mapping[str, Request]
     awaited: Mapping[str, str]
-    """Build -> what it waits for."""
+    """Build -> the reason why it waits."""
     change_states: Mapping[str, ChangeState]
-    """Change key -> what its connection knows of it."""
+    """Key of a change -> its state, as its connection reports it."""
     estimates: Estimating
     edition: int
-    """Of the estimates."""
+    """Edition of the estimates that the shapes are made from."""
     root: str
-    """What stands before the addresses of pages of the tenant."""
+    """Prefix of the addresses of the tenant's pages."""
 
 
 class ItemFacts(NamedTuple):
@@ -68,7 +68,7 @@ class ItemFacts(NamedTuple):
     """Whether a job of an item ahead holds those behind."""
     change_states: tuple[ChangeState | None, ...]
     requests: tuple[Request | None, ...]
-    """Of its builds, as the next."""
+    """Request of each build for machines; None: it has none. `waits` has the same order."""
     waits: tuple[str | None, ...]
     estimates: Estimating
     edition: int

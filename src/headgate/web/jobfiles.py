@@ -20,16 +20,16 @@ from headgate.web.peers.requests import STRICT_POLICY
 
 CHUNK_SIZE_BYTES = 262_144
 PACKED_MIN_BYTES = 1_000
-"""What is smaller is not compressed."""
+"""Smallest size of a file that is compressed."""
 LEVEL = 5
 PREVIEW_POLICY = (
     "sandbox; default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
     "media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""Of a page that a job made: it is shown, and that is all: it runs nothing, asks nobody else, and is of no origin."""
+"""Policy of pages that jobs made: they run no scripts, load nothing from elsewhere, and have no origin."""
 PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
 PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
-"""Headers of a request that an executor answers in our place."""
+"""Request headers that are passed on to the executor."""
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 Answer = StreamResponse | Response[bytes]
 

@@ -8,9 +8,9 @@ from xml.parsers import expat
 import msgspec
 
 CASES_MAX = 50_000
-"""Cases that are counted; a file with more is not a report of tests."""
+"""Limit on the cases of one file; a file with more is not taken for a test report."""
 SHOWN_MAX = 500
-"""Cases that are told one by one."""
+"""Limit on the cases that are shown one by one."""
 TEXT_MAX_CHARS = 4_000
 NAME_MAX_CHARS = 500
 DEPTH_MAX = 50

@@ -16,9 +16,9 @@ from headgate.web.shapes import LogFile
 
 LOG = "job-output.txt"
 FILES_MAX = 1_000
-"""Of one build, in a list."""
+"""Limit on the files of one build in a list."""
 ENTRIES_MAX = 10_000
-"""Of its directories, looked at for the list."""
+"""Limit on the directory entries that are read to make the list."""
 
 Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
 

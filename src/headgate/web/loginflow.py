@@ -21,7 +21,7 @@ from headgate.web.login.sessions import LoginSessions, ProfileTooLarge, said_of
 
 BACK = "/login/callback"
 BEGUN_MAX_S = 900
-"""From the way to the provider until the way back."""
+"""Time between the redirect to the provider and the return from it."""
 CODE_MAX_CHARS = 4_096
 WHO_MAX_CHARS = 255
 

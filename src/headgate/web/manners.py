@@ -11,10 +11,10 @@ from headgate.web.peers.requests import App, Message, Receive, Send
 
 COMPRESSED_MIN_BYTES = 1_024
 THREAD_MIN_BYTES = 65_536
-"""What takes longer to compress than to hand to another thread."""
+"""Smallest size of a body that is compressed in another thread."""
 LEVEL = 5
 TEXTS = (b"text/", b"application/json", b"application/yaml", b"application/vnd.oai", b"image/svg+xml")
-"""Beginnings of the types that are worth it."""
+"""Beginnings of the media types that are worth compressing."""
 Headers = list[tuple[bytes, bytes]]
 
 

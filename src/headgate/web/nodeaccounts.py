@@ -12,7 +12,7 @@ from headgate.services.nodes.machines.survey import seen
 from headgate.web.shapes import TroubleShape
 
 NAMED_MAX = 5
-"""Machines that are named."""
+"""Limit on the machines that are named."""
 
 
 class AccountShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ class ItemSpot(NamedTuple):
     line: Sequence[ItemShape]
     """The live items of the queue."""
     position: int
-    """Of this one among them; what is ahead comes first."""
+    """Position of this item among them; items ahead come first."""
 
     @property
     def item(self) -> ItemShape:

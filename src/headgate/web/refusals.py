@@ -14,9 +14,9 @@ from headgate.web.site import Site
 
 PERIOD_MS = 3_600_000
 OF_ONE_MAX = 5
-"""Of one person, in a period, each of another tenant or verb; what comes beyond is in the log alone."""
+"""Refusals of one person that are recorded in a period, each for another tenant or verb; the log has the rest."""
 OF_ALL_MAX = 100
-"""Of everybody together, to each process."""
+"""Refusals of all people that each process records in a period."""
 
 
 class RefusedWrites:

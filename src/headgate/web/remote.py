@@ -16,7 +16,7 @@ from headgate.web.shapes import LogFile
 
 TIMEOUT_S = 10.0
 RELAYED = (200, 206, 304, 416)
-"""Statuses of answers that an executor gives in our place."""
+"""Statuses of executors' answers that are passed on."""
 
 
 class NoLogs(Exception):
@@ -34,7 +34,7 @@ class Relayed:
     status: int
     headers: Mapping[str, str]
     pieces: AsyncGenerator[bytes, None]
-    """They end early when the executor does."""
+    """Pieces of the body; they end early when the executor ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ class Approving(msgspec.Struct, frozen=True):
 
     may: bool
     why: str
-    """Why not, for people."""
+    """Reason why the person may not write remarks, for people; empty when they may."""
     who: str
-    """Under which name."""
+    """Name under which the person writes remarks."""
     command: str
 
 

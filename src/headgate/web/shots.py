@@ -18,12 +18,13 @@ from headgate.web.status import Configured, Status
 from headgate.web.viewers.pieces import EncodedStatus, StatusEncoder
 
 SHARE, BURST_S = 0.02, 0.2
-"""Statuses of each tenant are made as often as they are asked for until that has cost so many seconds of the processor,
-and then for so much of the time: however many ask, they cost a fiftieth of the loop. Between two of them the last one
-is shown."""
+"""Processor time for statuses of each tenant: this share of it, after a burst of this many seconds. Statuses are made
+on request within it, so any number of clients costs a fiftieth of the loop; beyond it the last status is shown.
+"""
 LEAST_S = 0.005
-"""Each counts at least as much, for what follows from it: it is encoded, compressed and sent. So four a second are made
-where they cost next to nothing, which nobody can tell from more."""
+"""Smallest cost that a status counts as, for its encoding, compression and sending. It limits them to four a second
+where they are cheap, which people cannot tell from more.
+"""
 
 
 @dataclass(slots=True)
@@ -31,9 +32,9 @@ class Spent:
     """Account for the processor time that the statuses of one tenant have cost."""
 
     left_s: float = BURST_S
-    """Of the processor; below 0: more than there was."""
+    """Processor time left, in seconds; negative when more was used than allowed."""
     at_s: float = 0.0
-    """By the clock of the process."""
+    """Time at which that was computed, by the clock of the process."""
 
     def may(self, now_s: float) -> bool:
         """Return whether another may be made, and count it."""
@@ -72,7 +73,7 @@ class Shot:
     loaded: bool
     away: Troubles
     places: ItemPlaces | None = None
-    """Of the changes in it, once somebody has asked for that."""
+    """Places of the changes in the status; None until first requested."""
 
     @property
     def tag(self) -> str:

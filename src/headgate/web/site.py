@@ -43,19 +43,19 @@ from headgate.web.vitals import Vitals
 
 E = TypeVar("E")
 FINISHED_MAX = 10_000
-"""Buildsets on their way into the history that are looked through."""
+"""Limit on the buildsets on their way into the history that are searched."""
 UNLESS = {
     "scheduler": "nothing is decided until one does",
     "merger": "nothing is merged, read or landed until one does",
     "executor": "no build is run until one does",
 }
-"""Kind of components -> what does not happen while none takes part."""
+"""Kind of component -> the work that stops while none takes part."""
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 OPEN = "open"
-"""Among the `opt` of a route: it tells nothing of its tenant that is not for everybody."""
+"""Key in the `opt` of a route that shows nothing private of its tenant."""
 AGAIN_S = 1
-"""When to ask again for what is being read."""
+"""Seconds after which clients shall retry while the data are being read."""
 UNREAD = "the repository {} has not been looked at yet; ask again"
 NEEDED = (
     "a bearer token is needed: the operator's, which commands of the user that runs Headgate find themselves, or a JWT"
@@ -78,29 +78,29 @@ class Site:
     """Logs of executors that are not in this process."""
     kept: KeptLogs | None = None
     vitals: Vitals | None = None
-    """None: health and figures are not served."""
+    """Health and figures of the process; None: they are not served."""
     joined: Callable[[], Session | None] = lambda: None
-    """The session that what is asked goes with, while there is one."""
+    """Returns the session with the store that requests use; None while there is none."""
     refused: Callable[[], RepositoryProblem | None] = lambda: None
-    """Why the tenant file that was read last was not taken up."""
+    """Returns the reason why the latest tenant file was not adopted; None if it was."""
     hold_default_s: int = 86_400
     hold_max_s: int = 172_800
-    """How long builds are held."""
+    """Longest time that builds are held."""
     root: str = ""
-    """The address of the pages for people, without a trailing slash; empty: as they ask."""
+    """Address of the pages for people, without a trailing slash; empty: the address of each request is used."""
     at_root: str = ""
-    """The tenant that is also served without its name; empty: none is."""
+    """Tenant that is also served without its name in the path; empty: none."""
     beside: tuple[str, ...] = ()
-    """What else is served at the same port: inventory, queues."""
+    """Other services at the same port: inventory, queues."""
     pooled: Pooled | None = None
-    """What the inventory has for a tenant; None: there is no inventory."""
+    """Machines of the inventory for a tenant; None: there is no inventory."""
     costs: dict[tuple[str, str], tuple[int, asyncio.Future[dict[tuple[str, str], tuple[int, int]]]]] = field(
         default_factory=dict
     )
-    """When they were asked for, and what changes cost lately."""
+    """(tenant, project) -> the time of the query, and the recent costs of the project's changes."""
     speakers: Mapping[str, Speaker] = field(default_factory=dict)  # by connection
     large_deliveries: int = 0
-    """Of forges, that are being read."""
+    """Number of large deliveries of forges that are being read."""
     logs: BuildLogs = field(init=False)
     status: Status = field(init=False)
     audience: Audience = field(init=False)
@@ -108,7 +108,7 @@ class Site:
     review: ReviewService = field(init=False)
     shots: Shots = field(init=False)
     _missed: dict[str, int] = field(default_factory=dict)
-    """Kind of components of which none takes part -> since when, milliseconds since the epoch."""
+    """Kind of component that has no member -> since when, in milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
         self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.kept)

@@ -73,7 +73,7 @@ class PipelineView:
     _seen: int = -1
     _loaded: LoadedState = field(init=False)
     _items: dict[str, KnownItem] = field(default_factory=dict)
-    """As they were read."""
+    """Id of an item -> the item as it was read."""
 
     def __post_init__(self) -> None:
         self._part = self.mirror.part(self.place.path)
@@ -92,9 +92,9 @@ class Status:
     context: Context
     tenants: Mapping[str, Configured]
     _views: dict[str, PipelineView] = field(default_factory=dict)
-    """By the path of the pipeline."""
+    """Path of a pipeline -> its view."""
     _known: dict[tuple[str, ...], ChangeStates] = field(default_factory=dict)
-    """By connections."""
+    """Connections -> the states of changes that they know."""
 
     def of(self, tenant: str, estimates: Estimating = NO_ESTIMATES) -> StatusShape:
         """Return the status of a tenant that exists, without what changes as time goes by (see `timed`)."""

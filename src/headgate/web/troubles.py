@@ -15,7 +15,7 @@ from headgate.services.quarantine.quarantine import Quarantine
 from headgate.web.shapes import TroubleShape
 
 SHOWN_MAX = 20
-"""Of what was set aside, and of circles of which a part has landed: shown with the queues."""
+"""Limit on the set-aside entries and partly landed circles that are shown with the queues."""
 
 
 def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleShape]:

@@ -22,7 +22,7 @@ NOT_FOUND = b"Build not found"
 NOT_STARTED = b"Build did not start yet"
 FAILED = b"Internal streaming error"
 ECHO_MAX = 64
-"""Of what is not an id, told back."""
+"""Number of characters of an invalid id that the answer repeats."""
 
 _ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
 _ODD = re.compile(rb"[^\x21-\x7e]")
@@ -35,7 +35,7 @@ class Gateway:
     context: Context
     tenants: Callable[[], Mapping[str, Tenant]]
     logs: BuildLogs
-    """Of executors, here and elsewhere; what only the log store has is not asked for."""
+    """Logs of executors, in this process and in others; the log store is not searched."""
 
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield what is answered to a request, without its newline."""

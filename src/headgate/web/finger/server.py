@@ -16,19 +16,19 @@ from headgate.web.peers.listener import Acceptor, ServerCertificates, Tls, liste
 log = logging.getLogger("headgate.finger")
 
 REQUEST_MAX_BYTES = 1_023
-"""With its newline; it has to be here within `HEAD_MAX_S` of the door."""
+"""Size of a request with its newline; it has to arrive within `HEAD_MAX_S` of the door."""
 CONNECTIONS_MAX = 200
-"""Each that follows a log is one to its executor, which gives one peer not many more."""
+"""Limit on connections: each that follows a log needs one to its executor, which limits connections per peer."""
 PIECE_MAX_BYTES = 16_384
-"""Written at once: so much has to be read within `STALL_MAX_S`."""
+"""Size of the pieces that are written; the client has to read each within `STALL_MAX_S`."""
 BUFFER_MAX_BYTES = 65_536
-"""Of a connection, unsent."""
+"""Limit on the unsent bytes of a connection."""
 SWEEP_S = 1.0
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 9))
-"""Seconds, seconds and number of probes until a peer that is gone counts as gone while a log stands still."""
+"""Idle seconds, seconds between probes, and number of probes after which a silent peer counts as gone."""
 
 TCP_CLOSED = 7
-"""A state of the kernel's."""
+"""The kernel's number for the state of a closed connection."""
 
 Answer = Callable[[bytes], AsyncGenerator[bytes, None]]
 

@@ -74,7 +74,7 @@ ROUTES = (
     HttpRoute("GET", "/v1/health", "ListHealth"),
 )
 SESSION = ("user", "project", "partition")
-"""Headers `headgate-user`, …; a session in the body says it, too."""
+"""Parts of a session: sent as headers such as `headgate-user`, or as a session in the body."""
 
 _HTTP = {
     StatusCode.INVALID_ARGUMENT: 400,

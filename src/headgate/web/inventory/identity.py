@@ -23,9 +23,9 @@ class InventoryCall:
     """Represent one request, whatever the protocol."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Headers, in lower case."""
+    """Headers of the request, with names in lower case."""
     certificate: bytes = b""
-    """Of the client, PEM; only if it was verified."""
+    """The client's certificate as PEM, if it was verified; else empty."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -42,9 +42,9 @@ class Principal(msgspec.Struct, frozen=True):
     user: str
     projects: tuple[str, ...]
     roles: frozenset[str] = frozenset()
-    """Held everywhere, or `role@partition`: held there, which also opens the partition."""
+    """Roles that are held everywhere, and `role@partition` for those held in one partition, which they also open."""
     partitions: tuple[str, ...] | None = None
-    """Names or uuids of those that are open; `*`: every one; None: the credential does not say."""
+    """Names or UUIDs of the partitions that are open; `*` means all; None: the credential names none."""
 
     @property
     def everywhere(self) -> frozenset[str]:
@@ -83,7 +83,7 @@ def _as_they_say(call: InventoryCall, said: SessionInfo) -> Principal:
 
 EVERY = "*"
 GRANTS_MAX = 1_000
-"""Partitions that one credential names."""
+"""Limit on the partitions that one credential names."""
 
 
 class Verifying:

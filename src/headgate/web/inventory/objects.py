@@ -20,7 +20,7 @@ from headgate.web.inventory.identity import CallerSessions, InventoryCall
 from headgate.web.inventory.partitions import said
 
 DELETED_MAX = 10_000
-"""Objects of one request."""
+"""Limit on the objects that one request deletes."""
 _SORTS = {"partition": "partition", "object_type": "type", "project": "project", "uuid": "uuid", "name": "name"}
 
 

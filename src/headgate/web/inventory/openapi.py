@@ -19,7 +19,7 @@ _PLAIN: dict[int, Json] = {
     FieldDescriptor.TYPE_UINT64: {"type": "string", "pattern": "^[0-9]+$"},
     FieldDescriptor.TYPE_INT64: {"type": "string", "pattern": "^-?[0-9]+$"},
 }
-"""Protobuf's JSON writes 64 bits as text."""
+"""Type of a Protobuf field -> its schema; Protobuf's JSON writes 64-bit numbers as text."""
 REFUSALS = {
     400: "INVALID_ARGUMENT: a field is wrong, or the body is not a JSON object.",
     401: "UNAUTHENTICATED: no credentials, or wrong ones.",
@@ -33,7 +33,7 @@ REFUSALS = {
     503: "UNAVAILABLE: the store is away; try again.",
     504: "DEADLINE_EXCEEDED: it takes too long.",
 }
-"""Status of HTTP -> what it means, with gRPC's word for it."""
+"""HTTP status -> its meaning, with the name of the gRPC status."""
 
 
 class RouteLike(Protocol):

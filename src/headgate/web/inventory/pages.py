@@ -6,7 +6,7 @@ from headgate.rest import HttpRequest, NotFoundException, Response, get
 from headgate.web.files import document, static_file
 
 FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
-"""What the page needs, also where no gate is served."""
+"""Static files that the page needs; they are served even without a gate."""
 
 
 @get("/", include_in_schema=False)

@@ -15,7 +15,7 @@ from headgate.web.inventory.identity import InventoryCall
 from headgate.web.inventory.status import status
 
 CALL_MAX_S = 60.0
-"""Of a call that is not a stream, if its client set no earlier deadline."""
+"""Time limit of a call that is not a stream, unless its client sets an earlier deadline."""
 
 Context = Any  # grpc.aio.ServicerContext: its stubs leave the messages open
 

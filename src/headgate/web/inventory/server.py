@@ -30,17 +30,17 @@ CONCURRENT_CALLS_MAX = 1_000
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 GRACE_S = 2.0
 STREAMS_MAX = 200
-"""Calls of one connection at a time."""
+"""Limit on the simultaneous calls of one connection."""
 METADATA_MAX_BYTES = 32_768
 PING_INTERVAL_MIN_MS = 10_000
 PING_STRIKES_MAX = 3
-"""Of a peer that pings more often; then its connection ends."""
+"""Number of pings above the permitted rate after which a connection is closed."""
 KEEPALIVE_MS = 60_000
 KEEPALIVE_TIMEOUT_MS = 20_000
-"""A peer that is gone without a word is noticed so soon."""
+"""Time after which a peer that does not answer keepalive pings counts as gone."""
 HANDSHAKE_MAX_MS = 10_000
 IDLE_MAX_MS = 600_000
-"""A connection without calls ends then; its client makes another when it needs one."""
+"""Time without calls after which a connection is closed; the client opens another when it needs one."""
 
 RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
 V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]

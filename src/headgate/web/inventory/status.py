@@ -16,7 +16,7 @@ from headgate.store.types import Conflict, Corrupt, StoreError, TooLarge, Unavai
 log = logging.getLogger("headgate.inventory")
 
 DETAIL_SIZE_MAX_CHARS = 1_000
-"""A status travels in headers, which are small."""
+"""Limit on the length of a status text, which travels in small headers."""
 
 
 class RpcStatus(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 STREAMS_IN_ALL_MAX = 500
-"""Of all connections: half of the calls that may run at a time."""
+"""Limit on the streams of all connections: half of the calls that may run at a time."""
 GIVES_WAY = f"there are {STREAMS_IN_ALL_MAX} streams, and your address has most of them: the oldest gives way"
 
 Handler = Any  # grpc.RpcMethodHandler: its stubs leave the messages open
@@ -25,7 +25,7 @@ class _Stream:
     host: str
     task: asyncio.Task[Any]
     ended: bool = False
-    """To make room for another."""
+    """Whether the stream was ended to make room for another."""
 
 
 class Streams(grpc.aio.ServerInterceptor):

@@ -23,16 +23,16 @@ from headgate.web.inventory.identity import CallerSessions, InventoryCall, Sessi
 from headgate.web.inventory.status import status
 
 PORTION_MAX = 100
-"""Objects of an answer that are put in words before others come."""
+"""Number of objects that are encoded before other tasks have a turn."""
 QUIET_S = 15.0
-"""A watch says at least this often how far it is."""
+"""Longest interval between two progress messages of a watch."""
 STEPS_MAX = 100
 PARTED_STEPS_MAX = 1_000
 FILTERS_MAX = 100
 FILTER_SIZE_MAX_BYTES = 8_000
-"""Of one that is written as people do."""
+"""Size of a filter expression in text form."""
 VALUES_MAX = 1_000
-"""In one list of a filter."""
+"""Limit on the values in one list of a filter."""
 
 
 ORDERS = {pb.Item.AS_TEXT: "", pb.Item.LESS: "<", pb.Item.AT_MOST: "<=", pb.Item.MORE: ">", pb.Item.AT_LEAST: ">="}

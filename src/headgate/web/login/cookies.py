@@ -12,11 +12,11 @@ from headgate.rest import Cookie
 from headgate.web.peers.requests import READING
 
 SESSION, BEGUN = "headgate", "headgate-login"
-"""The cookie of who is logged in; that of who is on the way to the provider and back."""
+"""Names of the cookie of a login session, and of the cookie of a login that is under way at the provider."""
 PREFIX = "__Host-"
-"""A browser takes a cookie of such a name over TLS alone, and from no other host of the same domain."""
+"""Prefix of cookie names that browsers accept only over TLS and only from the host itself."""
 CSRF = "x-headgate-csrf"
-"""The header with the token that our own pages alone can read."""
+"""Header with the CSRF token, which only our own pages can read."""
 VALUE_MAX_CHARS = 4_096
 
 
@@ -25,7 +25,7 @@ class PageOrigin:
     """Set cookies of the pages, and accept them only from the pages."""
 
     origin: str
-    """`https://gate.example`"""
+    """Scheme and host of the pages, as `https://gate.example`."""
 
     @property
     def safe(self) -> bool:

@@ -18,17 +18,17 @@ from headgate.store.types import Delete, Op, Put
 from headgate.web.login.cookies import PageOrigin, place_of
 
 CLAIMS_MAX_BYTES = 8_192
-"""Of one person."""
+"""Limit on the size of one person's claims."""
 OF_ONE_MAX = 20
-"""Sessions of one person: who logs in once more ends the oldest of theirs."""
+"""Limit on the sessions of one person; another login ends the oldest."""
 LOGINS_MAX = 5_000
-"""Of all: beyond that the oldest end."""
+"""Limit on all sessions; beyond it the oldest end."""
 ENDED_MAX = 50
-"""That one login clears away."""
+"""Limit on the ended sessions that one login deletes."""
 SEEN_MAX_S = 5.0
-"""Until our own mirror has what was written."""
+"""Longest wait until this process's mirror shows a session that was written."""
 LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp"))
-"""Claims about the token itself."""
+"""Claims that concern the token itself and are not kept."""
 
 
 class ProfileTooLarge(Exception):
@@ -44,7 +44,7 @@ class LoginSessions:
     root: str = ""
     lasts_s: int = 28_800
     returning: dict[object, str] = field(default_factory=dict)
-    """Ways back from a provider that are being looked at, one for each request, and whose they are."""
+    """Requests that return from a provider and are being verified -> their peers."""
     _path: str = field(init=False, default="")
 
     def __post_init__(self) -> None:

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 CONNECTIONS_MAX = 1_000
 DESCRIPTORS_SHARE = 3
-"""A server has at most a third of the descriptors that the process may have."""
+"""Divisor of the descriptors that the process may have: a server uses at most a third."""
 PEER_SHARE = 2
-"""And one peer at most half of those."""
+"""Divisor of a server's connections: one peer has at most half of them."""
 HEAD_MAX_S = 10.0
-"""From the first byte, or from the connection, to the end of the headers."""
+"""Time for the headers to arrive, from the connection or from their first byte."""
 BODY_MAX_S = 60.0
 STALL_MAX_S = 30.0
 """How long a peer may leave unread what is sent to it."""
 CLOSE_MAX_S = 5.0
 UNREAD_MAX_S = 5.0
-"""How long what is left of a body may come once the request is answered."""
+"""Time for the rest of a body to arrive after the request was answered."""
 FOREVER = math.inf
 LOOPBACK = "loopback"
-"""The peer that all programs of this machine are."""
+"""Name of the peer that stands for all programs of this machine."""
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class AdmittedConnection:
     transport: asyncio.Transport
     peer: str
     until_s: float
-    """By the clock of the loop; it has to be somewhere else by then."""
+    """Deadline of the connection's present stage, by the clock of the loop."""
     busy: bool = False
-    """A request of it is being answered."""
+    """Whether one of its requests is being answered."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class ConnectionAdmission:
     now: Callable[[], float]
     connections_max: int = CONNECTIONS_MAX
     _places: dict[int, AdmittedConnection] = field(default_factory=dict)
-    """By the transport, oldest first."""
+    """Identity of the transport -> its connection, oldest first."""
     _counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod

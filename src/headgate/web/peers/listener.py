@@ -19,9 +19,9 @@ log = logging.getLogger("headgate.web")
 BACKLOG = 256
 HANDSHAKE_MAX_S = 10.0
 HANDSHAKES_MAX = 100
-"""Of TLS, under way; who begins another ends the oldest."""
+"""Limit on TLS handshakes under way; another one ends the oldest."""
 TROUBLE_PAUSE_S = 0.1
-"""When no connection can be accepted, as there are no descriptors."""
+"""Pause after a connection could not be accepted because no descriptors are left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,16 @@ from headgate.web.peers.door import (
 )
 
 CLIENT_CERTIFICATE = "client_certificate"
-"""In the state of a request: the certificate its client showed and that was verified, PEM as bytes."""
+"""Key in the state of a request: the client's verified certificate, as PEM bytes."""
 DOOR = "door"
-"""In the state of the application: the server's."""
+"""Key in the state of the application: the server's door."""
 HANDOVER = "headgate.handover"
-"""Among the extensions of a request: takes the connection over whose answer has begun, see `HttpProtocol.let_go`."""
+"""Extension of a request that takes over the connection once its answer has begun; see `HttpProtocol.let_go`."""
 URL_MAX_BYTES = 8_192
 HEAD_MAX_BYTES = 32_768
 HEADERS_MAX = 100
 ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"transfer-encoding", b"origin"}
-"""Headers that two of would be read by one program as the first, by another as the last."""
+"""Headers that may occur once: of two, one program would read the first and another the last."""
 UNREAD_MAX_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
 
@@ -47,7 +47,7 @@ class HttpProtocol(HttpToolsProtocol):
     _why = "this is not a request"
     _head_bytes = 0
     _unread_bytes = 0
-    """Of a body that came after its answer, and is thrown away."""
+    """Bytes of a body that arrived after its answer and were discarded."""
 
     @property
     def _door(self) -> ConnectionAdmission:

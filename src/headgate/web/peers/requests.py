@@ -12,7 +12,7 @@ PAGE_POLICY = (
     "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
 )
 STRICT_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""Of whatever is not a page: what a job wrote cannot act as one, whatever a browser takes it for."""
+"""Policy of every answer that is not a page: files that jobs wrote cannot act as pages in any browser."""
 READING = frozenset({"GET", "HEAD"})
 WRITING = frozenset({"DELETE", "POST", "PUT"})
 PREFLIGHT_KNOWN_S = 600

@@ -19,13 +19,13 @@ from headgate.web.peers.requests import App, Message, Receive, Send
 T = TypeVar("T")
 
 SHARE_BESIDE, SHARE_ALONE = 0.25, 0.9
-"""Of the processor's time: beside a gate in the same process, and where there is none."""
+"""Shares of the processor's time for requests: beside a gate in the same process, and without one."""
 BURST_S = 0.5
-"""Spent at once by those who have spent nothing for long."""
+"""Processor time that requests may use at once after a quiet period."""
 WAITING_MAX = 100
-"""Requests of one peer that wait; more are refused."""
+"""Limit on the waiting requests of one peer; more are refused."""
 EXEMPT = ("/health", "/static/")
-"""What is asked by whoever watches the process, and costs next to nothing."""
+"""Paths that monitoring requests and that cost next to nothing: they do not wait."""
 BUSY = b'{"error": "Service Unavailable", "description": "too many questions wait to be answered; ask again later"}'
 
 
@@ -41,9 +41,9 @@ class PeerTurns:
         """Give requests this share of the time; `observe` is told what each step cost."""
         self._share, self._now_s, self._observe = share, now_s, observe
         self._even_s = now_s() - BURST_S
-        """When what was spent is paid for."""
+        """Time at which the processor time that was used is within the share again."""
         self._lines: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
-        """(peer, kind) -> those that wait, the line that is served next first."""
+        """(peer, kind) -> its waiting requests; the first line is served next."""
         self._counts: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 

@@ -20,27 +20,27 @@ class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     id: str
     change: str
-    """Its key: the line means nothing elsewhere."""
+    """Key of the change; the remark is valid for this change only."""
     commit: str
     who: str
     realm: str = ""
-    """The section [auth NAME] that knows them."""
+    """The section [auth NAME] that authenticated the author."""
     at_ms: int = 0
     text: str = ""
     file: str = ""
-    """Empty: of the whole change."""
+    """Path of the file; empty: the remark concerns the whole change."""
     side: str = ""
     """old | new"""
     line: int = 0
-    """0: of the whole file."""
+    """Number of the line; 0: the remark concerns the whole file."""
     reply: str = ""
     """The id of the remark that it answers."""
     resolved: bool | None = None
-    """What it says of the remark that it answers."""
+    """Whether a reply settles the remark that it answers; None: it changes nothing."""
     word: str = ""
-    """approved | withdrawn: what was done with the approval of this commit."""
+    """approved | withdrawn: the effect on the approval of this commit; empty: none."""
     sig: str = ""
-    """HMAC-SHA-256 of all else, in hexadecimal digits."""
+    """HMAC-SHA-256 of all other fields, in hexadecimal digits."""
 
 
 def signed(secret: bytes, remark: ReviewRemark) -> ReviewRemark:

@@ -24,18 +24,18 @@ from headgate.web.peers.fleet import PeerFleet
 A = TypeVar("A")
 
 PRECEDENCE = 400
-"""Behind all that the gate asks for."""
+"""Precedence of requests for pages: behind all requests of the gate."""
 AT_ONCE, WAITING_MAX = 3, 50
-"""Requests of one web to mergers, and who waits for one of them to end."""
+"""Limits on the requests of one web process to mergers at a time, and on callers that wait for one of them to end."""
 ANSWER_WAIT_MAX_S = 60.0
 KEPT_MAX_BYTES, ANSWER_MIN_BYTES = 32 * 2**20, 1_000
-"""Of all answers that are kept; a small one counts as so much."""
+"""Size of all cached answers, and the smallest size that one counts as."""
 FRESH_S = {True: 600.0, False: 5.0}
-"""How long an answer holds, and a failure."""
+"""Whether a request succeeded -> how long its result is cached, in seconds."""
 MOVING_S = 10.0
-"""How long what may change holds: the commits of a change that may have landed, and remarks."""
+"""Cache time of results that may change: remarks, and the commits of a change that may have landed."""
 STRANGERS, KNOWN = (60.0, 5.0), (200.0, 10.0)
-"""Requests to mergers at once, and per second: of everybody who is nobody in particular, and of each who is known."""
+"""Requests to mergers at once and per second: of all anonymous callers together, and of each known person."""
 ASKERS_MAX = 1_000
 BUSY = "so much is being looked at just now that this has to wait; ask again"
 
@@ -60,7 +60,7 @@ class ReviewService:
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _waiting: int = 0
     _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
-    """Who asks -> how many requests they have left, and when that was."""
+    """Caller -> the requests left to them, and the time at which that was computed."""
 
     def __post_init__(self) -> None:
         self.fleet = PeerFleet(self.context)

@@ -9,6 +9,6 @@ class Speaker(NamedTuple):
     """Say how people approve on the pages for one connection."""
 
     auth: str
-    """The section [auth NAME] whose names are those of the git server; empty: nobody does."""
+    """The section [auth NAME] whose names are those of the git server; empty: nobody can write remarks."""
     bound: bool
-    """Its server binds names to who pushes."""
+    """Whether the git server binds the names in notes to the account that pushes them."""

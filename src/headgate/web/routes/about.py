@@ -27,7 +27,7 @@ OF_MACHINES = (
     "delete-image-upload", MODIFY_REQUEST,
 )  # fmt: skip
 PERMISSIONS = (*OF_CHANGES, *OF_MACHINES)
-"""Those that anything here asks for."""
+"""All permissions that the API checks."""
 
 
 @get("/api")

@@ -25,13 +25,13 @@ log = logging.getLogger("headgate.hand")
 
 TEXT_MAX_CHARS = 1_024
 WAITING_MAX = 10_000
-"""On their way into the history, that are looked through."""
+"""Limit on the actions on their way into the history that are searched."""
 _WORDS = {"dequeue": "taken out", "cancel": "stopped", "modify-nodeset-request": "stopped"}
-"""Verb -> what those are told whose change it was done to."""
+"""Verb -> the word for it in messages to the people whose change it affects."""
 SEEN_MAX_S = 2.0
-"""How long the mirror may take to have what was written; longer where the store is away."""
+"""Longest wait until the mirror shows what was written; longer while the store is unreachable."""
 KEPT = "headgate_kept"
-"""In the scope of a request whose outcome is kept already."""
+"""Key in the scope of a request whose outcome is recorded already."""
 Work = Callable[[Sequence[Op]], Awaitable[None]]
 
 

@@ -18,12 +18,12 @@ from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import Site
 
 AUTOHOLD = "autohold"
-"""The permission."""
+"""Permission to hold builds."""
 HOLDS_MAX = 100
-"""Requests of one tenant."""
+"""Limit on the requests of one tenant."""
 COUNT_MAX = 1_000
 ATTEMPTS_MAX = 100
-"""To find an id that nobody has."""
+"""Limit on the attempts to find an unused id."""
 
 
 class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,9 +14,9 @@ from headgate.web.site import Site
 
 LATELY_MS = 30 * 86_400_000
 COSTS_MS = 60_000
-"""How long what changes cost lately is known: pages ask every ten seconds, and the history counts a month."""
+"""Cache time of the recent costs of changes: pages ask every ten seconds, and the query counts a month."""
 AT_ONCE = 20
-"""Changes looked at before others have their turn."""
+"""Number of changes that are examined before other tasks have a turn."""
 
 
 async def _outlook(site: Site, tenant: str) -> Outlook:

@@ -20,7 +20,7 @@ from headgate.web.routes.pooled import not_ours
 from headgate.web.site import Site
 
 MODIFY = "modify-node"
-"""The permission."""
+"""Permission to change the state of a machine."""
 STATES = ("hold", "used", "outdated")
 
 

@@ -15,7 +15,7 @@ from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.site import Site
 
 LOCAL = "local"
-"""How the place of a build beside its executor is reached."""
+"""Connection type of a build whose place is beside its executor."""
 
 
 def executor_nodes(site: Site, tenant: str) -> list[NodeShape]:

@@ -32,13 +32,13 @@ NAMES = (
 )  # fmt: skip
 RECONFIGURED = "tenant reconfiguration"
 FLAGS = ("voting", "final", "held", "complete")
-"""Of these the history knows `voting`, `final` and `complete`; what is held is known by the build."""
+"""Filters that are flags: the history stores `voting`, `final` and `complete`; `held` is derived from the build."""
 BOUNDS = ("idx_min", "idx_max", "limit", "skip")
 DAYS_MAX = 365
 DIGITS_MAX = 15
 NUMBER_MAX = 10**DIGITS_MAX - 1
 STARS_MAX = 3
-"""In a value that stands for several: more are dear to compare."""
+"""Limit on the stars in a pattern: more are expensive to compare."""
 
 
 FILTERS = (
@@ -47,9 +47,9 @@ FILTERS = (
     *(QueryParameter(name, schema=NUMBER) for name in BOUNDS),
     QueryParameter("exclude_result", "Results that are left out.", several=True),
 )
-"""What builds and buildsets may be asked by."""
+"""Filters of builds and buildsets."""
 OF_SETS = tuple(one for one in FILTERS if one.name not in ("job_name", "nodeset", "voting", "held"))
-"""The filters of buildsets: without those that only builds have."""
+"""Filters of buildsets: all except those that only builds have."""
 DAYS = QueryParameter("days", "How far to look back; 30.", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX})
 
 
@@ -184,7 +184,7 @@ class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
 TIMES = (
     "project", "pipeline", "branch", "ref", "job_name", "final", "exclude_result", "limit", "skip", "result", "nodeset",
 )  # fmt: skip
-"""What times are asked by; `result` and `nodeset` are ours."""
+"""Filters of build times; `result` and `nodeset` are Headgate's own."""
 
 
 OF_TIMES = (

@@ -15,10 +15,11 @@ from headgate.web.site import Site
 log = logging.getLogger("headgate.web")
 
 BODY_MAX_BYTES = 25_000_000
-"""The most that any forge sends."""
+"""Size limit of a delivery: the largest that any forge sends."""
 SMALL_BYTES, LARGE_MAX = 256_000, 4
-"""Only so many deliveries beyond the size are read at a time: who sends one is not known before it is there, and may
-take a minute over it."""
+"""Size above which deliveries count as large, and the number of large ones that are read at a time: their sender is
+unverified until all has arrived, which may take a minute.
+"""
 
 
 @post("/api/connection/{name:str}/payload", status_code=200, body_max_bytes=BODY_MAX_BYTES)

@@ -29,7 +29,7 @@ from headgate.web.site import Site, must_be_permitted
 
 BUILD, UPLOAD, VALIDATE = "build-image", "upload-image", "validate-image-upload"
 DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-upload"
-"""The permissions."""
+"""Permissions to delete artifacts and uploads of images."""
 
 
 class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class _Uses(NamedTuple):
 
     tenant: str
     providers: Mapping[tuple[str, str], Sequence[str]]
-    """(image, place) -> the tenant's providers there."""
+    """(image, place) -> the tenant's providers in that place."""
     nodes: Sequence[MadeNode]
 
     def machines(self, upload: ImageUpload) -> int:

@@ -18,7 +18,7 @@ from headgate.web.description import QueryParameter
 from headgate.web.site import Site
 
 BUILDS_MAX = 100
-"""Looked at for one answer."""
+"""Limit on the builds that one answer covers."""
 SHOWN_MAX = 500
 ASKED = (
     QueryParameter("build", "The build; or a project and a patchset."),

@@ -20,11 +20,11 @@ from headgate.web.site import Site
 log = logging.getLogger("headgate.hand")
 
 RETURNING_MAX = 16
-"""Who come back from a provider at a time: each has it asked."""
+"""Limit on simultaneous returns from a provider: each needs a request to it."""
 OF_PEER_MAX = RETURNING_MAX // 2
-"""Of one address, so that nobody alone keeps others from logging in; behind a proxy all have its address."""
+"""Limit per address, so that one client cannot keep others from logging in; behind a proxy all share its address."""
 NAMES = ("name", "preferred_username", "email")
-"""Claims by which people know themselves, the best first."""
+"""Claims that hold a name which people recognize, best first."""
 NAME_MAX_CHARS = 100
 _FRESH = {"Cache-Control": "no-store"}
 

@@ -35,9 +35,9 @@ from headgate.web.site import OPEN, Site, must_read
 ASKED = {"Vary": "Accept, Authorization, Cookie"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
 REASON_MAX_BYTES = 123
-"""Of a websocket that closes, as its protocol has it."""
+"""Size limit of a websocket's close reason, from its protocol."""
 DEPTH_MAX = 20
-"""Of directories in the manifest; the name of a file that is deeper has the rest of its path."""
+"""Depth of directories in the manifest; a file below that has the rest of its path as its name."""
 
 
 async def checked(site: Site, tenant: str, build: str) -> str:

@@ -35,10 +35,10 @@ from headgate.web.site import Site
 
 R = TypeVar("R")
 SECTIONS_MAX = 100
-"""That a provider inherits from, one from the other."""
+"""Limit on the sections that a provider inherits from in a chain."""
 IMAGE_TYPES = ("zuul", "cloud")
 MODIFY_REQUEST = "modify-nodeset-request"
-"""The permission."""
+"""Permission to change a request for machines."""
 
 
 class LabelShape(msgspec.Struct, frozen=True):

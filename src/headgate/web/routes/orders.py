@@ -17,10 +17,10 @@ from headgate.web.routes.actions import Hand
 from headgate.web.site import Site
 
 STATE = "set-tenant-state"
-"""The permission."""
+"""Permission to change the state of a tenant."""
 WORDS_MAX_CHARS = 4_096
 CLOSINGS_MAX = 100
-"""Of one tenant."""
+"""Limit on the closed queues of one tenant."""
 
 
 class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from headgate.web.site import Site
 HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
 SLOTS_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
 MONDAY_MS = 4 * DAY_MS
-"""The first of 1970, a week from which on weeks are counted."""
+"""The first Monday of 1970; weeks are counted from it."""
 FIRST_YEAR_MS = 365 * DAY_MS
 PARTS = tuple(part for part in get_args(Part) if part)
 OF_TIME = (

@@ -36,7 +36,7 @@ PAGES = {
     "semaphores": "Semaphores",
     "events": "System events",
 }
-"""Name in the URL, and of the script -> title."""
+"""Name in the URL and of the script -> title of the page."""
 _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 

@@ -24,14 +24,14 @@ from headgate.web.site import Site
 FILES_MAX = 20
 FILE_MAX_BYTES = 5_000_000
 WHOLE_MAX_BYTES = 20_000_000
-"""Of all files of a build together."""
+"""Size limit of all files of a build together."""
 AT_ONCE = 2
-"""Builds that are read at the same time; others wait for their turn."""
+"""Limit on the builds that are read at a time; others wait for their turn."""
 KEPT_MAX = 32
-"""Builds whose results are remembered."""
+"""Number of builds whose results are cached."""
 NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)
 KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
-"""Types in the metadata of artifacts that are such files, or directories of them."""
+"""Types in the metadata of artifacts that are test reports, or directories of them."""
 
 
 class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,12 +21,12 @@ from headgate.web.viewers.porter import Porter
 log = logging.getLogger("headgate.web")
 
 REST_MIN_S = 0.1
-"""Between two looks at a tenant, at least."""
+"""Shortest interval between two updates of a tenant."""
 REST = 40
-"""After a look, rest this many times as long as it took of the processor: it costs the gate that part at most."""
+"""Factor of the pause after an update to the processor time that it took, which bounds its cost for the gate."""
 REST_MAX_S = 2.0
 LOOK_INTERVAL_S = 3.0
-"""Whether the store can be reached, and who may still look on, is looked at; nothing is asked of the store."""
+"""Interval between checks of the store's reachability and of viewers' permissions; neither reads the store."""
 RIGHTS_INTERVAL_S = 1.0
 RELAYED_BYTES = 65_536
 
@@ -50,7 +50,7 @@ class WatchedTenant:
     viewers: dict[int, Bearer | None] = field(default_factory=dict)
     feeding: asyncio.Task[None] | None = None
     tag: str = ""
-    """Of what was told last."""
+    """Tag of the last state that was sent."""
     cost_s: float = 0.0
     checked_s: float = 0.0
 

@@ -13,7 +13,7 @@ from headgate.web.status import timed
 from headgate.web.viewers.audience import Shown
 
 AGE_MAX_MS = 1_000
-"""How long ago the times in a document may be true."""
+"""Age of the times in a document, at most."""
 
 
 @dataclass(slots=True)

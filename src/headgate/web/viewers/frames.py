@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 LEVEL = 6
 WHOLE_MAX_S = 1.0
-"""How old what newcomers are shown may be: it says what time it is."""
+"""Age of a full state that newcomers receive, at most: it contains the time."""
 GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-"""How a stream of gzip begins.  What follows are blocks of deflate that know nothing of each other, so whoever joins
-later is sent the same bytes; it never ends, so it has no checksum."""
+"""Head of a gzip stream. Independent blocks of deflate follow, so that viewers who join later receive the same bytes;
+the stream never ends, so it has no checksum.
+"""
 STILL_HERE = b": still here\r\n\r\n"
 _SIZE = struct.Struct(">I")
 
@@ -63,15 +64,15 @@ class Scene:
 
     clock_s: Callable[[], float] = time.monotonic
     number: int = 0
-    """Of the state that is seen; 0: nothing yet."""
+    """Number of the current state; 0: there is none yet."""
     change: Frame = field(default_factory=lambda: Frame(b""))
-    """What turns the state before into this one."""
+    """Difference between the previous state and this one."""
     _text: bytes = b""
     _items: dict[bytes, bytes] = field(default_factory=dict)
     _at: tuple[int, float] = (0, 0.0)
-    """When this state was told, milliseconds since the epoch, and by the clock."""
+    """Time of this state: milliseconds since the epoch, and by the clock."""
     _whole: tuple[float, Frame] | None = None
-    """When it was made, by the clock."""
+    """The frame of the full state, and when it was made, by the clock."""
 
     def told(self, now_ms: int, text: bytes, fresh: dict[bytes, bytes], gone: Iterable[bytes] = ()) -> bool:
         """Take up the latest state, by the items that are new or have changed and the names of those that are gone;

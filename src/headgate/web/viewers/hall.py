@@ -20,26 +20,26 @@ from dataclasses import dataclass, field
 from headgate.web.viewers.frames import GZIP_HEAD, STILL_HERE, Frame, Scene, unpacked
 
 HEAD = struct.Struct(">BIQ")
-"""Of each message: what it is, which scene or viewer it is about, and the size of what follows."""
+"""Header of each message: its kind, the scene or viewer that it concerns, and the size of the rest."""
 ENTER, LEAVE, TELL, CLOSE = 1, 2, 3, 4
 GONE = struct.Struct(">I")
-"""The other way: a viewer that is gone."""
+"""Message in the other direction: a viewer has left."""
 GZIP, CHUNKED = 1, 2
-"""Of who enters."""
+"""Flags of a viewer who enters."""
 
 VIEWERS_MAX = 10_000
 PEER_SHARE = 2
-"""One peer has at most half of the places."""
+"""Divisor of the places: one peer has at most half of them."""
 SPARE_DESCRIPTORS = 64
 HELD_MAX_BYTES = 64_000_000
-"""What those who read slowly may hold all together."""
+"""Limit on the bytes held for all slow readers together."""
 SEND_BUFFER_BYTES = 262_144
-"""What the kernel may hold for one viewer."""
+"""Size of the kernel's send buffer for one viewer."""
 STALL_MAX_S = 30.0
-"""To read one frame."""
+"""Time within which a viewer has to read one frame."""
 SWEEP_INTERVAL_S = 1.0
 PING_INTERVAL_S = 45.0
-"""Between two signs of life where nothing happens: proxies close what is silent for a minute."""
+"""Interval between signs of life on quiet connections: proxies close those that are silent for a minute."""
 REST = 4
 """After handing out, rest this many times as long as it took, and at least"""
 REST_MIN_S = 0.1
@@ -61,9 +61,9 @@ class Viewer:
     sending: bytes = b""
     at: int = 0
     since_s: float = 0.0
-    """When what is being sent was begun."""
+    """Time at which sending the current frame began."""
     slow: bool = False
-    """It has not taken all of that at once."""
+    """Whether the viewer did not take the whole frame at once."""
 
 
 @dataclass(slots=True)
@@ -75,14 +75,14 @@ class ViewerHub:
     scenes: dict[int, Scene] = field(default_factory=dict)
     viewers: dict[int, Viewer] = field(default_factory=dict)
     _of_peer: dict[str, dict[int, None]] = field(default_factory=dict)
-    """Those of each peer, the oldest first."""
+    """Peer -> its viewers, oldest first."""
     _selector: selectors.DefaultSelector = field(default_factory=selectors.DefaultSelector)
     _heard: bytearray = field(default_factory=bytearray)
     _fds: deque[int] = field(default_factory=deque)
     _fresh: set[int] = field(default_factory=set)
     """Scenes that have changed since they were last handed out."""
     _held: dict[int, list[int]] = field(default_factory=dict)
-    """Identity of bytes that are being sent slowly -> their size, and how many hold them."""
+    """Identity of bytes that are being sent slowly -> their size, and the number of viewers that hold them."""
     _gone: bytearray = field(default_factory=bytearray)
     _next_s: float = 0.0
     _swept_s: float = 0.0

@@ -19,7 +19,7 @@ class EncodedStatus:
     """Hold a status as JSON. Equal tags mean an equal status."""
 
     text: bytes
-    """All of it, with ids in place of items."""
+    """The whole document, with ids in place of items."""
     items: Mapping[bytes, bytes]
     """Id of an item -> the item."""
     tag: str

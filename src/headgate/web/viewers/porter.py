@@ -19,7 +19,7 @@ from headgate.web.viewers.hall import CHUNKED, CLOSE, ENTER, GONE, GZIP, HEAD, L
 log = logging.getLogger("headgate.web")
 
 ENTERING_MAX = 500
-"""Viewers that wait to be let in; more are refused."""
+"""Limit on viewers that wait to be let in; more are refused."""
 ENDED_MAX_S = 5.0
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.viewers import hall; hall.main()"
 
@@ -35,9 +35,9 @@ class Porter:
         self._process: subprocess.Popen[bytes] | None = None
         self._words: deque[tuple[bytes, socket.socket | None]] = deque()
         self._states: dict[int, tuple[int, bytes, Mapping[bytes, bytes]]] = {}
-        """Scene -> what is to be said of it."""
+        """Scene -> the state that is to be sent."""
         self._said: dict[int, Mapping[bytes, bytes]] = {}
-        """Scene -> its items as they were said last."""
+        """Scene -> its items as they were last sent."""
         self._sending = memoryview(b"")
         self._heard = b""
 
