@@ -11,9 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.table import TextTable
 from tests.faults.engines import ENGINES
 from tests.faults.faults import FAULTS, Outcome, on_the_map, suffer
 from tests.faults.fleet import KINDS, fleet
@@ -23,9 +22,9 @@ SWEPT_S = 10.0
 """What is left for longer nobody but the safety net took away."""
 
 
-def table(engine: str, outcomes: Sequence[Outcome]) -> Table:
+def table(engine: str, outcomes: Sequence[Outcome]) -> TextTable:
     kinds = ", ".join(f"{KINDS.count(kind)} {kind}s" for kind in dict.fromkeys(KINDS))
-    found = Table(
+    found = TextTable(
         "fault",
         "changes",
         "landed",
@@ -70,7 +69,7 @@ def main(asked: Sequence[str]) -> None:
     names = [name for name in FAULTS if any(part in name for part in parts)]
     for engine in engines:
         with tempfile.TemporaryDirectory() as directory:
-            Console(width=120).print(table(engine, asyncio.run(run(Path(directory), engine, names, CHANGES))))
+            Terminal().print(table(engine, asyncio.run(run(Path(directory), engine, names, CHANGES))))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from headgate.cli.terminal.screen import Terminal
 from tests.faults.__main__ import run, table
 from tests.faults.faults import SHORT
 
@@ -14,7 +14,7 @@ from tests.faults.faults import SHORT
 @pytest.mark.parametrize("engine", ["etcd", pytest.param("zookeeper", marks=pytest.mark.soak)])
 async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path, engine: str) -> None:
     outcomes = await run(tmp_path, engine, SHORT[engine], 8)
-    Console(width=120).print(table(engine, outcomes))
+    Terminal().print(table(engine, outcomes))
     assert [one.fault for one in outcomes] == list(SHORT[engine])
     if untried := [one.untried for one in outcomes if one.untried]:
         pytest.skip("; ".join(untried))

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.ansible.install import install, known
 from headgate.cli.jobs import environments
 from headgate.cli.settings import find, read
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.table import TextTable
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 
-PIPED_WIDTH = 1000
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 
 
@@ -82,13 +81,10 @@ def list_versions(config: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    table = Table("version", "ansible-core", "state", "directory", box=None)
+    table = TextTable("version", "ansible-core", "state", "directory")
     for one in rows:
         table.add_row(one.version, one.core, STATES[one.state].format(one.version), one.place)
-    console.print(table)
+    Terminal().print(table)
 
 
 @command.command()

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from rich.console import Console
 
 from headgate.cli.identity.pages import pages
 from headgate.cli.spellings import either
 from headgate.cli.tables import common, told
+from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.autohold import HeldShape, HoldShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
@@ -115,14 +115,14 @@ def delete(config: str | None, url: str | None, tenant: str | None, reason: str,
 
 
 def _print(*found: HoldShape) -> None:
-    console = Console(highlight=False)
+    terminal = Terminal()
     for one in found:
         of = "" if one.ref_filter == ".*" else f" for {one.ref_filter}"
         why = f": {one.reason}" if one.reason else ""
         count = f"{one.current_count} of {one.max_count} held"
-        console.print(f"{one.id}  {one.job} of {one.project}{of}, {count}{why}", markup=False, soft_wrap=True)
+        terminal.print(f"{one.id}  {one.job} of {one.project}{of}, {count}{why}")
         for held in one.nodes:
-            console.print(f"    {_held(held)}", markup=False, soft_wrap=True)
+            terminal.print(f"    {_held(held)}")
 
 
 def _held(held: HeldShape) -> str:

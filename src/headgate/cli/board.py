@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Mapping
 
-from headgate.base.texts import line
+from headgate.cli.terminal.table import Block, Drawing, TextTable
+from headgate.cli.terminal.text import Style, Text, joined
 from headgate.gate.report import duration
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
 
-_LOOK = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
+_LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
 NAMED_MAX = 3
 """An item with more jobs has only those named that run or failed."""
 
 
-def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
+def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
     """Draw one block per pipeline, one line per item and one mark per job. If there are more than `rows_max` lines,
     each pipeline shows its head and the number of the rest."""
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
-    troubles = (Text(line(f"{trouble.project}: {trouble.text}"), "red") for trouble in status.troubles)
+    troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
     pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
-    return Group(*_change_state(status.state), *troubles, *pipelines)
+    return Block(*_change_state(status.state), *troubles, *pipelines)
 
 
 def _change_state(state: StateShape) -> list[Text]:
@@ -32,7 +31,7 @@ def _change_state(state: StateShape) -> list[Text]:
         "what happens starts nothing for now": state.trigger_queue_paused,
         "results are not taken up for now": state.result_queue_paused,
     }
-    why = f": {line(state.reason)}" if state.reason else ""
+    why = f": {state.reason}" if state.reason else ""
     return [Text(f"{text}{why}", "yellow") for text, stands in said.items() if stands]
 
 
@@ -55,59 +54,62 @@ def _shares(counts: list[int], rows: int) -> list[int]:
     return shares
 
 
-def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
+def _pipeline(pipeline: PipelineShape, items_max: int) -> Drawing:
     items = _items(pipeline)
     noun = "item" if len(items) == 1 else "items"
-    title = Text.assemble((pipeline.name, "bold"), (f"  {pipeline.manager}, {len(items)} {noun}", "dim"))
+    title = Text(pipeline.name, "bold") + Text(f"  {pipeline.manager}, {len(items)} {noun}", "dim")
     if pipeline.state == "error":
-        title.append("  its records cannot be read; ask `headgate map check`", "red")
+        title += Text("  its records cannot be read; ask `headgate map check`", "red")
     if pipeline.state == "disabled":
-        title.append("  disabled after too many failures: nothing lands until its configuration is read again", "red")
+        title += Text("  disabled after too many failures: nothing lands until its configuration is read again", "red")
     if pipeline.closed:
-        title.append(f"  nothing lands: {line(pipeline.closed)}", "yellow")
-    table = Table.grid(padding=(0, 2))
-    for _ in range(3):
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        title += Text(f"  nothing lands: {pipeline.closed}", "yellow")
+    table = TextTable(crop=True)
     above: QueueShape | None = None
     for queue, item in items[:items_max]:
         if queue is not above and queue.window:  # without a window every change has a queue of its own
-            closed = f", nothing lands: {line(queue.closed)}" if queue.closed else ""
-            table.add_row(Text(f"  {queue.name}, window {queue.window}{closed}", style="cyan"))
+            closed = f", nothing lands: {queue.closed}" if queue.closed else ""
+            table.add_line(Text(f"  {queue.name}, window {queue.window}{closed}", "cyan"))
         above = queue
         table.add_row(*_item(item))
     hidden = len(items) - items_max
-    return Group(title, table, *([Text(f"  … and {hidden} more", "dim")] if hidden > 0 else []))
+    return Block(title, table, *([Text(f"  … and {hidden} more", "dim")] if hidden > 0 else []))
 
 
 def _item(item: ItemShape) -> tuple[Text, Text, Text]:
     ref = item.refs[0]
-    style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
+    style: Style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
     chain = "  └ " if item.item_ahead else "  ● "
     more = f" and {len(item.refs) - 1} more" if len(item.refs) > 1 else ""
-    name = Text(line(f"{chain}{ref.project} {ref.id or ref.ref}{more}"), style=style)
+    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}{more}", style)
     brief = len(item.jobs) > NAMED_MAX
-    phase = Text(item.phase if item.live else "needed by the change below", style="dim")
-    jobs = Text(" ").join(_job(job, brief) for job in item.jobs) if item.jobs else phase
+    phase = Text(item.phase if item.live else "needed by the change below", "dim")
+    jobs = joined((_job(job, brief) for job in item.jobs), " ") if item.jobs else phase
     if item.failing_reasons:
-        return name, jobs, Text(line("; ".join(item.failing_reasons)), style="red")
+        return name, jobs, Text("; ".join(item.failing_reasons), "red")
     left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
-    return name, jobs, Text(left, style="dim")
+    return name, jobs, Text(left, "dim")
 
 
 def _job(job: JobShape, brief: bool) -> Text:
     """Show one job; when `brief`, name it only if it runs or failed."""
-    if job.result:
-        mark, style = _LOOK.get(job.result, ("✘", "red"))
-    else:
-        mark, style = ("‖", "blue") if job.paused else ("▶", "blue") if job.running else ("·", "dim")
+    mark, style = _look(job)
     if brief and not job.running and mark != "✘":
-        return Text(mark, style=style)
+        return Text(mark, style)
     done = ""
     if job.running and job.estimated_time and job.elapsed_time is not None:
         done = f" {min(99, int(job.elapsed_time / (job.estimated_time * 10)))}%"
-    return Text(f"{mark} {job.name}{done}", style=style)
+    return Text(f"{mark} {job.name}{done}", style)
 
 
-def unreachable(last: RenderableType, why: str) -> RenderableType:
+def _look(job: JobShape) -> tuple[str, Style]:
+    if job.result:
+        return _LOOK.get(job.result, ("✘", "red"))
+    if job.running or job.paused:
+        return ("‖" if job.paused else "▶"), "blue"
+    return "·", "dim"
+
+
+def unreachable(last: Drawing, why: str) -> Drawing:
     """Draw what was last seen, and that it cannot be read now."""
-    return Group(Text(line(f"{why}; looking again"), "red"), last)
+    return Block(Text(f"{why}; looking again", "red"), last)

@@ -8,15 +8,14 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import pages
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.text import Style
 from headgate.web.shapes import ComponentShape, TroubleShape
-
-PIPED_WIDTH = 1000
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -51,15 +50,13 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
     if as_json:
         click.echo(plain_json(msgspec.json.format(msgspec.json.encode(found)).decode()))
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = PIPED_WIDTH  # names are to be used: nothing is cut
+        terminal = Terminal()
         for trouble in msgspec.convert(at.get("/api/troubles"), list[TroubleShape]):
-            console.print(f"{trouble.project}: {trouble.text}", style="red", markup=False, soft_wrap=True)
+            terminal.print(f"{trouble.project}: {trouble.text}", style="red")
         components = msgspec.convert(found, dict[str, list[ComponentShape]])
-        console.print(_table(components))
+        terminal.print(_table(components))
         for text in lacking(components):
-            console.print(text, style="yellow", markup=False, soft_wrap=True)
+            terminal.print(text, style="yellow")
 
 
 def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:
@@ -67,19 +64,23 @@ def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:
     return [f"{one.name}: {text}" for found in components.values() for one in found for text in one.lacks]
 
 
-def _table(components: dict[str, list[ComponentShape]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("component", "host", "state", "version", "zone", "work", ""):
-        table.add_column(name, no_wrap=bool(name), overflow="fold")
+def _table(components: dict[str, list[ComponentShape]]) -> TextTable:
+    table = TextTable("component", "host", "state", "version", "zone", "work", "")
     for _, found in sorted(components.items()):
         for one in found:
-            style = {"running": "" if one.accepting else "yellow", "paused": "yellow"}.get(one.state, "red")
+            style = _style(one)
             work = f"{one.running} of {one.places}" if one.places else ""
             why = one.why if one.state == "running" and not one.accepting else "runs containers" * one.containers
             table.add_row(
                 one.name, f"{one.hostname}:{one.pid}", one.state, one.version, one.zone, work, why, style=style
             )
     return table
+
+
+def _style(one: ComponentShape) -> Style:
+    if one.state == "running":
+        return "" if one.accepting else "yellow"
+    return "yellow" if one.state == "paused" else "red"
 
 
 @command.command()
@@ -125,7 +126,7 @@ def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None
     for name in names:
         for one in _meant(name, known):
             at.post(f"/api/component/{one.name}", {"state": state, "reason": reason})
-            click.echo(f"{one.name} is to be {state}.")
+            Terminal().print(f"{one.name} is to be {state}.")
 
 
 def _meant(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:

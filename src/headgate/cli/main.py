@@ -10,6 +10,7 @@ import click
 
 from headgate import __version__
 from headgate.base.errors import UserError
+from headgate.base.texts import visible
 from headgate.cli.groups import LazyGroup
 
 SECTIONS = {
@@ -161,5 +162,5 @@ def main() -> None:
     try:
         group()
     except UserError as error:
-        click.echo(f"headgate: {error}", err=True)
+        click.echo(f"headgate: {visible(str(error))}", err=True)
         sys.exit(error.status)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
+from contextlib import suppress
 
 import click
 import msgspec
-from rich.console import Console
-from rich.live import Live
 
 from headgate.base.errors import UserError
 from headgate.cli.board import board, unreachable
 from headgate.cli.identity.pages import pages
+from headgate.cli.terminal.screen import LiveDrawing, Terminal
 from headgate.web.shapes import StatusShape
 
 INTERVAL_S = 0.5
@@ -28,23 +30,21 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     """Show the queues of a running Headgate."""
     at = pages(config, url)
     place = f"{at.of(tenant)}/status"
-    console = Console(highlight=False)
+    terminal = Terminal()
 
     def look() -> StatusShape:
         return msgspec.convert(at.get(place), StatusShape)
 
-    if once or not console.is_terminal:
-        console.print(board(look()), soft_wrap=not console.is_terminal)
+    if once or not terminal.moves:
+        terminal.print(board(look()))
         return
     seen = board(look())
-    with Live(seen, console=console, auto_refresh=False, screen=True) as live:
-        try:
-            while True:
-                try:
-                    shown = seen = board(look(), console.height)
-                except UserError as error:  # it was there when we began: it may be started again
-                    shown = unreachable(seen, str(error))
-                live.update(shown, refresh=True)
-                time.sleep(INTERVAL_S)
-        except KeyboardInterrupt:
-            return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the terminal is left as it was
+    with suppress(KeyboardInterrupt), LiveDrawing(terminal, screen=True) as live:
+        while True:
+            try:
+                shown = seen = board(look(), terminal.size[1])
+            except UserError as error:  # it was there when we began: it may be started again
+                shown = unreachable(seen, str(error))
+            live.update(shown)
+            time.sleep(INTERVAL_S)

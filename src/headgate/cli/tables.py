@@ -10,6 +10,7 @@ import click
 
 from headgate.base.texts import line, plain_json
 from headgate.cli.identity.profile import everywhere
+from headgate.cli.terminal.table import TextTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 CELL_MAX_CHARS = 60
@@ -45,6 +46,8 @@ def table(
     if not shown:
         click.echo(nothing)
         return
-    widths = [max(len(row[n]) for row in [list(heads), *shown]) for n in range(len(heads))]
-    for row in [list(heads), *shown]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    drawn = TextTable(*heads)
+    for row in shown:
+        drawn.add_row(*row)
+    for each in drawn.lines():
+        click.echo(each.plain)

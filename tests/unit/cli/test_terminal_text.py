@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-import pytest
-from rich.console import Console
+from collections.abc import Mapping
 
+import click
+import msgspec
+import pytest
+
+from headgate.base.errors import UserError
+from headgate.cli import autohold, components, main
 from headgate.cli.board import board, unreachable
 from headgate.cli.inventory.client import ServiceAddress
 from headgate.cli.inventory.tables import one_object, show
+from headgate.cli.quarantine import command as quarantine
+from headgate.cli.quarantine import reports
+from headgate.cli.terminal.table import Drawing
 from headgate.inventory.wire import inventory_pb2 as pb
-from headgate.web.shapes import Length, StateShape, StatusShape, TroubleShape
+from headgate.web.routes.autohold import HeldShape, HoldShape
+from headgate.web.routes.quarantine import AsideShape, DamagedShape, QuarantineShape
+from headgate.web.routes.reports import OutboxShape, ReportsShape
+from headgate.web.shapes import ComponentShape, Length, StateShape, StatusShape, TroubleShape
 
 HOSTILE = "\x1b]0;taken over\x07\x1b[2J\x9b31m\u202egood\nbad"
+ASIDE = AsideShape(id=HOSTILE, kind=HOSTILE, what=HOSTILE, tenant=HOSTILE, error=HOSTILE, since=0, tries=1, retry="")
 
 
 def harmless(text: str) -> bool:
-    return "good" in text and text.replace("\n", "").isprintable()
+    whole_lines = not any(line.startswith("bad") for line in text.splitlines())
+    return "good" in text and whole_lines and text.replace("\n", "").isprintable()
 
 
-def drawn(what: object) -> str:
-    console = Console(width=200, no_color=True)
-    with console.capture() as captured:
-        console.print(what)
-    return captured.get()
+def drawn(what: Drawing) -> str:
+    return "\n".join(line.plain for line in what.lines(200))
+
+
+class Pages:
+    """Answers as Headgate's pages do, with what anybody wrote."""
+
+    def __init__(self, answers: Mapping[str, object]) -> None:
+        self._answers = answers
+
+    def of(self, tenant: str | None) -> str:
+        return "/api/tenant/example"
+
+    def get(self, path: str) -> object:
+        return msgspec.to_builtins(self._answers[path.partition("?")[0]])
+
+    def post(self, path: str, body: object) -> None:
+        """Take it."""
 
 
 def test_a_trouble_is_one_harmless_line() -> None:
@@ -47,3 +73,60 @@ def test_an_object_is_shown_as_harmless_lines(capsys: pytest.CaptureFixture[str]
     one_object(said, found)
     show(said, [found], ["name"], [[HOSTILE]])
     assert harmless(capsys.readouterr().out)
+
+
+HELD = HeldShape(build=HOSTILE, nodes=(HOSTILE,), directory=HOSTILE, executor=HOSTILE, until=0, over=False)
+HOLD = HoldShape(
+    id=HOSTILE, tenant="example", project=HOSTILE, job=HOSTILE, ref_filter=HOSTILE, max_count=1, current_count=1,
+    reason=HOSTILE, node_expiration=1, expired=None, nodes=(HELD,), who=HOSTILE,
+)  # fmt: skip
+COMPONENT = ComponentShape(
+    name=HOSTILE, hostname=HOSTILE, state=HOSTILE, version=HOSTILE, pid=1, accepting=True, zone=HOSTILE,
+    lacks=(HOSTILE,),
+)  # fmt: skip
+TROUBLE = TroubleShape(HOSTILE, HOSTILE, 0)
+ANSWERS: Mapping[str, object] = {
+    "/api/tenant/example/autohold": [HOLD],
+    "/api/components": {"web": [COMPONENT]},
+    "/api/troubles": [TROUBLE],
+    "/api/quarantine": QuarantineShape(aside=(ASIDE,), damaged=(DamagedShape(HOSTILE, HOSTILE),)),
+    "/api/reports": ReportsShape(
+        outboxes=(OutboxShape(connection=HOSTILE, waiting=1, oldest=0, trouble=HOSTILE, since=0),),
+        undelivered=(ASIDE,),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "asked"),
+    [
+        (autohold, ["list"]),
+        (components, []),
+        (components, ["pause", HOSTILE]),
+        (quarantine, ["list"]),
+        (quarantine, ["show", HOSTILE]),
+        (reports, ["list"]),
+    ],
+)
+def test_what_a_command_lists_is_harmless(
+    module: object, asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "pages", lambda *_: Pages(ANSWERS))
+    command: click.Command = vars(module)["command"]
+    command.main(asked, standalone_mode=False)
+    shown = capsys.readouterr().out
+    if asked[:1] == ["show"]:  # an error has the lines that it has
+        shown = shown.replace("\nbad", "")
+    assert harmless(shown), shown
+
+
+def test_an_error_that_names_what_others_wrote_is_harmless(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise UserError(f"no such change: {HOSTILE}")
+
+    monkeypatch.setattr(main, "group", refuse)
+    with pytest.raises(SystemExit):
+        main.main()
+    assert harmless(capsys.readouterr().err.replace("\nbad", ""))

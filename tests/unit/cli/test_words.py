@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import logging
-
-from rich.console import Console
 
 from headgate.cli.board import _pipeline, unreachable
 from headgate.cli.logs import TextFormatter
@@ -29,9 +26,7 @@ def printed(*items: ItemShape, state: str = "normal") -> str:
         name="gate", description="", state=state, manager="dependent", triggers=(), trigger_events=0,
         result_events=0, management_events=0, change_queues=(queue,),
     )  # fmt: skip
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(unreachable(_pipeline(gate, 9), "gone"))
-    return console.export_text()
+    return "".join(f"{line.plain}\n" for line in unreachable(_pipeline(gate, 9), "gone").lines(120))
 
 
 def test_an_item_says_what_it_is_there_for() -> None:

@@ -8,30 +8,22 @@ from collections.abc import Iterable, Sequence
 import click
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console
-from rich.table import Table
 
-from headgate.base.texts import line, plain_json
+from headgate.base.texts import plain_json
 from headgate.cli.inventory.client import ServiceAddress
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.table import TextTable
 from headgate.inventory.wire import inventory_pb2 as pb
-
-PLAIN_WIDTH_COLUMNS = 1_000
-"""Where no terminal says how wide it is: nothing is cut."""
-VALUE_MAX = 1_000_000
-"""Characters of a value that are shown: more than one may have."""
 
 
 def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if said.json:
         click.echo(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    table = TextTable(*heads)
     for row in rows:
-        table.add_row(*(line(cell, VALUE_MAX) for cell in row))
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH_COLUMNS
-    console.print(table, markup=False, highlight=False)
+        table.add_row(*row)
+    Terminal().print(table)
 
 
 def as_dict(message: Message) -> dict[str, object]:
@@ -52,13 +44,14 @@ def one_object(said: ServiceAddress, found: pb.Object) -> None:
     if said.json:
         click.echo(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
         return
+    terminal = Terminal()
     for what in ("name", "type", "project", "uuid", "partition", "generation"):
         if value := getattr(found, what):
-            click.echo(line(f"{what:<12}{value}"))
+            terminal.print(f"{what:<12}{value}")
     for key, value in sorted(found.properties.items()):
-        click.echo(line(f"{'property':<12}{key}={value}", VALUE_MAX))
+        terminal.print(f"{'property':<12}{key}={value}")
     if found.tags:
-        click.echo(line(f"{'tags':<12}{' '.join(sorted(found.tags))}", VALUE_MAX))
+        terminal.print(f"{'tags':<12}{' '.join(sorted(found.tags))}")
 
 
 def made(said: ServiceAddress, found: pb.Object) -> None:

@@ -7,11 +7,12 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from rich.console import Console
 
 from headgate.base.errors import UserError
-from headgate.base.texts import line, plain_json, visible
+from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import PageClient, pages
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.table import paragraph
 from headgate.web.routes.quarantine import AsideShape, QuarantineShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
@@ -36,14 +37,14 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
         click.echo(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
         return
     found = msgspec.convert(answer, QuarantineShape)
-    console = Console(highlight=False)
+    terminal = Terminal()
     for one in found.aside:
-        console.print(line(f"{one.id}  {one.kind}  {_whose(one)}{one.what}"), markup=False, soft_wrap=True)
-        console.print(f"    {line(one.error)}", style="red", markup=False, soft_wrap=True)
+        terminal.print(f"{one.id}  {one.kind}  {_whose(one)}{one.what}")
+        terminal.print(f"    {one.error}", style="red")
     for entry in found.damaged:
-        console.print(line(f"{entry.path}: {entry.why}"), style="yellow", markup=False, soft_wrap=True)
+        terminal.print(f"{entry.path}: {entry.why}", style="yellow")
     if not found.aside and not found.damaged:
-        console.print("Nothing was set aside.")
+        terminal.print("Nothing was set aside.")
 
 
 @command.command()
@@ -54,9 +55,12 @@ def show(config: str | None, url: str | None, id: str) -> None:
     """Show what was set aside under ID."""
     one = _found(pages(config, url), id)
     since = datetime.fromtimestamp(one.since / 1000, UTC).isoformat(timespec="seconds")
+    terminal = Terminal()
     for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", since)):
-        click.echo(f"{name + ':':<8}{line(value)}")
-    click.echo(f"tries:  {one.tries}\nerror:  {visible(one.error)}\nretry:  {one.retry}")
+        terminal.print(f"{name + ':':<8}{value}")
+    terminal.print(f"tries:  {one.tries}")
+    terminal.print(paragraph(f"error:  {one.error}"))
+    terminal.print(f"retry:  {one.retry}")
 
 
 @command.command()

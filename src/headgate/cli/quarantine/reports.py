@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from rich.console import Console
 
-from headgate.base.texts import line, plain_json
+from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import pages
+from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.reports import OutboxShape, ReportsShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
@@ -35,19 +35,16 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
         click.echo(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
         return
     found = msgspec.convert(answer, ReportsShape)
-    console = Console(highlight=False)
+    terminal = Terminal()
     for one in found.outboxes:
-        style = "yellow" if one.trouble else None
-        console.print(f"{one.connection}: {_waiting(one)}", style=style, markup=False, soft_wrap=True)
+        terminal.print(f"{one.connection}: {_waiting(one)}", "yellow" if one.trouble else "")
         if one.trouble:
-            console.print(
-                f"    since {_time(one.since)}: {line(one.trouble)}", style="red", markup=False, soft_wrap=True
-            )
+            terminal.print(f"    since {_time(one.since)}: {one.trouble}", "red")
     for aside in found.undelivered:
-        console.print(line(f"{aside.id}  {aside.what}"), markup=False, soft_wrap=True)
-        console.print(f"    {line(aside.error)}", style="red", markup=False, soft_wrap=True)
+        terminal.print(f"{aside.id}  {aside.what}")
+        terminal.print(f"    {aside.error}", style="red")
     if not found.outboxes and not found.undelivered:
-        console.print("Nothing was reported so far, or nothing waits.")
+        terminal.print("Nothing was reported so far, or nothing waits.")
 
 
 def _waiting(one: OutboxShape) -> str:

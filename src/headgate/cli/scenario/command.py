@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.live import Live
 
 from headgate.adapters.git.command import check_git
 from headgate.base.tasks import end
@@ -24,6 +22,8 @@ from headgate.cli.scenario.forges.table import VENUES
 from headgate.cli.scenario.play import DemoPlay
 from headgate.cli.scenario.venue import Venue
 from headgate.cli.settings import read
+from headgate.cli.terminal.screen import LiveDrawing, Terminal
+from headgate.cli.terminal.table import paragraph
 from headgate.ports.history import HistoryQuery
 from headgate.web.shapes import StatusShape
 from headgate.web.status import Status, timed
@@ -58,24 +58,24 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
         if story == "machines":
-            sys.exit(machines.play(directory or Path(name), Console(highlight=False, soft_wrap=True)))
+            sys.exit(machines.play(directory or Path(name), Terminal()))
         sys.exit(asyncio.run(_demo(directory or Path(name), forge, keep, verbose)))
 
 
 async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = Terminal()
 
-    async with VENUES[forge](root, console.print if verbose or forge != "git" else None) as venue:
+    async with VENUES[forge](root, terminal.print if verbose or forge != "git" else None) as venue:
         await venue.build()
         (root / "tenants.yaml").write_text(venue.tenants)
         (root / "headgate.conf").write_text(files.SETTINGS + venue.settings)
-        play = DemoPlay(root, venue, lambda text: console.print(text, markup=False))
+        play = DemoPlay(root, venue, terminal.print)
         if not await asyncio.to_thread(play.without_gate):
             return 1
-        return await _gate(root, play, venue, keep, verbose, console)
+        return await _gate(root, play, venue, keep, verbose, terminal)
 
 
-async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: bool, console: Console) -> int:
+async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: bool, terminal: Terminal) -> int:
     """Return the exit status; a signal ends all of it."""
     stop, served = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -88,50 +88,52 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
 
         await add_everything(whole, bound)
         running = asyncio.ensure_future(whole.run())
-        scenario = asyncio.ensure_future(_scenario(play, venue, whole, served, console))
+        scenario = asyncio.ensure_future(_scenario(play, venue, whole, served, terminal))
         try:
             await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
             if not scenario.done():
                 await running
-                console.print("\nThe demo was stopped before its end.")
+                terminal.print()
+                terminal.print("The demo was stopped before its end.")
                 return INTERRUPTED
             if keep:
                 for line in venue.doors():
-                    console.print(line, markup=False)
-                console.print(f"The pages stay at {whole.context.root_url}/ until you press Ctrl-C")
+                    terminal.print(line)
+                terminal.print(f"The pages stay at {whole.context.root_url}/ until you press Ctrl-C")
                 await running
             else:
-                console.print("Your turn: headgate demo --keep")
+                terminal.print("Your turn: headgate demo --keep")
         finally:
             stop.set()
             await end(scenario)
             await running
-    return _verdict(play, scenario.result(), verbose, console)
+    return _verdict(play, scenario.result(), verbose, terminal)
 
 
-async def _scenario(play: DemoPlay, venue: Venue, whole: Process, served: asyncio.Event, console: Console) -> bool:
+async def _scenario(play: DemoPlay, venue: Venue, whole: Process, served: asyncio.Event, terminal: Terminal) -> bool:
     await served.wait()
     tenants = whole.scheduler.tenants if whole.scheduler else {}
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
     await venue.attend(whole)
-    console.print("\nWith Headgate, both are pushed, and six more changes; all are approved.")
-    console.print(f"Each is tested on what is ahead of it: {whole.context.root_url}/")
+    terminal.print()
+    terminal.print("With Headgate, both are pushed, and six more changes; all are approved.")
+    terminal.print(f"Each is tested on what is ahead of it: {whole.context.root_url}/")
     await play.propose()
     status, begun_s = Status(whole.context, tenants), time.monotonic()
     most = 0
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    with LiveDrawing(terminal) as live:
         outcomes = asyncio.ensure_future(play.answers())
         try:
             while not outcomes.done():
                 now = timed(status.of(venue.tenant), whole.context.now_ms())
-                live.update(board(now), refresh=True)
+                live.update(board(now))
                 most = max(most, tested(now))
                 await asyncio.wait([outcomes], timeout=REFRESH_S)
             await outcomes
         finally:
             await end(outcomes)
     took_s, alone_s = time.monotonic() - begun_s, await _in_turn_s(whole, venue.tenant, len(play.changes))
-    console.print(f"{took_s:.1f} s, as up to {most} are tested at once; one by one, their jobs take {alone_s:.1f} s.")
+    terminal.print(f"{took_s:.1f} s, as up to {most} are tested at once; one by one, their jobs take {alone_s:.1f} s.")
     return await asyncio.to_thread(play.heads_pass)
 
 
@@ -159,15 +161,17 @@ async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
     return sum(build.duration or 0.0 for build in builds if build.job_name in files.IN_TURN)
 
 
-def _verdict(play: DemoPlay, heads_good: bool, verbose: bool, console: Console) -> int:
+def _verdict(play: DemoPlay, heads_good: bool, verbose: bool, terminal: Terminal) -> int:
     """Print the counts, with `verbose` the whole answer to each rejected change, and return the exit status."""
     for played in play.changes:
         if verbose and played.outcome == "rejected":
-            console.print(f"\n{played.change} was rejected:", style="bold")
-            console.print(played.note, markup=False)
+            terminal.print()
+            terminal.print(f"{played.change} was rejected:", "bold")
+            terminal.print(paragraph(played.note))
     wrong = [played for played in play.changes if played.outcome != played.expected]
     for played in wrong:
-        console.print(f"\n{played.change}: {played.outcome}, expected {played.expected}", style="red")
+        terminal.print()
+        terminal.print(f"{played.change}: {played.outcome}, expected {played.expected}", "red")
     counts = {word: sum(played.outcome == word for played in play.changes) for word in ("landed", "rejected", "lost")}
     print("\ndemo: " + ", ".join(f"{word} {count}" for word, count in counts.items()), flush=True)
     return 0 if heads_good and not wrong else 1

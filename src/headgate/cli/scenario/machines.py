@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rich.console import Console
-
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import stage
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.text import Text
 from headgate.testing.servers.sshd import Lab
 
 GOOD, SHORT = "1" * 32, "2" * 32
@@ -67,37 +67,41 @@ INTEGRATION = """
 """
 
 
-def play(root: Path, console: Console) -> int:
+def play(root: Path, terminal: Terminal) -> int:
     """Return the exit status: 0 only if all is as expected.  Raise UserError."""
     with stage.two_servers(root) as (lab, ports):
-        return asyncio.run(_play(root, lab, ports, console))
+        return asyncio.run(_play(root, lab, ports, terminal))
 
 
-async def _play(root: Path, lab: Lab, ports: list[int], console: Console) -> int:
+async def _play(root: Path, lab: Lab, ports: list[int], terminal: Terminal) -> int:
     texts = {"zuul.yaml": CONFIG, "burn-in.yaml": BURN_IN, "integration.yaml": INTEGRATION}
     repositories = stage.repositories_of(root, texts)
     async with stage.running(root, stage.SETTINGS + LAB, TENANTS, _nothing) as whole:
-        marks = await _burned_in(whole, lab, ports, console)
-        console.print("[bold]»[/] a change is approved; its job asks for a machine that is ready")
+        marks = await _burned_in(whole, lab, ports, terminal)
+        _step(terminal, "a change is approved; its job asks for a machine that is ready")
         landed = await stage.landed(whole, repositories)
-        console.print("[bold]»[/] it ran on m1, and landed; the machine is clean again")
+        _step(terminal, "it ran on m1, and landed; the machine is clean again")
     used = {line.rpartition(" ")[2] for line in stage.told(root) if "this ran on " in line and "echo" not in line}
     good = sum("burned-in" in mark for mark in marks)
     print(f"\ndemo: burned in {good}, broken {len(marks) - good}, landed {int(landed)}", flush=True)
     return 0 if landed and used == {"m1"} and marks == [{"burned-in": "yes"}, {"broken": "yes"}] else 1
 
 
+def _step(terminal: Terminal, text: str) -> None:
+    terminal.print(Text("» ", "bold") + Text(text))
+
+
 async def _nothing(_: Process) -> None:
     """Do nothing: there is no machine yet."""
 
 
-async def _burned_in(whole: Process, lab: Lab, ports: list[int], console: Console) -> list[dict[str, str]]:
+async def _burned_in(whole: Process, lab: Lab, ports: list[int], terminal: Terminal) -> list[dict[str, str]]:
     """Add two new machines, and return what each is marked with."""
     taken = whole.context.map.cache.connection("lab").occasions.taken.path
     await stage.until(whole, lambda: bool(whole.context.mirror.under(taken)))
     for uuid, name, cores, port in ((GOOD, "m1", "1", ports[0]), (SHORT, "m2", "4096", ports[1])):
         await stage.add_machine(whole, uuid, name, {"cores": cores, **lab.properties(port)})
-        console.print(f"[bold]»[/] {name} is added, sold with {cores} cores; nobody may claim it yet")
+        _step(terminal, f"{name} is added, sold with {cores} cores; nobody may claim it yet")
     found = []
     for uuid in (GOOD, SHORT):
         marks = dict[str, str]()
@@ -108,6 +112,6 @@ async def _burned_in(whole: Process, lab: Lab, ports: list[int], console: Consol
                 marks = {key: value for key, value in object.properties.items() if key in ("burned-in", "broken")}
                 if not marks:
                     await whole.inventory.journal.passed(revision)
-        console.print(f"[bold]»[/] {object.name} {'is burned in' if 'burned-in' in marks else 'is broken'}")
+        _step(terminal, f"{object.name} {'is burned in' if 'burned-in' in marks else 'is broken'}")
         found.append(marks)
     return found

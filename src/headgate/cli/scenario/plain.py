@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from headgate.base.extras import needing
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.venue import DemoChange
+from headgate.cli.terminal.screen import Printing
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.testing.repositories import Repositories
 
@@ -131,7 +132,8 @@ class PlainGit:
     def doors(self) -> Sequence[str]:
         app = self.clone("app")
         return (
-            "\nYour turn:",
+            "",
+            "Your turn:",
             f"  git clone {app} mine && cd mine",
             "  echo hello > HELLO && git add HELLO && git commit -m 'Say hello'",
             "  git push origin HEAD:refs/for/master/hello         # proposes it",
@@ -140,7 +142,7 @@ class PlainGit:
 
 
 @asynccontextmanager
-async def plain(root: Path, say: Callable[[str], None] | None) -> AsyncIterator[PlainGit]:
+async def plain(root: Path, say: Printing | None) -> AsyncIterator[PlainGit]:
     """Provide it; with `say`, a message server and a worker beside it, which is told what happens."""
     repositories = Repositories(root)
     if say is None:
@@ -148,6 +150,6 @@ async def plain(root: Path, say: Callable[[str], None] | None) -> AsyncIterator[
         return
     with needing("headgate demo --verbose", "demo"):
         from headgate.cli.scenario.audience import KEY, audience
-    async with audience(root, lambda text: say(f"[dim]a worker is told: {text}[/]")) as url:
+    async with audience(root, lambda text: say(f"a worker is told: {text}", "dim")) as url:
         queues = QUEUES.format(server=f"url = {url}\napp_key = {KEY}\n")
         yield PlainGit(repositories, CONNECTION + queues, PIPELINES.format(told=TOLD))

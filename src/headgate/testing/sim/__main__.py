@@ -9,9 +9,6 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from rich.console import Console
-from rich.progress import track
-
 from headgate.testing.sim.forgeworld import simulate_hub
 from headgate.testing.sim.simulation import simulate
 
@@ -36,13 +33,18 @@ def broken(first: int, count: int) -> list[str]:
 
 
 def main(seeds: int, first: int = 0) -> int:
-    console = Console()
+    found: list[str] = []
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         runs = processes.map(partial(broken, count=CHUNK), range(first, first + seeds, CHUNK))
-        found = [one for many in track(runs, "simulating", -(-seeds // CHUNK), console=console) for one in many]
+        for done, many in enumerate(runs, 1):
+            found += many
+            if sys.stderr.isatty():
+                print(f"\r{min(seeds, done * CHUNK):,} of {seeds:,} simulated", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
     for one in found:
-        console.print(one, highlight=False)
-    console.print(f"{seeds:,} seeds from {first}: {len(found)} broken")
+        print(one)
+    print(f"{seeds:,} seeds from {first}: {len(found)} broken")
     return bool(found)
 
 

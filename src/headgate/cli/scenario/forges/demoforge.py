@@ -14,6 +14,7 @@ from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.forges.host import OWNER, TENANT, Host
 from headgate.cli.scenario.venue import DemoChange
+from headgate.cli.terminal.screen import Printing
 from headgate.testing.forges.pages import PageChange
 
 LOOK_INTERVAL_S = 0.1
@@ -45,7 +46,7 @@ class Hosted:
     """See `Venue`."""
 
     host: Host
-    say: Callable[[str], None]
+    say: Printing
     settings: str = ""
     tenant: str = TENANT
     _paths: dict[DemoChange, str] = field(default_factory=dict)
@@ -108,7 +109,8 @@ class Hosted:
 
     def doors(self) -> Sequence[str]:
         return (
-            f"\nThe {self.host.actions.kind} stays at {self.host.url}/",
+            "",
+            f"The {self.host.actions.kind} stays at {self.host.url}/",
             *self.host.doors(),
         )
 
@@ -122,7 +124,7 @@ class Hosted:
             )
             for word in told:
                 if word not in self._told.get(path, ()):
-                    self.say(f"[dim]  {one.name}: {word}[/]")
+                    self.say(f"  {one.name}: {word}", "dim")
             self._told[path] = told
         return found
 

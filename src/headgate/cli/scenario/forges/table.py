@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from headgate.base.extras import needing
 from headgate.cli.scenario.plain import plain
 from headgate.cli.scenario.venue import Venue
+from headgate.cli.terminal.screen import Printing
+from headgate.cli.terminal.text import Style
 
 if TYPE_CHECKING:
     from headgate.cli.scenario.forges.host import Host, StandIn
 
-Say = Callable[[str], None] | None
+Say = Printing | None
 Opened = Callable[[Path, Say], AbstractAsyncContextManager[Venue]]
 
 
-def _nothing(_: str) -> None:
+def _nothing(what: str, style: Style = "") -> None:
     """Print nothing."""
 
 

@@ -1,0 +1,1 @@
+"""Print styled lines, tables and live screens; whatever others wrote is made harmless here."""

@@ -1,0 +1,92 @@
+"""Tables, and blocks of what stands one below the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Protocol
+
+from headgate.cli.terminal.text import Style, Text
+
+GAP = 2
+"""Columns of the terminal between two of a table."""
+ALIGNED_MAX = 1_000
+"""Columns of the terminal: a wider cell is printed whole, and what follows it stands further to the right."""
+
+
+class Drawing(Protocol):
+    """Declare what can be printed."""
+
+    def lines(self, width: int | None = None) -> list[Text]:
+        """Return its lines, for a terminal of `width` columns if there is one."""
+
+
+class Block:
+    """Hold what stands one below the other."""
+
+    def __init__(self, *parts: Drawing) -> None:
+        self._parts = parts
+
+    def lines(self, width: int | None = None) -> list[Text]:
+        return [line for part in self._parts for line in part.lines(width)]
+
+
+def paragraph(text: str, style: Style = "") -> Block:
+    """Return a text of several lines; one of a single line, `Text`, shows where others put an end of a line into it."""
+    return Block(*(Text(line, style) for line in text.split("\n")))
+
+
+class TextTable:
+    """Hold rows of cells, which are as wide as they need be; where the terminal is too narrow for that, the widest
+    columns of cells are broken into lines, or cropped if `crop` says so."""
+
+    def __init__(self, *heads: str, title: str = "", crop: bool = False) -> None:
+        self._title, self._crop = title, crop
+        self._rows: list[tuple[Text, ...] | Text] = [tuple(Text(head, "bold") for head in heads)] if heads else []
+
+    def add_row(self, *cells: str | Text, style: Style = "") -> None:
+        self._rows.append(tuple(cell if isinstance(cell, Text) else Text(cell, style) for cell in cells))
+
+    def add_line(self, text: Text) -> None:
+        """Add a line across all columns."""
+        self._rows.append(text)
+
+    def lines(self, width: int | None = None) -> list[Text]:
+        cells = [row for row in self._rows if isinstance(row, tuple)]
+        widths = [max(cell.columns for cell in column) for column in zip_longest(*cells, fillvalue=Text())]
+        widths = [min(each, ALIGNED_MAX) for each in widths]
+        if width is not None:
+            widths = _shrunk(widths, width - GAP * (len(widths) - 1))
+        lines = [Text(self._title, "bold")] if self._title else []
+        for row in self._rows:
+            if isinstance(row, Text):
+                lines.append(row)
+            else:
+                parts = (self._part(cell, each, width) for cell, each in zip(row, widths, strict=False))
+                lines += [_aligned(cut, widths) for cut in zip_longest(*parts, fillvalue=Text())]
+        return lines if width is None else [line.cropped(width) for line in lines]
+
+    def _part(self, cell: Text, room: int, width: int | None) -> Sequence[Text]:
+        if width is None:
+            return (cell,)
+        return (cell.cropped(room),) if self._crop else cell.wrapped(room)
+
+
+def _shrunk(widths: list[int], room: int) -> list[int]:
+    """Give narrow columns what they need, and the others equal shares of the rest."""
+    given = list(widths)
+    for done, n in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
+        given[n] = max(1, min(widths[n], room // (len(widths) - done)))
+        room -= given[n]
+    return given
+
+
+def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
+    """Join cells to a line without spaces at its end."""
+    made, missing = Text(), 0
+    for cell, width in zip(cells, widths, strict=False):
+        if cell.pieces:
+            made.pieces += (*Text(" " * missing).pieces, *cell.pieces)
+            missing = 0
+        missing += max(0, width - cell.columns) + GAP
+    return made
