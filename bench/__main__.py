@@ -9,9 +9,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.attacks import measure as attacks
 from bench.day.tables import days
 from bench.gate import COMPONENTS, apart, gate_of, in_flight, latency
@@ -35,6 +32,8 @@ from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
 from bench.viewers import BUSY, NOBODY, VIEWERS, WATCHED
 from bench.viewers import measure as viewers
+from headgate.cli.terminal.screen import Terminal
+from headgate.cli.terminal.table import TextTable
 from headgate.testing.measure import cost_of_item
 from headgate.testing.month import CHANGES
 from headgate.testing.month import REPOSITORIES as PROJECTS
@@ -47,8 +46,8 @@ PUSHES = 20
 """Of which the latency is measured."""
 
 
-def items() -> Table:
-    table = Table(
+def items() -> TextTable:
+    table = TextTable(
         "jobs",
         "commits",
         "reads",
@@ -73,9 +72,9 @@ def items() -> Table:
     return table
 
 
-def on_servers() -> Table:
+def on_servers() -> TextTable:
     title = "One item over the network: requests, and kB both ways (100 jobs in the reference: 8,600 kB written)"
-    table = Table("jobs", "reference", "ZooKeeper", "ratio", "kB", "etcd", "ratio", "kB", title=title)
+    table = TextTable("jobs", "reference", "ZooKeeper", "ratio", "kB", "etcd", "ratio", "kB", title=title)
     found = store_items(tuple(REFERENCE))
     for jobs, reference in REFERENCE.items():
         cells = [str(jobs), str(reference)]
@@ -86,9 +85,9 @@ def on_servers() -> Table:
     return table
 
 
-def on_wire() -> Table:
+def on_wire() -> TextTable:
     title = "Single steps over the network: requests of all processes that take part"
-    table = Table("step", "reference", "ZooKeeper", "ratio", "etcd", "ratio", title=title)
+    table = TextTable("step", "reference", "ZooKeeper", "ratio", "etcd", "ratio", title=title)
     found = single_steps()
     for step, reference in STEPS.items():
         cells = [step, str(reference)]
@@ -98,27 +97,27 @@ def on_wire() -> Table:
     return table
 
 
-def limit() -> Table:
+def limit() -> TextTable:
     title = "What our layer costs: 64 at once, 512 bytes"
-    table = Table("store", "operation", "plain /s", "ours /s", "ratio", title=title)
+    table = TextTable("store", "operation", "plain /s", "ours /s", "ratio", title=title)
     for store, rates in raw().items():
         for name, (plain, ours) in rates.items():
             table.add_row(store, name, f"{plain:,.0f}", f"{ours:,.0f}", f"{ours / plain:.2f}")
     return table
 
 
-def merging() -> Table:
+def merging() -> TextTable:
     found = asyncio.run(measure())
-    table = Table("engine", "seconds", "ratio", "aim", title=f"A chain of {found['merges']} speculative merges")
+    table = TextTable("engine", "seconds", "ratio", "aim", title=f"A chain of {found['merges']} speculative merges")
     table.add_row("git merge in a work tree", f"{found['work_tree_s']:.2f}", "1.00", "")
     ratio = found["headgate_s"] / found["work_tree_s"]
     table.add_row("Headgate, bare repository", f"{found['headgate_s']:.2f}", f"{ratio:.2f}", "0.33")
     return table
 
 
-def running() -> Table:
+def running() -> TextTable:
     found = latency(PUSHES)
-    table = Table("measure", "here", "aim", title="headgate run, embedded store, one process")
+    table = TextTable("measure", "here", "aim", title="headgate run, embedded store, one process")
     table.add_row("push of an approval to first build, p50", f"{found['p50_s'] * 1000:.0f} ms", "300 ms")
     table.add_row(f"the slowest of {PUSHES}", f"{found['slowest_s'] * 1000:.0f} ms", "")
     table.add_row("resident memory, idle", f"{found['memory_mb']:.0f} MB", "120 MB")
@@ -126,8 +125,8 @@ def running() -> Table:
     return table
 
 
-def growth() -> Table:
-    table = Table(
+def growth() -> TextTable:
+    table = TextTable(
         "changes x 5 jobs", "wall s", "wall s a change", "CPU s a change", "memory", title="A gate of no-time jobs"
     )
     for changes in (20, 60, 180):
@@ -139,10 +138,10 @@ def growth() -> Table:
     return table
 
 
-def looked_on() -> Table:
+def looked_on() -> TextTable:
     title = f"A gate that {VIEWERS:,} people look on at: medians of runs that take turns"
     columns = ("wall s", "CPU s of the gate", "more CPU than nobody", "than a busy machine", "aim", "for pages")
-    table, found = Table("who looks on", *columns, title=title), viewers()
+    table, found = TextTable("who looks on", *columns, title=title), viewers()
     for condition, cost in found.items():
         more = [f"{cost.cpu_s / found[other].cpu_s - 1:+.1%}" for other in (NOBODY, BUSY)]
         pages = f"{cost.pages_s:.2f} ({cost.pages_s / (cost.cpu_s - cost.pages_s):.1%})"
@@ -151,24 +150,26 @@ def looked_on() -> Table:
     return table
 
 
-def components() -> Table:
+def components() -> TextTable:
     title = "CPU seconds a change, each component a process of its own, on etcd"
-    table = Table("changes x 5 jobs", *COMPONENTS, title=title)
+    table = TextTable("changes x 5 jobs", *COMPONENTS, title=title)
     for changes in (20, 60, 180):
         used = apart(changes)
         table.add_row(str(changes), *(f"{used[kind] / changes:.3f}" for kind in COMPONENTS))
     return table
 
 
-def large() -> Table:
-    table = Table("command", "seconds", "MB", title=f"A tenant of {REPOSITORIES:,} repositories with two branches each")
+def large() -> TextTable:
+    table = TextTable(
+        "command", "seconds", "MB", title=f"A tenant of {REPOSITORIES:,} repositories with two branches each"
+    )
     for command, (seconds, size_mb) in offline().items():
         table.add_row(f"headgate {command}", f"{seconds:.1f}", f"{size_mb:.0f}")
     return table
 
 
-def layouts() -> Table:
-    table = Table(
+def layouts() -> TextTable:
+    table = TextTable(
         "projects x 2 branches", "jobs", "cold", "one file landed", "one file proposed", "all graphs", "memory",
         title="Layouts, in one process (aim: 20 ms for a proposal at 1,300 projects)",
     )  # fmt: skip
@@ -180,32 +181,32 @@ def layouts() -> Table:
     return table
 
 
-def inventories() -> Table:
+def inventories() -> TextTable:
     rows = inventory()
-    table = Table(*rows[0], title="The inventory (aims: 5 reads; 100x at 100,000; create 1.5x of one transaction)")
+    table = TextTable(*rows[0], title="The inventory (aims: 5 reads; 100x at 100,000; create 1.5x of one transaction)")
     for row in rows:
         table.add_row(*row.values())
     return table
 
 
-def beside_a_table() -> Table:
+def beside_a_table() -> TextTable:
     title = "The inventory beside a table of PostgreSQL (aims: 5x for the objects, 20x for a page)"
-    table = Table("what", "PostgreSQL", "SQLite", title=title)
+    table = TextTable("what", "PostgreSQL", "SQLite", title=title)
     for row in objects():
         table.add_row(*row)
     return table
 
 
-def walls() -> Table:
-    table = Table("walls", "wall s", "CPU s", title=f"An empty job, mean of {BUILDS} (aim: 0.3 s more than none)")
+def walls() -> TextTable:
+    table = TextTable("walls", "wall s", "CPU s", title=f"An empty job, mean of {BUILDS} (aim: 0.3 s more than none)")
     for name, (wall_s, cpu_s) in isolation().items():
         table.add_row(name, f"{wall_s:.3f}", f"{cpu_s:.3f}")
     return table
 
 
-def warm() -> Table:
+def warm() -> TextTable:
     title = f"A playbook of one task in its sandbox, ms, {PHASES} of each kind in turn (aim: {AIM})"
-    table = Table("Ansible", "least, copy", "new", "ratio", "median, copy", "new", "ratio", title=title)
+    table = TextTable("Ansible", "least, copy", "new", "ratio", "median, copy", "new", "ratio", title=title)
     for name, taken in playbooks().items():
         both = (taken.copy_s, taken.new_s)
         least, median = ([f"{of(found) * 1000:.0f}" for found in both] for of in (min, statistics.median))
@@ -213,15 +214,15 @@ def warm() -> Table:
     return table
 
 
-def months() -> Table:
+def months() -> TextTable:
     title = f"A month of {CHANGES:,} changes to {PROJECTS} repositories in one queue: reuse as parts of without"
-    table = Table(*HEADINGS, title=title)
+    table = TextTable(*HEADINGS, title=title)
     for row in month():
         table.add_row(*row)
     return table
 
 
-TABLES: dict[str, Sequence[Callable[[], Table]]] = {
+TABLES: dict[str, Sequence[Callable[[], TextTable]]] = {
     "run": (running,),
     "isolation": (walls,),
     "playbooks": (warm,),
@@ -247,10 +248,11 @@ def main(names: Sequence[str]) -> None:
     """Print the tables of these names.  Raises SystemExit for one that there is not."""
     if unknown := [name for name in names if name not in TABLES]:
         raise SystemExit(f"there is no table named {', '.join(unknown)}; there are {', '.join(TABLES)}")
-    console = Console()
+    terminal = Terminal()
     for name in names or TABLES:
         for table in TABLES[name]:
-            console.print(table())
+            terminal.print(table())
+            terminal.print()
 
 
 if __name__ == "__main__":

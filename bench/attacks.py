@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.table import Table
-
+from headgate.cli.terminal.table import TextTable
 from headgate.testing.repositories import run_git
 from tests.hostile.arena import ATTACKER, Arena
 
@@ -70,10 +69,10 @@ ATTACKS: dict[str, Callable[[Arena], None]] = {
 }
 
 
-def measure(rounds: int = ROUNDS) -> Table:
+def measure(rounds: int = ROUNDS) -> TextTable:
     """Plays each attack in an arena of its own; the medians are of `rounds` landings of two neighbours, seconds."""
     title = "What neighbours notice: seconds until their changes have landed"
-    table = Table("attack", "quiet", "attacked", "ratio", "slowest", title=title)
+    table = TextTable("attack", "quiet", "attacked", "ratio", "slowest", title=title)
     for name, begin in ATTACKS.items():
         with tempfile.TemporaryDirectory() as root, Arena(Path(root)) as arena:
             arena.neighbours_land()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console
-
 from bench.day.measure import measure
 from bench.day.tables import table
+from headgate.cli.terminal.screen import Terminal
 
 if __name__ == "__main__":
     sizes, store = [int(word) for word in sys.argv[1:4]], sys.argv[4] if len(sys.argv) > 4 else "etcd"
-    Console().print(table([measure(*sizes, store=store)], store))
+    Terminal().print(table([measure(*sizes, store=store)], store))

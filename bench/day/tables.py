@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from rich.table import Table
-
 from bench.day.measure import Day, measure
+from headgate.cli.terminal.table import TextTable
 
 PROJECTS, CHANGES = 1_281, 2_000
 KINDS = ("scheduler", "merger", "machines", "store")
@@ -27,7 +26,7 @@ def sizes(projects: int, changes: int) -> tuple[Size, ...]:
     return (*whole, *shorter, *smaller)
 
 
-def days() -> Table:
+def days() -> TextTable:
     """Run a day of `DAY_CHANGES` in `DAY_PROJECTS`, and parts of it."""
     projects, changes = (int(os.environ.get(f"DAY_{n}", d)) for n, d in (("PROJECTS", PROJECTS), ("CHANGES", CHANGES)))
     store = os.environ.get("DAY_STORE", "etcd")
@@ -35,10 +34,10 @@ def days() -> Table:
     return table([measure(*size, store=store) for size in wanted], store)
 
 
-def table(found: list[Day], store: str) -> Table:
+def table(found: list[Day], store: str) -> TextTable:
     """Return a column for each run."""
     title = f"A day of an organisation, on {store}: 19 pipelines, builds that run nothing; CPU in ms, for each change"
-    made = Table("", *(f"{one.projects:,} x {one.changes:,}" for one in found), title=title)
+    made = TextTable("", *(f"{one.projects:,} x {one.changes:,}" for one in found), title=title)
 
     def row(name: str, *cells: str) -> None:
         made.add_row(name, *cells)

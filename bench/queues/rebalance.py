@@ -8,8 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from rich.table import Table
-
+from headgate.cli.terminal.table import TextTable
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.queues.fleet import DisturbanceCost, disturbances, fleet, start_three
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ensemble, zookeeper
@@ -83,8 +82,8 @@ async def ours() -> dict[str, DisturbanceCost]:
         return costs
 
 
-def rebalance() -> Table:
-    table = Table(
+def rebalance() -> TextTable:
+    table = TextTable(
         "disturbance", "moved", "pause of those, s", "pause of the rest, s", "ran twice",
         title=f"{QUEUES} queues, three workers, three ZooKeeper servers, sessions of 3 s",
     )  # fmt: skip

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from rich.table import Table
 
 from bench.queues import others, ours
+from headgate.cli.terminal.table import TextTable
 from headgate.testing.queues.postgres import postgres
 
 KINDS = ((1, 200), (10, 200), (1, 10_000), (10, 10_000))
@@ -29,9 +29,9 @@ def database(server: str) -> Iterator[str]:
     yield server.replace("/postgres", "/bench")
 
 
-def throughput() -> Table:
+def throughput() -> TextTable:
     """Interleaved: every way is measured for a kind of message before the next kind is."""
-    table = Table("messages/s, first post to last job", *_heads(), title="Partitions (or threads) x size of bodies")
+    table = TextTable("messages/s, first post to last job", *_heads(), title="Partitions (or threads) x size of bodies")
     rows: dict[str, list[str]] = {}
 
     def cell(way: str, rate: float) -> None:
@@ -58,9 +58,9 @@ def throughput() -> Table:
     return table
 
 
-def latency() -> Table:
+def latency() -> TextTable:
     """Idle: one message at a time, each to the next partition."""
-    table = Table("from a post to its job, idle", *_heads(), title="Latency, p50 / p99, ms")
+    table = TextTable("from a post to its job, idle", *_heads(), title="Latency, p50 / p99, ms")
     rows: dict[str, list[str]] = {}
     with postgres(durable=True) as server:
         for partitions, size in KINDS:
@@ -89,9 +89,9 @@ def _heads() -> list[str]:
     return [f"{partitions} x {size / 1000:g} kB" for partitions, size in KINDS]
 
 
-def memory() -> Table:
+def memory() -> TextTable:
     with tempfile.TemporaryDirectory() as name:
         server, worker, rate = ours.memory(f"sqlite:///{name}/messages.sqlite", STORED)
-    table = Table("with so many messages", "server MB", "worker MB", "messages/s", title="Memory")
+    table = TextTable("with so many messages", "server MB", "worker MB", "messages/s", title="Memory")
     table.add_row(f"{STORED:,}", f"{server:.0f}", f"{worker:.0f}", f"{rate:,.0f}")
     return table
