@@ -1,1 +1,1 @@
-"""Objects, their definitions and permissions, and what finds them.  Pure: no store, no clock, no chance."""
+"""Objects, their definitions and permissions, and searches for them. Pure: no store, no clock, no randomness."""

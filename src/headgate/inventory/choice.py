@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 
 def choose(wanted: Sequence[Sequence[str]], taken: Collection[str] = ()) -> list[str] | None:
-    """Choose for each node one of the machines it can have (best first), none twice and none that is taken, or
-    return None if there are too few. A node gives way to one with fewer options."""
+    """Choose for each node one of the machines that can serve it (best first), none of them twice or already taken;
+    return None if there are too few. A node yields to one with fewer options."""
     owner: dict[str, int] = {}
 
     def place(node: int, tried: set[str]) -> bool:

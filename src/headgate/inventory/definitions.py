@@ -1,4 +1,4 @@
-"""Definitions as people write them (which properties there are, what they hold, who may see and change them)."""
+"""Definitions as people write them: the properties of objects, their schemas, and who may see and change them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _original() -> str:
 
 
 ORIGINAL_DEFAULT = Definition("", _original())
-"""The one of runm-metadata: properties whose keys are letters and digits alone, any text."""
+"""The definition of runm-metadata: any property whose key has letters and digits alone, with any text."""
 
 
 def _compiled_schema(key: str, written: object) -> dict[str, Any]:  # JSON

@@ -71,7 +71,7 @@ def _field(found: dict[str, object], field: str, value: str, text: str) -> None:
 
 
 def _split(thing: str) -> tuple[str, str, str]:
-    """Return key, sign and value at the first sign; without one there is only a key."""
+    """Return key, sign and value, split at the first sign; without a sign, only a key."""
     found = _SIGN.search(thing)
     return (thing[: found.start()], found[0], thing[found.end() :]) if found else (thing, "", "")
 

@@ -1,4 +1,4 @@
-"""Define filters of objects and what they mean. Whatever finds objects quickly must agree with `matches`."""
+"""Define filters of objects and their meaning. Every index that finds objects must agree with `matches`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PropertyFilter(msgspec.Struct, frozen=True):
     value: str
     prefix: bool = False
     order: str = ""
-    """One of ORDERS, or empty: the value is a text."""
+    """One of ORDERS; empty: the value is compared as a text."""
 
     def __post_init__(self) -> None:
         if not self.order:
@@ -47,7 +47,7 @@ class PropertyFilter(msgspec.Struct, frozen=True):
         return value is not None and self.allows(value)
 
     def allows(self, value: str) -> bool:
-        """Return whether a property with this value holds."""
+        """Return whether a property with this value matches."""
         if self.order:
             found, bound = number(value), number(self.value)
             return found is not None and bound is not None and ORDERS[self.order](found, bound)
@@ -69,7 +69,7 @@ class PropertyConditions(msgspec.Struct, frozen=True):
 
     @property
     def terms(self) -> int:
-        """Return how many there are in all."""
+        """Return the number of conditions."""
         items = len(self.require_items) + len(self.any_items) + len(self.forbid_items)
         keys = len(self.require_keys) + len(self.any_keys) + len(self.forbid_keys)
         return items + keys + len(self.require_tags) + len(self.any_tags) + len(self.forbid_tags)
@@ -97,7 +97,7 @@ class Filter(msgspec.Struct, frozen=True):
 
     partitions: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
-    """Exact codes."""
+    """Exact codes of types."""
     project: str | None = None
     uuids: tuple[str, ...] | None = None
     uuid_prefix: str | None = None
@@ -107,7 +107,7 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def terms(self) -> int:
-        """Return about how many comparisons an object may need."""
+        """Return the approximate number of comparisons that one object needs."""
         return 1 + self.wanted.terms + len(self.uuids or ()) // 10
 
     def matches(self, object: Object) -> bool:
@@ -136,7 +136,7 @@ PLAIN_FIELDS = ("name", "uuid", "type", "project", "partition")
 
 
 KEYED_FIELDS = ("properties.", "numbers.")
-"""What a property key follows."""
+"""Prefixes of a property key in the field of a sort."""
 
 
 def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
@@ -168,7 +168,8 @@ class PostingFilter(msgspec.Struct, frozen=True):
 
 
 def postings(wanted: PropertyConditions) -> list[tuple[PostingFilter, ...]]:
-    """Return unions of lists such that every match is in each union; starting from the smallest is best.
+    """Return unions of lists such that every match is in each union; it is best to start from the smallest. Conditions
+    that no list can answer, such as forbidden tags, are left out.
 
     What no list can answer (what is forbidden) is not there.
     """

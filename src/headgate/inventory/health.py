@@ -1,4 +1,4 @@
-"""Keep track of the health of objects: what failed, which probes went unanswered, and since when an object is given to
+"""Keep track of the health of objects: failures, missed probes, and the time since which an object is given to
 nobody."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from headgate.inventory.numbers import number
 
 FAILURES_MAX = 3
-"""How many failures in a row set an object aside until a person declares it well."""
+"""Number of failures in a row after which an object is set aside until a person declares it well."""
 MISSED_MAX = 3
-"""Probes in a row: then the object is unhealthy until a probe finds it well."""
+"""Number of failed probes in a row after which the object is unhealthy until a probe succeeds."""
 PROBE, PROBE_INTERVAL = "probe", "probe-interval"
-"""The properties of a machine, or of its provider, that say how it is probed and after how many seconds again."""
+"""The properties of a machine, or of its provider, that set how it is probed, and the interval in seconds."""
 SSH, NONE = "ssh", "none"
-"""What a probe may be besides a command: whether ssh answers at the address of the machine; and none."""
+"""Values of `probe` that are not commands: whether ssh answers at the address of the machine; no probe."""
 INTERVAL_MIN_S, INTERVAL_MAX_S = 5, 86_400
 
 
@@ -25,21 +25,21 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hold the last report about an object that failed at some time."""
 
     seen_ms: int = 0
-    """When it was last well."""
+    """Time at which the object was last well."""
     failures: int = 0
-    """How many preparations in a row have failed."""
+    """Number of preparations in a row that have failed."""
     why: str = ""
     """The reason of the last failure."""
     failed_ms: int = 0
     missed: int = 0
-    """Probes that failed in a row; counted to MISSED_MAX."""
+    """Number of probes in a row that have failed, counted up to MISSED_MAX."""
     missed_why: str = ""
     since_ms: int = 0
-    """When it became one that is given to nobody."""
+    """Time since which the object is given to nobody."""
 
     @property
     def broken(self) -> bool:
-        """Return whether the object is given to nobody until somebody says that it is well."""
+        """Return whether the object is given to nobody until a person declares it well."""
         return self.failures >= FAILURES_MAX
 
     @property
@@ -49,17 +49,18 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reason(self) -> str:
-        """Return what failed last."""
+        """Return the reason of the last failure."""
         return self.why if self.broken or not self.missed else self.missed_why
 
     def and_then(self, why: str, now_ms: int) -> ObjectHealth:
-        """Return it after another try to use it; an empty text: the object is well."""
+        """Return the health after another preparation of the object; an empty text means that it succeeded."""
         if not why:
             return ObjectHealth(seen_ms=now_ms)
         return self._now(replace(self, failures=self.failures + 1, why=why, failed_ms=now_ms), now_ms)
 
     def probed(self, why: str, now_ms: int) -> ObjectHealth:
-        """Return it after another probe; an empty text: it answered, which mends nothing but what probes missed."""
+        """Return the health after another probe; an empty text means that the probe succeeded, which cancels missed
+        probes only."""
         if why:
             missed = min(self.missed + 1, MISSED_MAX)
             if (missed, why) == (self.missed, self.missed_why):
@@ -71,7 +72,7 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
         return self._now(replace(self, missed=0, missed_why="", seen_ms=seen_ms), now_ms)
 
     def _now(self, later: ObjectHealth, now_ms: int) -> ObjectHealth:
-        """Return the later one with the time since when nobody is given the object."""
+        """Return the later health with the time since which the object is given to nobody."""
         return replace(later, since_ms=(self.since_ms if self.aside else now_ms) if later.aside else 0)
 
 
@@ -79,11 +80,12 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent an object that answers probes."""
 
     since_ms: int = 0
-    """Since when all probes have succeeded, apart from fewer failures than make it unhealthy."""
+    """Time since which the object has been healthy: fewer failed probes in a row than MISSED_MAX do not change it."""
 
 
 def interval_s(said: str, default_s: float) -> float:
-    """Return after how long an object is probed again whose property says so; empty: after the default.
+    """Return the interval between probes of an object that the property sets; the default if it is empty. Raise
+    ValueError.
 
     Raise ValueError.
     """

@@ -13,7 +13,7 @@ from headgate.inventory.model import Object
 from headgate.inventory.wire import inventory_pb2 as pb
 
 HISTORY_MAX = 20
-"""Changes kept of one object."""
+"""Limit of changes kept of one object."""
 HISTORY_SIZE_MAX_BYTES = 120_000
 
 

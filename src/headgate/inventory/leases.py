@@ -1,4 +1,4 @@
-"""Leases: who has which object, or how much of what it has, until when; and who may have how much of it."""
+"""Leases and quotas: who holds an object, or amounts of its properties, and until when; and the limits on that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRECEDENCE = 200
 """The default precedence; lower goes first, as among builds."""
 PRECEDENCE_MAX = 1_000
 AGING_MS = 600_000
-"""How long a lease waits before it moves one level (100) ahead of later ones, so that none waits for ever."""
+"""Time after which a waiting lease moves one level (100) ahead of later ones, so that none waits for ever."""
 DURATION_MIN_S, DURATION_MAX_S = 1, 30 * 24 * 3_600
 SEARCH_SIZE_MAX_BYTES = 2_000
 AMOUNTS_MAX = 16
@@ -33,7 +33,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str
     project: str
     partition: str
-    """Its uuid."""
+    """Uuid of the partition."""
     search: str
     """A filter, as people write it."""
     duration_s: int
@@ -41,36 +41,36 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: tuple[str, ...] = ()
     """The roles that the user held in the partition when requesting it."""
     amounts: dict[str, str] = {}
-    """Property -> how much of it; none: the whole object."""
+    """Property -> amount of it that is leased; empty: the whole object."""
     precedence: int = PRECEDENCE
     give_up_ms: int = 0
-    """Until when it waits."""
+    """Time at which the lease stops waiting."""
     note: str = ""
     state: str = WAITING
     object: str = ""
-    """Its uuid."""
+    """Uuid of the leased object."""
     name: str = ""
     """The name of the object."""
     begun_ms: int = 0
     until_ms: int = 0
     ended_ms: int = 0
     why: str = ""
-    """It ended."""
+    """Why the lease ended."""
     counts: tuple[str, ...] = ()
-    """Names of the quotas whose search its object matched when it was given."""
+    """Names of the quotas whose search the object matched when it was leased."""
     reach: dict[str, str] = {}
-    """The properties of the object when it was given."""
+    """The properties that the object had when it was leased."""
     provider: dict[str, str] = {}
-    """Its provider's."""
+    """The properties that the object's provider had then."""
 
     @property
     def whole(self) -> bool:
-        """Return whether nobody else has anything of the object meanwhile."""
+        """Return whether the lease takes the whole object, so that nobody else holds any of it."""
         return not self.amounts
 
     @property
     def takes(self) -> bool:
-        """Return whether it has an object now."""
+        """Return whether the lease holds an object now."""
         return self.state in (HELD, CLEANING)
 
 
@@ -85,24 +85,24 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     project: str = ""
     user: str = ""
     search: str = ""
-    """A filter, as people write it, for the objects that count when they are leased."""
+    """A filter, as people write it; leases of objects that it matches count."""
     property: str = ""
-    """How much of this property; empty: how many objects."""
+    """The property whose amounts count; empty: objects are counted."""
     most: str = ""
-    """The limit at a time, as a number; empty means none."""
+    """Limit at any one time, as a number; empty: no limit."""
     hours: str = ""
-    """The limit in each window, in hours of the property's unit or of an object; empty means none."""
+    """Limit in each window, in hours of the property's unit or of an object; empty: no limit."""
     window_hours: int = 0
 
 
 def level(precedence: int, asked_ms: int, now_ms: int) -> int:
-    """Return where somebody stands who wants what builds and people share; the lowest is the next."""
+    """Return the level of a lease in the line that builds and people share; the lowest comes first."""
     waited_ms = max(0, now_ms - asked_ms) if asked_ms else 0
     return precedence - 100 * (waited_ms // AGING_MS)
 
 
 def check(lease: ObjectLease) -> ObjectLease:
-    """Return the lease, if it can be asked for.  Raise Invalid."""
+    """Return the lease if the request for it is valid. Raise Invalid."""
     value(lease.search, "search", size_max_bytes=SEARCH_SIZE_MAX_BYTES)
     value(lease.note, "note")
     check_duration(lease.duration_s)
@@ -119,13 +119,13 @@ def check(lease: ObjectLease) -> ObjectLease:
 
 
 def check_duration(duration_s: int) -> None:
-    """Raise Invalid."""
+    """Check the duration. Raise Invalid."""
     if not DURATION_MIN_S <= duration_s <= DURATION_MAX_S:
         raise Invalid(f"a lease is for {DURATION_MIN_S} s to {DURATION_MAX_S // 86_400} days, not for {duration_s} s")
 
 
 def check_quota(quota: Quota) -> Quota:
-    """Return the quota, if it can be.  Raise Invalid."""
+    """Return the quota if it is valid. Raise Invalid."""
     name(quota.name, "name of a quota")
     for what in ("project", "user", "property", "search"):
         value(getattr(quota, what), f"{what} of a quota")
@@ -143,16 +143,17 @@ def check_quota(quota: Quota) -> Quota:
     return quota
 
 
-# ---- what is left of an object
+# ---- remaining capacity of an object
 
 
 def used(leases: Iterable[ObjectLease], key: str) -> Decimal:
-    """Return how much of a property these have together."""
+    """Return the amount of a property that these leases hold together."""
     return sum((number(lease.amounts.get(key, "0")) or Decimal() for lease in leases), Decimal())
 
 
 def lacking(wanted: ObjectLease, object: Object, others: Sequence[ObjectLease]) -> str:
-    """Return what keeps the object, which others have a part of, from being given; empty: nothing.
+    """Return why the object, parts of which others hold, cannot be leased; empty: it can be. The object is as the
+    requesting user may see it.
 
     The object is as who asks may see it.
     """
@@ -169,7 +170,7 @@ def lacking(wanted: ObjectLease, object: Object, others: Sequence[ObjectLease]) 
 
 
 def could(amounts: Mapping[str, str], object: Object) -> bool:
-    """Return whether the object has, in all, what is wanted of it."""
+    """Return whether the object's total amounts suffice for the lease."""
     return all((number(object.properties.get(key, "")) or Decimal()) >= (number(n) or 0) for key, n in amounts.items())
 
 
@@ -179,7 +180,8 @@ def could(amounts: Mapping[str, str], object: Object) -> bool:
 def within(
     quota: Quota, asked: ObjectLease, others: Iterable[ObjectLease], past: Iterable[ObjectLease], now_ms: int
 ) -> str:
-    """Return why the quota keeps the lease from being given for its duration; empty: it does not.
+    """Return why the quota forbids the lease for its duration; empty: it does not. `others` are the leases in force,
+    `past` those that ended.
 
     `others` are those that take something, `past` those that ended.
     """
@@ -206,12 +208,13 @@ def within(
 
 
 def never(quota: Quota, asked: ObjectLease) -> str:
-    """Return why the quota keeps the lease from ever being given; empty: it does not."""
+    """Return why the quota can never allow the lease; empty: it can."""
     return within(quota, asked, (), (), 0)
 
 
 def weight(quota: Quota, lease: ObjectLease) -> Decimal:
-    """Return how much a lease counts for a quota.  Whoever has a whole object has what the amounts do not tell."""
+    """Return how much a lease counts for a quota. The lease of a whole object takes all of its properties, although it
+    names no amounts."""
     if not quota.property:
         return Decimal(1)
     whole = lease.reach.get(quota.property, "") if lease.whole else ""
@@ -219,7 +222,7 @@ def weight(quota: Quota, lease: ObjectLease) -> Decimal:
 
 
 def concerns(quota: Quota, lease: ObjectLease) -> bool:
-    """Return whether the lease counts for the quota, or is bounded by it, as far as partition and owner say."""
+    """Return whether partition and owner of the lease are such that it counts for the quota and is limited by it."""
     return (
         quota.partition == lease.partition
         and (not quota.search or quota.name in lease.counts)
@@ -238,7 +241,7 @@ def _together(quota: Quota, one: ObjectLease, asked: ObjectLease) -> bool:
 
 
 def _spent(quota: Quota, lease: ObjectLease, since_ms: int, now_ms: int) -> Decimal:
-    """Return the hours of a lease from a moment on, also those that are promised."""
+    """Return the hours of a lease from a moment on, including hours that are still to come."""
     end_ms = lease.ended_ms or max(lease.until_ms, now_ms)
     return weight(quota, lease) * max(0, end_ms - max(lease.begun_ms, since_ms)) / _HOUR_MS
 
@@ -247,11 +250,12 @@ def _unit(quota: Quota) -> str:
     return quota.property or "objects"
 
 
-# ---- what is over
+# ---- ended leases
 
 
 def ended(lease: ObjectLease, quotas: Iterable[Quota], now_ms: int) -> ObjectLease:
-    """Return what is kept of a lease that is over; of its machine, how much it had of what quotas count by time."""
+    """Return the record that is kept of a lease that has ended. Of its machine, it keeps the amounts that quotas count
+    by time."""
     kept = {quota.property for quota in quotas if quota.hours and concerns(quota, lease)}
     reach = {key: value for key, value in lease.reach.items() if key in kept and number(value) is not None}
     return replace(lease, state=ENDED, ended_ms=now_ms, reach=reach, provider={})
@@ -267,7 +271,8 @@ def joined(earlier: ObjectLease, later: ObjectLease) -> ObjectLease:
 
 
 def joinable(past: Iterable[ObjectLease]) -> list[tuple[ObjectLease, ObjectLease]]:
-    """Return pairs that can be joined, no lease in two of them; first those that add the least to what was spent."""
+    """Return pairs that can be joined, with no lease in two of them; pairs that add the least to the hours spent come
+    first."""
     over: dict[tuple[object, ...], list[tuple[int, str]]] = {}
     known = {lease.id: lease for lease in past}
     pairs: list[tuple[int, ObjectLease, ObjectLease]] = []

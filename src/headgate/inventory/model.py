@@ -11,14 +11,14 @@ import msgspec
 from headgate.inventory.wire import runm_pb2 as pb
 
 KIND = "kind"
-"""The property that names an object's sub-type; of a provider, its provider type."""
+"""The property that names an object's sub-type or, of a provider, its provider type."""
 PARENT = "parent"
-"""The property of a provider that names the one it is part of."""
+"""The property of a provider that names the provider that it is part of."""
 HOST_KEY = "host-key"
-"""The property of a machine with the public keys by which it is known, one a line."""
+"""The property of a machine with the public keys that identify it, one per line."""
 PROVIDER = "runm.provider"
 STATIC, LOCAL = "static", "local"
-"""Types of providers whose machines are for builds: those that are there, and slots of executors."""
+"""Types of providers whose machines are for builds: static machines, and slots of executors."""
 READ, WRITE = 1, 2
 
 

@@ -9,7 +9,7 @@ from headgate.inventory.model import Object
 NAME_SIZE_MAX_BYTES = 255
 VALUE_SIZE_MAX_BYTES = 1_024
 ATTRIBUTES_MAX = 64
-"""Properties and tags of one object together: each is an entry of the commit that writes it."""
+"""Limit of properties and tags of one object together: each takes an entry of the commit that writes the object."""
 RECORD_SIZE_MAX_BYTES = 60_000
 
 _UUID = re.compile(r"[0-9a-f]{32}")
@@ -37,7 +37,7 @@ def uuid(text: str, what: str = "uuid") -> str:
 
 
 def name(text: str, what: str, *, size_max_bytes: int = NAME_SIZE_MAX_BYTES) -> str:
-    """Return the text if it can be a name, a key or a tag. Raise Invalid."""
+    """Return the text if it is a valid name, key or tag. Raise Invalid."""
     if not text:
         raise Invalid(f"{what} is empty")
     return value(text, what, size_max_bytes=size_max_bytes)

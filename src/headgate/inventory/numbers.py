@@ -12,11 +12,11 @@ _CACHED_MAX = 10_000
 
 @lru_cache(_CACHED_MAX)
 def number(text: str) -> Decimal | None:
-    """Return the number, exactly; None for a text that is none, such as one with a unit."""
+    """Return the exact number; None for a text that is not a number, such as one with a unit."""
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def shown(number: Decimal) -> str:
-    """Return the shortest text for it, without an exponent where it is an integer of a usual size."""
+    """Return the shortest text for the number, without an exponent where it is an integer of a usual size."""
     plain = number.normalize()
     return f"{plain:f}" if -20 < plain.adjusted() < 20 else str(plain)

@@ -12,7 +12,9 @@ from headgate.inventory.schema import without
 
 
 def mask(rules: tuple[Permission, ...], caller: Caller) -> int | None:
-    """Return what the most specific rules for the caller allow together, or None if no rule concerns the caller.
+    """Return the rights that the most specific rules for the caller give together, or None if no rule concerns the
+    caller. A rule for project and role is the most specific; rules for a project, for a role and for everybody
+    follow.
 
     Project and role are more specific than a project, that than a role, that than everybody.
     """
@@ -51,7 +53,7 @@ def _may(definition: Definition | None, key: str, caller: Caller, bit: int) -> b
 
 
 def visible(object: Object, definition: Definition | None, caller: Caller) -> Object:
-    """Return the object as the caller may see it; filters look at nothing else."""
+    """Return the object as the caller may see it; filters use only this."""
     if definition is None or not definition.permissions:
         return object
     secret = hidden(definition, caller)
@@ -63,7 +65,7 @@ def visible(object: Object, definition: Definition | None, caller: Caller) -> Ob
 
 
 def hidden(definition: Definition | None, caller: Caller) -> frozenset[str]:
-    """Return the keys of properties that the caller must not learn of."""
+    """Return the keys of properties that are hidden from the caller."""
     rules = definition.permissions if definition else {}
     return frozenset(key for key in rules if not may_read(definition, key, caller))
 
@@ -75,7 +77,9 @@ def unwritable(
     caller: Caller,
     named: Iterable[str] = (),
 ) -> list[str]:
-    """Return the properties that differ although the caller may not change them.
+    """Return the properties that differ although the caller may not change them. `named` are the keys in the caller's
+    request: a hidden one among them is always returned, whatever its value, because refusing only wrong guesses would
+    reveal the value.
 
     `named` are those the caller spoke of: one that is hidden is among them whatever it holds, as who is refused for a
     wrong guess and not for a right one has been told its value.
@@ -86,7 +90,8 @@ def unwritable(
 
 
 def operated(object: Object | None) -> dict[str, str]:
-    """Return what only operators write: how a machine is reached, and what is run on it.
+    """Return the values that only operators write: how a machine is reached, and commands that run on it. The name
+    serves as the address if no address is set.
 
     The name is an address where no other is said.
     """
@@ -97,12 +102,12 @@ def operated(object: Object | None) -> dict[str, str]:
 
 
 def is_operated(key: str) -> bool:
-    """Return whether properties of this key are the operators' to write, on objects of every type."""
+    """Return whether only operators may write properties of this key, on objects of every type."""
     return key in _OPERATED or key.startswith("ansible_")
 
 
 def redacted(definition: Definition, caller: Caller) -> Definition:
-    """Return the definition without the properties that the caller must not learn of."""
+    """Return the definition without the properties that are hidden from the caller."""
     secret = hidden(definition, caller)
     if not secret or caller.operator:
         return definition
@@ -111,5 +116,5 @@ def redacted(definition: Definition, caller: Caller) -> Definition:
 
 
 PROVIDED = "provider"
-"""The property of a machine that names its provider: without it, no build is given the machine."""
+"""The property of a machine that names its provider; no build gets a machine without it."""
 _OPERATED = frozenset({PROVIDED, "prepare", "clean", PROBE, PROBE_INTERVAL, "slot", HOST_KEY})

@@ -1,4 +1,4 @@
-"""JSON Schema (draft-07 and 2020-12): is a text a schema, and does an object conform to it?"""
+"""JSON Schema (draft-07 and 2020-12): check whether a text is a schema, and whether an object conforms to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Schema:
             raise Invalid(f"the schema is not JSON Schema: {_first_line(error)}") from error
 
     def check(self, object: Object, hidden: Collection[str] = ()) -> None:
-        """Raise Nonconforming, which says nothing of properties that are hidden from the caller."""
+        """Check the object. Raise Nonconforming, whose text leaves out properties that are hidden from the caller."""
         document = self._document(object)
         wrong = []
         for error in self._validator.iter_errors(document):
@@ -56,9 +56,9 @@ class Schema:
             raise Nonconforming(f"{object.name} is not as its definition says: {'; '.join(wrong)}")
 
     def _document(self, object: Object) -> dict[str, Any]:  # JSON
-        """Return the object as schemas see it: values as what they are declared to be; of a provider, its type and
-        parent beside the name, and its project only where that is declared, as definitions of runm-metadata know none.
-        """
+        """Return the object as schemas see it, with values of the declared types. A provider has its type and
+        parent beside the name, and its project only if that is declared, because definitions of runm-metadata do
+        not have one."""
         properties = {key: self._typed(key, value) for key, value in object.properties.items()}
         document: dict[str, Any] = {"partition": object.partition, "name": object.name, "uuid": object.uuid}  # JSON
         if object.project and (object.type != PROVIDER or "project" in self._fields or not self._fields):
@@ -70,7 +70,7 @@ class Schema:
         return {**document, "tags": list(object.tags), "properties": properties}
 
     def _typed(self, key: str, value: str) -> Any:  # JSON
-        """Read a value, which is kept as text, as a number or a truth value where one of these is declared."""
+        """Return the value, which is stored as text, as a number or a truth value where one of these is declared."""
         kinds = self._properties.get(key, frozenset())
         if not kinds or "string" in kinds:
             return value
@@ -88,7 +88,7 @@ def schema(text: str) -> Schema:
 
 
 def without(text: str, keys: Collection[str]) -> str:
-    """Return the schema without what it says of properties with these keys; nothing, where they are woven into it."""
+    """Return the schema without the parts about properties with these keys; empty if the parts cannot be separated."""
     document = _parsed(text) if text else {}
     if not isinstance(document, dict):
         return text
@@ -125,20 +125,20 @@ def _parsed(text: str) -> dict[str, Any] | bool:  # JSON
 
 
 def _fields(document: dict[str, Any] | bool) -> frozenset[str]:  # JSON
-    """Return what is declared beside `properties`."""
+    """Return the keys that are declared beside `properties`."""
     found = document.get("properties") if isinstance(document, dict) else None
     return frozenset(found) if isinstance(found, dict) else frozenset()
 
 
 def _open_empty_types(document: dict[str, Any] | bool) -> None:  # JSON
-    """Take `"type": []` off declared properties: compilers of runm-metadata write it where any type is meant."""
+    """Remove `"type": []` from declared properties: compilers of runm-metadata write it to allow any type."""
     for one in _declared(document).values():
         if isinstance(one, dict) and one.get("type") == []:
             del one["type"]
 
 
 def _declared(document: dict[str, Any] | bool) -> Mapping[str, Any]:  # JSON
-    """Return the schemas of the properties that are declared, by key."""
+    """Return the schemas of the declared properties, by key."""
     found: object = document
     for _ in range(3):  # the document's "properties" declares "properties", and that has them as "properties"
         found = found.get("properties", {}) if isinstance(found, dict) else {}
@@ -155,7 +155,7 @@ def _types(document: object) -> frozenset[str]:
     return frozenset([named] if isinstance(named, str) else named if isinstance(named, list) else ())
 
 
-def _nothing_elsewhere(uri: str) -> Any:  # what the library's callback answers with
+def _nothing_elsewhere(uri: str) -> Any:  # of the type that the library's callback returns
     raise ValueError(f"{uri} is not part of the schema, and nothing is fetched")
 
 

@@ -1,1 +1,1 @@
-"""A tree of small values with atomic commits, sessions and watches; it knows trees, not gates."""
+"""A tree of small values with atomic commits, sessions and watches; it does not depend on the gate."""

@@ -1,9 +1,8 @@
-"""A whole tree as one file, a line of JSON for each entry, oldest first; for backups, and to move to another store.
+"""A whole tree as one file with a line of JSON for each entry, oldest first: for backups, and to move to another store.
 
-The first line says what the file is, the last how many entries it has: a file cut short is noticed.  Rows of the
-history may follow the entries.  What was held
-under leases belongs to processes and is left out.  Numbered children are appended anew: they keep their order, and get
-the numbers of the store they are put into.
+The first line identifies the file, the last one counts its entries, so that a truncated file is detected. Rows of the
+history may follow the entries. Entries under leases belong to processes and are left out. Numbered children are
+appended again: they keep their order and get numbers of the new store.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from headgate.store.model import check_path
 from headgate.store.types import NAME_DIGITS, OPS_MAX, PARENTS_MAX, Append, Backend, Entry, Op, Put, StoreError
 
 FORMAT = 2
-"""From 2 on, rows of the history may follow the entries."""
+"""Version of the file format. From version 2 on, rows of the history may follow the entries."""
 SIZE_MAX_BYTES = 800_000
 """Size limit of one commit of an import."""
 _ROW = b'{"history"'
@@ -27,24 +26,24 @@ _ROW = b'{"history"'
 
 class Head(msgspec.Struct, frozen=True):
     headgate_export: int
-    """The format."""
+    """Version of the file format."""
     source: str = ""
 
 
 class ArchiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     at: int
-    """Entries with the same number were born in one commit."""
+    """Number of the commit in which the entry was born; entries born in one commit share it."""
     text: str | None = None
     base64: str | None = None
-    """The encoded value, if it is not text."""
+    """The encoded value if it is not text, otherwise None."""
 
 
 class ArchiveRow(msgspec.Struct, frozen=True):
     """Hold one row of the history; this package does not know its columns."""
 
     history: str
-    """The table."""
+    """Name of the table."""
     row: dict[str, Any]  # JSON
 
 
@@ -79,8 +78,8 @@ def _line(entry: Entry) -> ArchiveLine:
 
 
 def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
-    """Return the entries that the file of this name holds.  Raises StoreError with the line that is wrong, also of the
-    history's."""
+    """Return the entries in the file of this name. Raise StoreError that names the bad line, which may be one of the
+    history."""
     found: list[ArchiveLine] = []
     tail: ArchiveTail | None = None
     number = rows = 0
@@ -106,7 +105,7 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
 
 
 def history_rows(lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the table and the columns of each row of the history in a file that `parsed` found right."""
+    """Yield the table and the columns of each row of the history in a file that `parsed` has accepted."""
     for raw in lines:
         if raw.startswith(_ROW):
             read = msgspec.json.decode(raw, type=ArchiveRow)
@@ -121,8 +120,8 @@ def _check_head(head: Head, name: str) -> None:
 
 
 def commits(lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> Iterator[list[Op]]:
-    """Yield what to commit one after the other, so that the order of births stays as it was.  `numbered`: is this path
-    a child with a number?"""
+    """Yield commits to make one after the other, so that the order of births stays. `numbered` tells whether a path is
+    a numbered child."""
     for _, together in groupby(lines, key=lambda line: line.at):
         ops: list[Op] = []
         for line in together:

@@ -25,7 +25,8 @@ from headgate.store.types import (
 )
 
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/|$))")
-"""Control and private characters, the components `.` and `..`, and `~…`, which is the backends' own."""
+"""Text that no name may contain: control and private characters, the components `.` and `..`, and `~…`, which is
+reserved for the backends."""
 
 
 @lru_cache(maxsize=10_000)
@@ -88,7 +89,7 @@ def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callab
             continue
         path = op.path if isinstance(op, Put) else f"{op.parent}/"
         up = path.rpartition("/")[0]
-        while up and up not in seen:  # what is above one that was seen was seen, too
+        while up and up not in seen:  # parents of a path that was seen were seen, too
             seen.add(up)
             if up in fresh or leased(up):
                 raise ValueError(f"{up}: an entry with a lease has nothing below it; {path} would be")
@@ -122,7 +123,7 @@ class Model:
     revision: int = 0
     entries: Mapping[str, Entry] = field(default_factory=dict)
     appended: Mapping[str, int] = field(default_factory=dict)
-    """Parent -> how many children were ever appended to it."""
+    """Parent -> number of children ever appended to it."""
 
     def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Model, tuple[Entry | None, ...]]:
         """Return the model after the commit and an entry per op; raises Conflict and changes nothing."""

@@ -13,12 +13,12 @@ from headgate.store.tree import Staged, WatchedTree
 from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 
 KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
-"""Entries remembered as they were last read or written, and their values, at most."""
+"""Limits of the entries that are remembered as last read or written: their number, and the size of each value."""
 PAGES_KIB = 8_000
-"""How much of the file SQLite caches for reading."""
+"""Part of the file, in KiB, that SQLite caches for reading."""
 _COLUMNS = "select path, value, version, born, lease from entry"
 FORESEEN = 50
-"""Entries that are read with one question."""
+"""Number of entries that one query reads."""
 _SEVERAL = f"{_COLUMNS} where path in ({', '.join('?' * FORESEEN)})"
 
 
@@ -121,5 +121,5 @@ class StorePages(WatchedTree):
             raise Unavailable(f"{self._connection.filename}: not read: {error}") from error
 
 
-def entries(rows: Iterable[Any]) -> list[Entry]:  # of SQLite
+def entries(rows: Iterable[Any]) -> list[Entry]:  # rows of SQLite
     return [Entry(p, v, n, b, None if lease is None else Lease(lease)) for p, v, n, b, lease in rows]

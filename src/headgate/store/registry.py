@@ -18,9 +18,9 @@ class StoreKind(NamedTuple):
     module: str
     """The module, loaded once a URL names it, that has `connect(url) -> Backend`, which raises StoreError."""
     shape: str
-    """How its URLs look, for people."""
+    """Form of its URLs, for people."""
     extra: str = ""
-    """The extra of Headgate that brings the packages it needs, if others are needed."""
+    """The extra of Headgate that installs the packages that the store needs; empty if it needs none."""
 
 
 STORES: dict[str, StoreKind] = {
@@ -29,7 +29,7 @@ STORES: dict[str, StoreKind] = {
     "etcd://": StoreKind("headgate.store.etcd.backend", "etcd://HOST:PORT,…/PREFIX", extra="etcd"),
     MEMORY: StoreKind("headgate.store.memory", "memory:"),
 }
-"""How its URLs begin -> its row."""
+"""Start of its URLs -> store."""
 
 
 class _Module(Protocol):

@@ -40,14 +40,14 @@ from headgate.store.types import (
 
 FORMAT = 1
 PORTION_MAX = 20
-"""Commits that are staged before others have a turn."""
+"""Commits that are staged before other tasks get a turn."""
 TOGETHER_MAX = 3_000
-"""Entries made durable together, but for the last portion."""
+"""Entries that are made durable together; the last portion may exceed the limit."""
 PAGES_KIB = 32_000
-"""How much of the file SQLite caches while it writes: what one transaction touches. What does not fit is written
+"""Part of the file, in KiB, that SQLite caches while it writes. Pages of a transaction that do not fit are written
 twice."""
 AGAIN_S = 1.0
-"""Until what ended leases hold is tried to be deleted again, when the disk did not take that."""
+"""Pause before entries of ended leases are deleted again, after the disk refused the deletion."""
 _SETTINGS = ("journal_mode = wal", "synchronous = full", f"cache_size = -{PAGES_KIB}")
 
 _SCHEMA = """
@@ -124,7 +124,8 @@ class SqliteBackend:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._leases = Leases(self._expired)
         self._ended = set[Lease]()
-        """Of which something may still be there: what was on its way when it ended, or what could not be deleted."""
+        """Ended leases that may still have entries: writes that were under way when the lease ended, or entries that
+        could not be deleted."""
         self._waiting: _Queue = []
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
@@ -148,7 +149,7 @@ class SqliteBackend:
                 connection.execute(f"pragma {setting}").fetchall()  # one by one: a row left unread ends a series
             if _format(connection, file) == 0:
                 connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
-            connection.execute("delete from entry where lease is not null")  # their owners are gone
+            connection.execute("delete from entry where lease is not null")  # the owners of these leases are gone
             return cls(file, lock, connection, _pages(file))
 
     async def get(self, path: str) -> Entry | None:
@@ -212,7 +213,7 @@ class SqliteBackend:
             self._writer = asyncio.ensure_future(self._write())
 
     def _leave(self) -> None:
-        """Let what is held by leases that ended go before all that waits; nothing is being written."""
+        """Delete the entries of ended leases before anything else is written; no write is under way."""
         if not self._ended:
             return
         coming = {op.lease for one in self._waiting for op in one.ops if not isinstance(op, Delete)}
@@ -242,23 +243,23 @@ class SqliteBackend:
             for waiting, written in good:
                 if not waiting.done.done():
                     waiting.done.set_result(written)
-            for waiting, why in refused:  # only now: who reads again sees what it lost against
+            for waiting, why in refused:  # only now, so that a caller that reads again sees the commit that won
                 if not waiting.done.done():
                     waiting.done.set_exception(why)
-                    waiting.done.exception()  # its caller may be gone: that is no fault
-            await asyncio.sleep(0)  # who waits for the tree to settle looks at it now
+                    waiting.done.exception()  # the caller may be gone, which is no fault
+            await asyncio.sleep(0)  # let tasks that wait for the tree to settle look at it
             if self._ended and not good and not self._waiting:
                 loop.call_later(AGAIN_S, self._go_on)
                 return
 
     async def _stage(self) -> tuple[Staged, _Staged, _Refused]:
-        """Take what waits, and what comes meanwhile, a portion at a time."""
+        """Stage the waiting commits, and those that arrive meanwhile, a portion at a time."""
         staged = self.tree.stage()
         good: _Staged = []
         refused: _Refused = []
         while self._waiting and len(staged.entries) < TOGETHER_MAX:
             portion, self._waiting = self._waiting[:PORTION_MAX], self._waiting[PORTION_MAX:]
-            with suppress(StoreError):  # each commit is told that itself
+            with suppress(StoreError):  # each commit reports the error itself
                 self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, Append)])
             for waiting in portion:
                 try:
@@ -335,7 +336,7 @@ class SqliteReader:
         raise StoreError(f"{self.path} was opened to read only")
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """Yield a snapshot whenever the file has changed: SQLite tells other processes no more than that."""
+        """Yield a snapshot whenever the file has changed: other processes can learn no more than that from SQLite."""
         seen = None
         while True:
             (version,) = next(self._connection.execute("pragma data_version"))

@@ -32,7 +32,7 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 16
 TTL_S = 15.0
 PORTION_MAX = 2 * OPS_MAX
-"""Entries read by one who reads many, before others come."""
+"""Entries that one caller reads before others get a turn."""
 
 
 class GuardLost(Conflict):
@@ -62,7 +62,7 @@ class Session:
     lease: Lease
     name: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    errands: set[asyncio.Task[Any]] = field(default_factory=set)  # of whatever each answers
+    errands: set[asyncio.Task[Any]] = field(default_factory=set)  # each returns something of its own
 
     def check(self) -> None:
         if self.lost.is_set():
@@ -124,7 +124,8 @@ class Store:
         return await self.backend.list(prefix)
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
-        """Return one entry per path.  They may be of different moments; others come between portions of a long list."""
+        """Return one entry per path. They may be as of different moments, because others get turns between portions of
+        a long list."""
         if not isinstance(self.backend, Wide):
             return await asyncio.gather(*(self.get(path) for path in paths))
         found: list[Entry | None] = []
@@ -138,8 +139,8 @@ class Store:
         return found
 
     async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[Entry]:
-        """Return the first `limit` entries below `directory`, by path: those whose path in it begins so and comes
-        after."""
+        """Return the first `limit` entries below `directory`, by path, whose path in it has the prefix and comes after
+        `after`."""
         if isinstance(self.backend, Wide):
             self.counts.reads += 1
             return await self.backend.scan(directory, begins=begins, after=after, limit=limit)

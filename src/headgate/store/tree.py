@@ -27,7 +27,7 @@ from headgate.store.types import (
 )
 
 BACKLOG_MAX = 10_000
-"""Changes kept for one watcher that does not read; then it gets a fresh snapshot instead."""
+"""Limit of changes kept for one watcher that does not read them; beyond it, the watcher gets a fresh snapshot."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Staged:
     entries: dict[str, Entry | None] = field(default_factory=dict)
     appended: dict[str, int] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
-    """What the tree has, and a commit deleted."""
+    """Paths that are in the tree and that a staged commit deleted."""
 
     def get(self, path: str) -> Entry | None:
         return self.entries[path] if path in self.entries else self.tree.get(path)
@@ -97,7 +97,7 @@ class TreeWatcher:
         self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
         self._changes: deque[Change] = deque()
         self._reader: asyncio.Future[None] | None = None
-        """Waits for something to take."""
+        """Set while a reader waits for changes."""
         self.gap()
 
     def gap(self) -> None:
@@ -122,7 +122,7 @@ class TreeWatcher:
 
     @property
     def waits(self) -> bool:
-        """Return whether nothing is there to take."""
+        """Return whether there are no changes to take."""
         return not (self._changes or self.whole)
 
     async def some(self) -> None:
@@ -243,7 +243,8 @@ class Tree(WatchedTree):
         return tuple(found)
 
     def names(self, directory: str) -> list[str]:
-        """Return the names of what is directly below `directory`, be it an entry or above one; in order."""
+        """Return the names directly below `directory`, in order, whether they are entries or only have entries below
+        them."""
         base, paths, found = f"{directory}/", self._paths, dict[str, None]()
         at = bisect_left(paths, base)
         while at < len(paths) and paths[at].startswith(base):
@@ -253,7 +254,8 @@ class Tree(WatchedTree):
         return sorted(found)
 
     def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
-        """Return the first entries below `directory`, by path, whose path in it begins so and comes after."""
+        """Return the first entries below `directory`, by path, whose path in it has the prefix and comes after
+        `after`."""
         base = f"{directory}/"
         start = bisect_right(self._paths, base + after) if after >= begins else bisect_left(self._paths, base + begins)
         found: list[Entry] = []

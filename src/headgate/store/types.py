@@ -1,4 +1,4 @@
-"""The words of the store: entries, checks, operations, changes, errors.  Nothing here knows what a gate is."""
+"""The vocabulary of the store: entries, checks, operations, changes, errors. It does not depend on the gate."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Lease = NewType("Lease", str)
 OPS_MAX = 100
 """Operations (and, separately, checks) in one commit; etcd refuses more than 128."""
 COMMIT_SIZE_MAX_BYTES = 900_000
-"""Paths and values of one commit together; ZooKeeper's default frame is 1 MiB, etcd's 1.5 MiB."""
+"""Size limit of the paths and values of one commit; ZooKeeper's default frame is 1 MiB, etcd's 1.5 MiB."""
 PARENTS_MAX = 20
-"""Different parents appended to in one commit; each needs an operation of its own on etcd."""
+"""Limit of different parents to which one commit appends; each needs an operation of its own on etcd."""
 NAME_DIGITS = 10
 """Digits of the sequence number in the name of an appended child."""
 
@@ -32,7 +32,7 @@ class Conflict(StoreError):
 
 
 class SessionLost(StoreError):
-    """Report that the session ended and everything it held is gone.  Drop what it entitled to and start anew."""
+    """Report that the session ended and all its entries are gone. Drop the rights that it gave, and start again."""
 
 
 class TooLarge(StoreError):
@@ -49,7 +49,8 @@ class Corrupt(StoreError):
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """Represent one node as it was at `version`, which changes with every write and never comes back, even after
-    deletion.
+    deletion. `born` is the commit in which it was created. An entry that is put above existing entries, or under
+    another lease than before, may keep its `born` or get a new one. An entry with a lease has nothing below it.
 
     `born` is the commit in which it was created.  Put at a place that already had something below it, or under
     another lease than before, it may count as born with those, or anew.  What has a lease has nothing below it.
@@ -70,7 +71,7 @@ class At(msgspec.Struct, frozen=True, gc=False):
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """Create or replace.  With a lease, the entry goes when the lease goes."""
+    """Create or replace an entry. With a lease, the entry vanishes with the lease."""
 
     path: str
     value: bytes
@@ -88,7 +89,7 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
-    """Remove one entry (not what is below it); removing what is absent is no error."""
+    """Remove one entry, but not the entries below it; removing an absent entry is no error."""
 
     path: str
 
@@ -123,7 +124,7 @@ class Backend(Protocol):
 
     async def get(self, path: str) -> Entry | None: ...
     async def list(self, prefix: str) -> Sequence[Entry]:
-        """Return the subtree at `prefix` as of one moment, oldest born first; those of one commit by path."""
+        """Return the subtree at `prefix` as of one moment, oldest born first, and by path within a commit."""
         ...
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
@@ -132,8 +133,9 @@ class Backend(Protocol):
         ...
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """Return a Snapshot, then changes in commit order, each commit's without a pause between them; what was soon
-        written over may be left out.  After a gap a Snapshot again.  Ends with Unavailable, never silently."""
+        """Return a Snapshot, then changes in commit order, without a pause within a commit; changes that were soon
+        overwritten may be left out. A gap is followed by another Snapshot. The watch ends with Unavailable, never
+        silently."""
         ...
 
     async def grant(self, ttl_s: float) -> Lease:

@@ -2,4 +2,4 @@
 
 import os
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong we say ourselves, once
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Headgate reports errors itself, once

@@ -1,4 +1,4 @@
-"""Parse where etcd is and how to connect to it: `etcd://[user:password@]host[:port],…[/root][?option=…]`."""
+"""Parse the address of etcd and its options: `etcd://[user:password@]host[:port],…[/root][?option=…]`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "shared", "bare")
 @dataclass(frozen=True, slots=True)
 class EtcdAddress:
     hosts: tuple[str, ...]
-    """`host:port`"""
+    """Servers, each as `host:port`."""
     root: str = ""
-    """Empty, or a path without a slash at its end: the keys of the tree begin with it."""
+    """Start of all keys of the tree: empty, or a path without a slash at its end."""
     user: str = ""
     password: str = ""
     tls_ca: str = ""
-    """PEM file of who signed the servers' certificates; with it, connections are encrypted."""
+    """PEM file of the authority that signed the servers' certificates; with it, connections are encrypted."""
     tls_cert: str = ""
     tls_key: str = ""
     shared: str = ""
-    """`yes`: other things live below the root, too, and are left alone."""
+    """`yes`: the keys below the root include foreign ones, which are left alone."""
     bare: str = ""
     """`yes`: keys begin with the root as it is, without a slash before it."""
 
@@ -44,7 +44,7 @@ class EtcdAddress:
         cannot be used."""
         if not self.tls_ca:
             return None
-        import grpc  # only who speaks to etcd waits for it
+        import grpc  # slow to import, and only needed for etcd
 
         key = self._read("tls_key", self.tls_key or self.tls_cert) if self.tls_cert else None
         chain = self._read("tls_cert", self.tls_cert) if self.tls_cert else None

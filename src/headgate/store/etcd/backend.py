@@ -52,7 +52,8 @@ class EtcdBackend:
 
     @classmethod
     def beside(cls, url: str, root: str) -> EtcdBackend:
-        """Return what lies below other keys of this etcd: the path `/a` is the key `<root>/a`, byte for byte.
+        """Return a view of the keys below another root of this etcd: the path `/a` is the key `<root>/a`, byte for
+        byte. The keys need not form a tree of ours, and no mark is written there.
 
         It need not be a tree of ours, and nothing is written there to mark it as one.
         """
@@ -172,11 +173,11 @@ class EtcdBackend:
         begun = pb.TxnRequest()
         begun.compare.add(target=pb.Compare.MOD, key=self._keys.mark, mod_revision=0)
         begun.success.add(put=pb.PutRequest(key=self._keys.mark, value=_MARK))
-        await self._link.ask("KV/Txn", begun, pb.TxnResponse)  # somebody else may be quicker, with the same
+        await self._link.ask("KV/Txn", begun, pb.TxnResponse)  # another process may write the same first
 
     def _known(self, mark: pb.KeyValue) -> None:
         try:
-            said: Any = msgspec.json.decode(mark.value)  # whatever somebody wrote there
+            said: Any = msgspec.json.decode(mark.value)  # anybody may have written anything there
             found = int(said["headgate"])
         except (msgspec.DecodeError, LookupError, TypeError, ValueError):
             name = self._keys.mark.decode()

@@ -1,4 +1,5 @@
-"""A commit as one transaction of etcd: compare the versions, write it all, or say which of them differ."""
+"""Make a commit one transaction of etcd: compare the versions, then write everything or report the versions that
+differ."""
 
 from __future__ import annotations
 
@@ -17,21 +18,22 @@ from headgate.store.types import NAME_DIGITS, Append, At, Conflict, Delete, Entr
 ATTEMPTS_MAX = 50
 """Limit of attempts at a commit whose appends other processes overtook."""
 COUNTERS_MAX = 10_000
-"""Counters remembered, so that appending is one request."""
+"""Limit of counters that are remembered, so that appending takes one request."""
 FENCE_S = 600
-"""A fence goes by itself, for processes that are killed; who lives raises another."""
+"""Lifetime of a fence, so that fences of killed processes vanish; a live process writes a new one."""
 
 
 class EtcdCommits:
     def __init__(self, link: EtcdLink, keys: EtcdKeys) -> None:
         self._link, self._keys = link, keys
         self._counters: dict[str, tuple[int, int]] = {}
-        """Parent -> how many were appended, and the version of the counter; as last heard."""
+        """Parent -> number of children ever appended, and version of the counter, as last read."""
         self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fence, self._fenced = keys.fence(uuid4().hex), 0
-        """A key of this process, and the version that every commit of it expects; 0: it was never raised."""
+        """A key of this process, and the version that every commit of it expects; 0 until the fence is first
+        written."""
         self._lease = 0
-        """Of the fence."""
+        """Lease of the fence."""
         self._unsure = False
         self._settling = asyncio.Lock()
 
@@ -91,13 +93,13 @@ class EtcdCommits:
                 ]
             self._refused(checks, parents, told)
             if fenced == self._fenced and all(self._counters[parent] == numbered[parent] for parent in parents):
-                self._unsure = True  # nothing else was otherwise: our own fence is not what we took it for
+                self._unsure = True  # all other checks hold, so our own fence differs from what we expected
         raise Unavailable(f"{self._link.address}: too many append to {', '.join(parents)} at once; nothing was written")
 
     async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:
         try:
             return await self._link.ask("KV/Txn", transaction, pb.TxnResponse, once=True)
-        except BaseException:  # also when we are cancelled: it is on its way
+        except BaseException:  # cancellation, too: the request is under way
             self._unsure = True
             raise
 

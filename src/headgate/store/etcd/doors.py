@@ -1,4 +1,4 @@
-"""Find out why no server can be used, by connecting without gRPC, which does not say."""
+"""Find out why no server can be used, by connecting without gRPC, which does not report the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _hint(address: EtcdAddress) -> str:
 
 
 async def _knock(host: str, address: EtcdAddress) -> bytes:
-    """Return the head of the first frame of the answer, or what the server says instead."""
+    """Return the head of the first frame of the answer, or whatever else the server sends."""
     name, _, port = host.rpartition(":")
     reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=_context(address))
     try:

@@ -16,7 +16,7 @@ class EtcdKeys:
         self._root = root.encode()
         self.mark = self._root + b"~mark"
         self.whole = (self._root + b"/", self._root + b"0")
-        """From and to: the tree."""
+        """Range of all keys of the tree: first key, and end."""
 
     def key(self, path: str) -> bytes:
         return self._root + path.encode()

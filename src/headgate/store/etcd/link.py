@@ -1,4 +1,4 @@
-"""Asking etcd: whichever server answers, with the password's token, and its refusals in our words."""
+"""Send requests to whichever etcd server answers, with a token for the password, and translate its errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
 SHORT_S = 2.0
 LONG_S = 10.0
 SLOW_FOR_S = 60.0
-"""A store that was silent is taken to be slow for this long."""
+"""Time for which a store that did not answer counts as slow."""
 SLOWEST_BYTES_PER_S = 100_000
-"""What is large may take longer to send."""
+"""Speed that is assumed at least: large requests and answers get more time."""
 
 
 class Patience:
@@ -37,7 +37,7 @@ class Patience:
         return min(self._limit_s + size_bytes / SLOWEST_BYTES_PER_S, LONG_S)
 
     def missed(self, limit_s: float, now_s: float) -> None:
-        """Record that no answer came within this time. Several at once count as one."""
+        """Record that no answer came within this time. Several requests that time out together count once."""
         self._limit_s = max(self._limit_s, min(2 * limit_s, LONG_S))
         self._until_s = now_s + SLOW_FOR_S
 
@@ -45,21 +45,22 @@ class Patience:
 M = TypeVar("M", bound=Message)
 
 CONNECT_S = 5.0
-"""How long a server that can be reached is looked for."""
+"""Time limit for finding a reachable server."""
 ELSEWHERE_S = 1.0
-"""How long for another than one that was silent."""
+"""Time limit for finding a server other than the one that did not answer."""
 AGAIN, AGAIN_AFTER_S = 2, 0.05
-"""How often more than there are servers a question is asked at least: a connection that broke looks well until it is
-used. Where connections break at once, one after the other, it is asked for CONNECT_S."""
+"""The first: least number of attempts at a request beyond one per server, because a broken connection looks well until
+it is used. Where one connection after the other breaks at once, attempts continue for CONNECT_S, with the second as the
+pause between them."""
 MESSAGE_MAX_BYTES = 512 * 1024 * 1024
-"""Size limit of one answer: a whole tree is one."""
+"""Size limit of one answer, which may be a whole tree."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 0),  # servers take it for an attack
+    ("grpc.keepalive_permit_without_calls", 0),  # servers treat such keep-alives as an attack
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -67,7 +68,7 @@ OPTIONS = (
 )
 _SERVICE = "/etcdserverpb."
 KEEPING = "Lease/LeaseKeepAlive"
-"""Counted apart."""
+"""The method that keeps leases alive; its requests are counted separately."""
 _LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
@@ -99,7 +100,7 @@ class EtcdLink:
             for host in address.hosts
         ]
         self._used, self._silent = 0, -1
-        """Numbers of the one that is asked, and of the last one that left a question unanswered; -1: none."""
+        """Index of the server in use, and of the last server that did not answer; -1: none."""
         self._patience = Patience()
         self._token = ""
 
@@ -140,7 +141,7 @@ class EtcdLink:
             return told
 
     def limit_s(self, size_bytes: int = 0) -> float:
-        """Return how long the answer to a question of so many bytes is waited for."""
+        """Return the time limit for the answer to a request of this size."""
         return self._patience.limit_s(size_bytes, asyncio.get_running_loop().time())
 
     def unanswered(self, channel: aio.Channel, waited_s: float = 0.0) -> None:
@@ -168,7 +169,7 @@ class EtcdLink:
         return begun
 
     async def ready(self) -> aio.Channel:
-        """Return a connection that stands.  Raises Unavailable."""
+        """Return an established connection. Raise Unavailable."""
         channel = self._channels[self._used]
         if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return channel
@@ -224,7 +225,7 @@ class EtcdLink:
             ) from error
 
     def said(self, error: aio.AioRpcError) -> StoreError:
-        """Return the error in our words."""
+        """Translate the error."""
         text = f"{self.address}: {(error.details() or '').removeprefix('etcdserver: ') or error.code().name}"
         if error.code() is _LATE:
             return Unavailable(f"{self.address}: no answer in time")
@@ -242,7 +243,7 @@ class EtcdLink:
 
 
 def _away(error: aio.AioRpcError) -> bool:
-    """Return whether the error means that the server is of no use now. A server reports dropped proposals while
+    """Return whether the error means that the server cannot be used now. A server reports dropped proposals while
     leadership moves."""
     return error.code() in _AWAY or "proposal dropped" in (error.details() or "")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 KNOWN_MAX = 1_000
-"""Directories."""
+"""Limit of directories whose size is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PageEstimate:
 
 
 def after(prefix: bytes) -> bytes:
-    """Return the first key that does not begin so.  No path ends in 0xff."""
+    """Return the first key that does not have this prefix. No path ends in 0xff."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 

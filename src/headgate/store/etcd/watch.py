@@ -1,4 +1,4 @@
-"""One watch: a snapshot, then what changes, from the very revision on, over as many connections as it takes."""
+"""Watch a subtree: yield a snapshot, then every change after its revision, over as many connections as that takes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headgate.store.model import inside
 from headgate.store.types import Change, Entry, EntryChanged, EntryGone, Snapshot, Unavailable
 
 RESUME_S = 30.0
-"""How long a broken watch tries to go on where it was."""
+"""Time for which a broken watch tries to continue from its last revision."""
 RESUME_INTERVAL_S = 0.2
 
 List = Callable[[str], Awaitable[tuple[Sequence[Entry], int]]]
-"""The subtree, and the revision it is of."""
+"""Returns a subtree and its revision."""
 
 
 class Compacted(Exception):
@@ -29,7 +29,7 @@ class Watch:
     def __init__(self, link: EtcdLink, keys: EtcdKeys, prefix: str, listed: List) -> None:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
-        """The revision up to which all is known."""
+        """The revision up to which every change is known."""
 
     async def changes(self) -> AsyncIterator[Change]:
         while True:

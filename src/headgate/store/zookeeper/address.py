@@ -1,5 +1,4 @@
-"""Parse where ZooKeeper is and how to connect to it:
-`zookeeper://[user:password@]host[:port],…[/chroot][?option=…]`."""
+"""Parse the address of ZooKeeper and its options: `zookeeper://[user:password@]host[:port],…[/chroot][?option=…]`."""
 
 from __future__ import annotations
 
@@ -20,17 +19,17 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s", "adopt")
 class ZooKeeperAddress:
     hosts: tuple[tuple[str, int], ...]
     chroot: str = ""
-    """Empty, or a path without a slash at its end."""
+    """Path of the node that is the root of the tree: empty, or without a slash at its end."""
     user: str = ""
     password: str = ""
     tls_ca: str = ""
-    """PEM file of who signed the servers' certificates; with it, connections are encrypted."""
+    """PEM file of the authority that signed the servers' certificates; with it, connections are encrypted."""
     tls_cert: str = ""
     tls_key: str = ""
     session_s: float = SESSION_S
-    """After how long without an answer a server is given up, and another asked."""
+    """Session time: a server that is silent for too much of it is given up, and another one is tried."""
     adopt: bool = False
-    """The tree begins even where something is already, which then is part of it; the node is made if need be."""
+    """Whether the tree may include nodes that are already below the chroot, whose node is made if it is missing."""
 
     def __str__(self) -> str:
         """Return the address without the password."""

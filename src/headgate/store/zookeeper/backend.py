@@ -1,4 +1,4 @@
-"""The tree in ZooKeeper, 3.6 or newer.  Reads go to one server, and see whatever this process has done."""
+"""The tree in ZooKeeper, 3.6 or newer. Reads go to one server, and see everything that this process has written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headgate.store.zookeeper.wire.link import (
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-"""How long an answer is waited for."""
+"""Time limit for an answer."""
 READ_ATTEMPTS_MAX = 3
 
 
@@ -49,7 +49,7 @@ class ZooKeeperBackend:
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._terms: dict[Lease, ZooKeeperLeaseTerm] = {}
         self._newest = 0
-        """The newest state that this process knows of, by whatever connection."""
+        """The newest zxid that this process has seen on any connection."""
         self._commits = ZooKeeperCommits(
             self.address, self._facts, self._views, self._read_nodes, lambda: self._session.identity.zxid
         )
@@ -153,7 +153,7 @@ class ZooKeeperBackend:
     # --- connections
 
     async def _attached(self, link: ZooKeeperLink) -> None:
-        """Make sure that nothing is under way on an earlier connection any more."""
+        """Make sure that no request on an earlier connection is still under way."""
         await link.call(Do.SYNC, text(self.address.chroot or "/"))
         try:
             await claim(link, self.address, self._facts)
@@ -273,8 +273,8 @@ class ZooKeeperBackend:
         return view
 
     async def _caught_up(self, view: View, *, always: bool = False) -> None:
-        """Wait until the view shows everything that this process knows to be done or, with `always`, everything that
-        is done. Raise Unavailable."""
+        """Wait until the view shows all changes that this process knows of or, with `always`, all that exist. Raise
+        Unavailable."""
         if always or self._newest > self._session.identity.zxid:
             await self._reading(lambda link: link.call(Do.SYNC, text(self.address.chroot or "/")))
         try:
@@ -295,8 +295,8 @@ class ZooKeeperBackend:
             link.call(Do.REMOVE_WATCHES, text(where) + number(ANY_WATCH))
 
     async def _compare(self, since: int, pieces: Sequence[Sequence[str]]) -> None:
-        """See `View`.  By a session of its own: the servers keep each watch that is set so, and forget them with it.
-        Raises ZooKeeperConnectionLost."""
+        """Compare as `View` requires. This uses a session of its own: the servers keep each watch that is set so until
+        the session ends. Raise ZooKeeperConnectionLost."""
         identity = ZooKeeperSessionIdentity(int(self.address.session_s * 1000), zxid=self._session.identity.zxid)
         link = await attach(self.address, identity, self.traffic, self._told)
         try:

@@ -1,5 +1,5 @@
-"""Translate commits into multis and their answers back: what is not known is read first, and what turns out to be
-different is read again."""
+"""Translate commits into multis, and their answers back. Unknown nodes are read first, and nodes that turn out to be
+different are read again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.store.zookeeper.wire.jute import Code, ZooKeeperNodeRead, ZooKeepe
 from headgate.store.zookeeper.wire.link import ZooKeeperMultiResult
 
 ATTEMPTS_MAX = 30
-"""Until what is known holds still for as long as a commit takes."""
+"""Limit of attempts at a commit whose nodes other processes keep changing."""
 
 Read = Callable[[Sequence[str], bool], Awaitable[dict[str, ZooKeeperNodeRead | None]]]
 Send = Callable[[Sequence[ZooKeeperOperation]], Awaitable[ZooKeeperMultiResult]]
@@ -32,7 +32,7 @@ class ZooKeeperCommits:
         self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
         self._emptied: list[tuple[str, int]] = []
         self._making: dict[str, asyncio.Event] = {}
-        """Node that a commit under way makes -> set once that has ended."""
+        """Node that a commit under way makes -> event that is set once the commit has ended."""
 
     def take_emptied(self) -> list[tuple[str, int]]:
         """Return the paths that commits have left without data since the last call, each with its zxid."""
@@ -100,11 +100,13 @@ class ZooKeeperCommits:
             ended.set()
 
     def _making_the_same(self, plan: Plan) -> asyncio.Event | None:
-        """Set once a commit of ours under way has ended, if it makes a node that this one would make, too."""
+        """Return an event that is set once another commit of this process has ended that makes one of the same
+        nodes."""
         return next((self._making[path] for path in plan.made if path in self._making), None)
 
     def _remember(self, found: Mapping[str, ZooKeeperNodeRead | None], zxid: int) -> None:
-        """Remember what was read, unless it came by another connection and the counters were read after it."""
+        """Remember nodes that were read, unless they came by another connection and the counters were read after
+        them."""
         at_s = asyncio.get_running_loop().time()
         for path, node in found.items():
             if self._state() <= zxid:
@@ -113,7 +115,7 @@ class ZooKeeperCommits:
                 self._facts.forget([path])
 
     def _refuse(self, codes: set[int], ops: Sequence[Op]) -> None:
-        """Raise an error for what no retry can fix."""
+        """Raise an error that no retry can fix."""
         if Code.NO_AUTH in codes:
             raise StoreError(f"{self._address}: we may not write there: the ACL of a node is for somebody else")
         leased = [op.path for op in ops if isinstance(op, Put) and op.lease is not None]

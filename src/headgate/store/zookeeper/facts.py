@@ -31,18 +31,18 @@ class Fact:
 
     stat: Stat
     entry: bool
-    """It has data."""
+    """Whether the node has data, which makes it an entry."""
     at_s: float
 
 
 @dataclass(slots=True)
 class Facts:
     nodes: dict[str, Fact | None] = field(default_factory=dict)
-    """None: it was not there."""
+    """Path -> fact; None if the node did not exist."""
     counters: dict[str, int] = field(default_factory=dict)
-    """Births -> how often they were written."""
+    """Path of a birth counter -> number of times that it was written."""
     introduced: set[int] = field(default_factory=set)
-    """Sessions whose `lease_path` is there."""
+    """Sessions whose `lease_path` exists."""
 
     def know(self, path: str, found: ZooKeeperNodeRead | None, at_s: float) -> None:
         if len(self.nodes) >= NODES_MAX and path not in self.nodes:

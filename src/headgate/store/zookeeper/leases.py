@@ -1,4 +1,4 @@
-"""A lease is a session of its own: what is put under it is ephemeral.  It lives as long as somebody keeps it alive."""
+"""Leases are sessions of their own, and entries under a lease are ephemeral. A lease lives as long as it is renewed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.store.zookeeper.wire.link import (
 )
 
 ANSWER_S = 10.0
-"""How long an answer is waited for."""
+"""Time limit for an answer."""
 
 
 class ZooKeeperLeaseTerm:
@@ -38,7 +38,7 @@ class ZooKeeperLeaseTerm:
         self._kept_s = asyncio.get_running_loop().time()
         self._pinger: asyncio.Task[None] | None = None
         self.unsettled = False
-        """A commit was not answered, and the servers may still have it under way."""
+        """Whether a commit is unanswered, so that the servers may still apply it."""
 
     @property
     def lease(self) -> Lease:

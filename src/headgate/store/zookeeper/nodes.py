@@ -22,7 +22,7 @@ LEASES = f"{OWN}/leases"
 BIRTHS = f"{OWN}/births"
 BIRTHS_COUNT = 256
 SYSTEM = "/zookeeper"
-"""The servers' own tree."""
+"""Root of the servers' own nodes."""
 
 
 def birth_path(path: str) -> str:
@@ -38,7 +38,7 @@ def numbered_path(parent: str) -> str:
 
 
 def hidden(path: str) -> bool:
-    """Return whether it is nobody's entry."""
+    """Return whether the node belongs to the backend or to ZooKeeper, so that it is not an entry."""
     return "/~" in path or path == SYSTEM or path.startswith(SYSTEM + "/")
 
 
@@ -63,7 +63,7 @@ async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[s
 async def read_with_children(
     link: ZooKeeperLink, chroot: str, paths: Sequence[str]
 ) -> dict[str, tuple[ZooKeeperNodeRead | None, list[str]]]:
-    """Return the nodes, each with the paths of what is right below it; without what is hidden."""
+    """Return the nodes, each with the paths of its children, without hidden ones."""
     parts: list[ZooKeeperOperation] = []
     for path in paths:
         where = chroot + path or "/"
@@ -91,8 +91,8 @@ async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[s
 
 
 async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, ZooKeeperNodeRead] | None:
-    """Return every node at and below `root` as of one moment, read in one request; None when they are too many for
-    one."""
+    """Return every node at and below `root` as of one moment, read in one request; None when one request cannot hold
+    them."""
     paths = [root]
     while 2 * len(paths) <= MULTI_READS_MAX:
         found = await read_with_children(link, chroot, paths)

@@ -24,7 +24,7 @@ from headgate.store.zookeeper.wire.jute import (
 _NUMBERED = re.compile(rf"[0-9]{{{NAME_DIGITS}}}$")
 
 Known = Callable[[str], Fact | None]
-"""What is known of a node; None: it is not there.  Raises ZooKeeperUnread."""
+"""Returns what is known of a node; None: it does not exist. Raises ZooKeeperUnread."""
 
 
 class ZooKeeperUnread(Exception):
@@ -74,24 +74,24 @@ class Plan:
     ops: Sequence[Op]
     known: Known
     counters: Mapping[str, int]
-    """How often each was written."""
+    """Path of a counter -> number of times that it was written."""
     introduced: bool
-    """The lease has its own node."""
+    """Whether the lease's own node exists."""
     chroot: str
     owner: int
-    """The session of the lease that the commit is made under, else 0."""
+    """The session of the lease under which the commit is made, else 0."""
     acl: bytes
     parts: list[ZooKeeperOperation] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
-    """Nodes left without data."""
+    """Nodes that the commit leaves without data."""
     made: set[str] = field(default_factory=set)
-    """Nodes that were not there before."""
+    """Nodes that the commit makes."""
     _counters: dict[str, int] = field(default_factory=dict)
-    """Counter written -> number of the part that did it."""
+    """Counter that the commit writes -> number of the part that writes it."""
     _wrote: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    """Number of an op -> that of its part, and the value."""
+    """Number of an operation -> number of its part, and the value."""
     _nodes: dict[int, tuple[str, bytes | None]] = field(default_factory=dict)
-    """Number of a part -> path and data of the node it made or wrote."""
+    """Number of a part -> path and data of the node that it makes or writes."""
     _gone: set[str] = field(default_factory=set)
 
     def build(self) -> None:
@@ -106,7 +106,8 @@ class Plan:
             self._delete(delete)
 
     def touched(self) -> list[str]:
-        """Return where nodes are made, written or deleted; with a slash at the end: something right below it."""
+        """Return the paths of nodes that are made, written or deleted; with a slash at the end, a path right below
+        it."""
         appended = [f"{op.parent}/" for op in self.ops if isinstance(op, Append)]
         return [path for path, _ in self._nodes.values() if path] + list(self._gone) + appended
 
@@ -116,7 +117,7 @@ class Plan:
         puts = {op.path for op in self.ops if isinstance(op, Put)}
         deletes = {op.path for op in self.ops if isinstance(op, Delete)}
         vouching: dict[str, int] = {}
-        """-1: it must only be there."""
+        """Node that must exist -> its version; -1 for any version."""
         for check in self.checks:
             fact = self.known(check.path)
             if fact is None:
@@ -255,7 +256,7 @@ class Plan:
         return found
 
     def learned(self, zxid: int, answers: Sequence[Answer]) -> Iterator[tuple[str, ZooKeeperNodeRead | None]]:
-        """Yield every node that was made, written or deleted, as it is now."""
+        """Yield every node that was made, written or deleted, in its new state."""
         for part in self._nodes:
             yield self._node(part, zxid, answers)
         for path in self._gone:

@@ -1,5 +1,4 @@
-"""Inspect the place where the tree is to be: it may be empty, hold a tree of ours, or hold something else, which is
-left alone."""
+"""Inspect the place of the tree: it may be empty, hold a tree of ours, or hold something else, which is left alone."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
 
 def _known(mark: ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
     try:
-        said: Any = msgspec.json.decode(mark.value or b"") if mark else None  # whatever somebody wrote there
+        said: Any = msgspec.json.decode(mark.value or b"") if mark else None  # anybody may have written anything there
         found = int(said["headgate"])
     except (msgspec.DecodeError, LookupError, TypeError, ValueError):
         raise StoreError(f"{address}: {OWN} is not what Headgate writes there; nothing was written") from None

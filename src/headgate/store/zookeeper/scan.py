@@ -1,4 +1,4 @@
-"""The first entries below a directory, by path: only as many nodes are read as it takes."""
+"""Find the first entries below a directory, by path, without reading more nodes than necessary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stop(NamedTuple):
     `a-b`, because `/` sorts after `-`."""
 
     key: str
-    """The node's path in the directory; of what is below it, with a slash."""
+    """Path of the node in the directory; for everything below the node, with a slash at the end."""
     path: str
 
     @property
@@ -33,10 +33,10 @@ class Scan:
         self._link, self._chroot, self._base = link, chroot, f"{directory}/"
         self._begins, self._after = begins, after
         self._nodes: dict[str, tuple[ZooKeeperNodeRead | None, list[str]]] = {}
-        """What was read and not told yet."""
+        """Nodes that were read and not returned yet."""
         self._stops: list[Stop] = []
         self._top: list[str] = []
-        """Names in the directory itself, in order, from `_next` on not among the stops yet."""
+        """Names in the directory itself, in order; those from `_next` on are not among the stops yet."""
         self._next = 0
 
     async def first(self, limit: int) -> list[Entry]:
@@ -79,12 +79,12 @@ class Scan:
             for stop in self._stops_of(self._base + name):
                 heappush(self._stops, stop)
             if not self._stops and not name.startswith(self._begins.partition("/")[0]):
-                self._next = len(self._top)  # beyond all that begin so
+                self._next = len(self._top)  # past all names with this prefix
         return bool(self._stops)
 
     async def _read_ahead(self, stop: Stop, wanted: int) -> None:
-        """Read the next known nodes, as many as are wanted."""
-        self._stops.sort()  # which leaves it a heap
+        """Read the next known nodes, as many as are needed."""
+        self._stops.sort()  # a sorted list is a heap
         paths = dict.fromkeys([stop.path, *(one.path for one in self._stops[: 2 * min(wanted, AHEAD_MAX)])])
         missing = [path for path in paths if path not in self._nodes][:AHEAD_MAX]
         self._nodes |= await read_with_children(self._link, self._chroot, missing)

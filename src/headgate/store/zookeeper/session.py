@@ -1,4 +1,4 @@
-"""A session kept over any number of connections: to another server when one does not answer, until it is closed."""
+"""Keep a session over any number of connections until it is closed, changing servers when one does not answer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from headgate.store.zookeeper.wire.link import (
 log = logging.getLogger("headgate.store.zookeeper")
 
 PATIENCE_S = 5.0
-"""How long a request waits for a connection before it counts as unanswered."""
+"""Time that a request waits for a connection before it counts as unanswered."""
 START_S = 15.0
-"""How long the first connection is tried for."""
+"""Time limit for the first connection."""
 WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
 TOLD_EVERY_S = 60.0
-"""How often the log says that there is still no connection, and why."""
+"""Interval at which the log repeats that there is no connection, and why."""
 
 
 async def attach(
@@ -134,19 +134,19 @@ class ZooKeeperSession:
 
     @property
     def present(self) -> ZooKeeperLink | None:
-        """Return the connection, if there is one now."""
+        """Return the present connection, or None if there is none."""
         if self._link is not None and self._link.lost.done():
             self._ready.clear()
         return self._link if self._ready.is_set() else None
 
     async def connected(self) -> ZooKeeperLink:
-        """Return the connection, however long there is none."""
+        """Return a connection; wait for one without a time limit."""
         while (link := self.present) is None:
             await self._ready.wait()
         return link
 
     async def link(self) -> ZooKeeperLink:
-        """Return the connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
+        """Return the connection. Raise Unavailable when there is none for PATIENCE_S; then nothing was sent."""
         if self.present is None:
             try:
                 async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Takes away nodes without data and without anything below, once nobody can mistake a later one for them."""
+"""Delete nodes without data and children, once nobody can mistake a later node for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sweeper:
     def __init__(self, chroot: str, facts: Facts, session: ZooKeeperSession, wait_s: float = SWEEP_S) -> None:
         self._chroot, self._facts, self._session, self._wait_s = chroot, facts, session, wait_s
         self._due: dict[str, tuple[float, int]] = {}
-        """Path -> when, and the zxid of the write that emptied it; soonest first."""
+        """Path -> time at which it is due, and zxid of the write that emptied it; soonest first."""
         self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

@@ -18,9 +18,10 @@ from headgate.store.zookeeper.wire.jute import Do, ZooKeeperNodeRead, ZooKeeperW
 from headgate.store.zookeeper.wire.link import ZooKeeperConnectionLost, ZooKeeperLink
 
 GATHER_S = 0.001
-"""The events of one commit come one by one: what they name is read together."""
+"""Time to gather events before their nodes are read together, because the events of one commit come one by one."""
 ROUNDS_MAX = 50
-"""Reads before changes are shown although others go on coming: then a commit may be seen in two parts."""
+"""Limit of reads while events keep coming. Then changes are shown as they are, so that a commit may be seen in two
+parts."""
 WATCHES_SIZE_BYTES = 300_000
 """Size limit of the paths in one request for changes."""
 
@@ -32,7 +33,7 @@ class _Unread:
 UNREAD: Final = _Unread()
 Seen = Callable[[str, ZooKeeperNodeRead | None], None]
 Compare = Callable[[int, Sequence[Sequence[str]]], Awaitable[None]]
-"""A zxid, and full paths, as many together as go into one question."""
+"""Takes a zxid and full paths, in groups that each fit into one request."""
 
 
 class View:
@@ -43,29 +44,29 @@ class View:
         self.prefix, self.tree = prefix, Tree()
         self.users = 0
         self.loaded = asyncio.Event()
-        """Once set, `tree` has been right."""
+        """Set once `tree` has been complete."""
         self.current = False
-        """The watch is set on the present connection, and what it missed is known."""
+        """Whether the watch is set on the present connection, and all changes that it missed are known."""
         self._chroot, self._seen, self._compare = chroot, seen, compare
         self._nodes: set[str] = set()
-        """All nodes, entries or not."""
+        """Paths of all nodes, whether or not they are entries."""
         self._dirty: dict[str, ZooKeeperNodeRead | _Unread | None] = {}
-        """Paths that events named, in the order of the last event of each, and what is there."""
+        """Paths that events named, in the order of the last event of each, with the contents of the node."""
         self._numbers: dict[str, int] = {}
-        """Of the last event of each."""
+        """Path -> number of its last event."""
         self._parents: set[str] = set()
-        """Where something came below, as far as the servers told of it."""
+        """Nodes below which a child was created, as far as the servers have reported it."""
         self._own: dict[str, int] = {}
-        """Paths that commits under way will write; with a slash at the end: something right below it."""
+        """Paths that commits under way will write; with a slash at the end, a path right below it."""
         self._since = 0
-        """The state up to which every event was seen, when the watch is not set."""
+        """The zxid up to which every event was seen, while the watch is not set."""
         self._stirred, self._calm = asyncio.Event(), asyncio.Event()
 
     def covers(self, path: str) -> bool:
         return inside(path, self.prefix) if self.prefix else True
 
     def settled(self, path: str) -> bool:
-        """Return what is known of it is what the servers last said."""
+        """Return whether everything that is known of the subtree is up to date with the servers' last message."""
         return self.current and path not in self._dirty
 
     async def calm(self) -> None:
@@ -86,7 +87,7 @@ class View:
         self._stirred.set()
 
     def told(self, kind: int, path: str, number: int) -> None:
-        """Take a watch event."""
+        """Handle a watch event."""
         if not self.covers(path) or hidden(path):
             return
         if kind == ZooKeeperWatchEvent.CHILDREN:
@@ -145,7 +146,7 @@ class View:
         self.tree.gap()
 
     async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, ZooKeeperNodeRead | None]:
-        """Read what changed since, apart from what events will report."""
+        """Read everything that changed since the connection was lost, apart from changes that events will report."""
         await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
         known = _pieces(sorted({*self._nodes, self.prefix}))
         await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
@@ -175,7 +176,7 @@ class View:
                 continue
             link = await connected()
             if not self.current:
-                continue  # the end of `load` stirs
+                continue  # wakes up when `load` ends
             try:
                 await self._settle(link)
             except (
@@ -189,7 +190,7 @@ class View:
             if not self._unread():
                 break
             if all(self._ours(path) for path in self._unread()):
-                return  # their answer stirs
+                return  # wakes up when they are answered
             await asyncio.sleep(GATHER_S)
             await self._look(link)
         self._show()

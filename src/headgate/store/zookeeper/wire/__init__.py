@@ -1,1 +1,1 @@
-"""The protocol: frames, the login, one connection."""
+"""ZooKeeper's protocol: frames, the login, one connection."""

@@ -1,4 +1,4 @@
-"""The client's side of SASL's DIGEST-MD5, as ZooKeeper uses it (RFC 2831); nothing here waits."""
+"""The client's side of SASL's DIGEST-MD5, as ZooKeeper uses it (RFC 2831), without I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
 
 
 def answer(challenge: bytes, user: str, password: str, nonce: str = "", *, uri: str = URI) -> bytes:
-    """Return what to answer to the server's challenge.  Raises ValueError when it is none."""
+    """Return the answer to the server's challenge. Raise ValueError for an invalid challenge."""
     fields = {name.decode(): (quoted or plain).decode() for name, quoted, plain in _FIELD.findall(challenge)}
     if "nonce" not in fields:
         raise ValueError(f"no challenge of DIGEST-MD5: {challenge[:80]!r}")

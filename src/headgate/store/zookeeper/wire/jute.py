@@ -88,7 +88,7 @@ class Stat(NamedTuple):
     cversion: int
     aversion: int
     owner: int
-    """The session an ephemeral node belongs to, else 0."""
+    """The session that an ephemeral node belongs to, else 0."""
     length: int
     children: int
     pzxid: int
@@ -124,8 +124,7 @@ def buffer(value: bytes | None) -> bytes:
 
 
 def acl(user: str) -> bytes:
-    """Return all rights for who logged in under this name, nothing for others; without a name everything for
-    everybody."""
+    """Return an access list that gives all rights to this user alone; without a name, to everybody."""
     return _INT.pack(1) + _INT.pack(31) + text("sasl") + text(user) if user else OPEN_ACL
 
 
@@ -231,7 +230,7 @@ class ZooKeeperReader:
         return xid, zxid, code
 
     def connected(self) -> tuple[int, int, bytes]:
-        """Timeout in ms (0: the session is no more), session, password."""
+        """Read timeout in ms (0: the session has ended), session, password."""
         _, timeout_ms, session = _CONNECTED.unpack(self._take(_CONNECTED.size))
         return timeout_ms, session, self.buffer() or b""
 

@@ -1,4 +1,4 @@
-"""One connection to one server: frames out, answers and events in, in order."""
+"""One connection to one server: it sends frames, and receives answers and events in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headgate.store.zookeeper.wire.jute import (
 )
 
 Told = Callable[[int, str, int], None]
-"""Kind and full path of an event, and its number."""
+"""Takes the kind, the full path and the number of an event."""
 
 
 class ZooKeeperConnectionLost(Exception):
@@ -62,7 +62,7 @@ class ZooKeeperSessionIdentity:
     session: int = 0
     password: bytes = b"\x00" * 16
     zxid: int = 0
-    """The newest state that was seen; no server behind it is listened to."""
+    """The newest state that was seen; servers that are behind it are not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Reply:
     code: int
     body: ZooKeeperReader
     events: int
-    """How many there had been when it came."""
+    """Number of events that preceded the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class ZooKeeperMultiResult:
 
 
 class ZooKeeperLink(asyncio.Protocol):
-    """Use `await Link.open(…)`.  `lost` is done once the connection is."""
+    """Use `await Link.open(…)`. `lost` is done once the connection is lost."""
 
     def __init__(self, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, told: Told) -> None:
         self.identity, self._traffic, self._told = identity, traffic, told
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.heard_s = self._loop.time()
-        """When the server was last heard."""
+        """Time at which the server last sent something."""
         self._hello: asyncio.Future[ZooKeeperReader] = self._loop.create_future()
         self._waiting: deque[tuple[int, asyncio.Future[Reply]]] = deque()
         self._xid = 0
@@ -144,7 +144,7 @@ class ZooKeeperLink(asyncio.Protocol):
             raise TooLarge(f"with the nodes above, this commit takes {frame_bytes} bytes, more than {FRAME_MAX_BYTES}")
         if self.lost.done():
             found.set_exception(ZooKeeperConnectionLost(self.lost.result()))
-            found.exception()  # whoever asked may be gone: that is no fault
+            found.exception()  # the caller may be gone, which is no fault
             return found
         if kind is Do.PING:
             xid = PING_XID
