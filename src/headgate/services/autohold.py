@@ -26,10 +26,10 @@ from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
 log = logging.getLogger("headgate.autohold")
 
 ATTEMPTS_MAX = 16
-"""To write one request that others write, too."""
+"""Limit of attempts to write a request that other processes write, too."""
 RETRY_S = 1.0
 WAIT_MAX_S = 3_600.0
-"""After so long the clock is looked at again."""
+"""Longest wait before the clock is checked again."""
 
 
 def hold_requests(map: Map, mirror: Mirror) -> list[HoldRequest]:

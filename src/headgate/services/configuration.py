@@ -34,14 +34,14 @@ class LoadedBranch(NamedTuple):
     """Describe a branch as a process has loaded it."""
 
     kept: str
-    """Digest of all that is kept of it."""
+    """Digest of everything that is stored of the branch."""
     content: str
-    """Digest of what this tenant reads of it."""
+    """Digest of the part of the branch that this tenant reads."""
     parsed: ParsedBranch
     held: str = ""
-    """Digest of what the branch has, where that is not in force."""
+    """Digest of the branch's present content if it is not in force; empty if it is."""
     refused: ParsedBranch | None = None
-    """That, as far as it is still kept."""
+    """That content, as far as it is still stored."""
 
 
 class Configuration:
@@ -53,14 +53,15 @@ class Configuration:
         self._texts = context.mirror.part(context.map.config.path, self._record.path)
         self._layouts = TenantLayouts.of(tenant, {}, cache)
         self._of: tuple[Tenant, Mapping[str, Protection], Tenant] = tenant, {}, tenant
-        """The tenant, what forges say of its branches, and what the layouts are of: the tenant with that."""
+        """The tenant, its forges' branch protections, and the tenant with these protections applied, for which layouts
+        are made."""
         self._version = self._tried = -1
         self._taken: dict[str, dict[str, LoadedBranch]] = {}
         self._broken: Exception | None = None
-        """Why nothing could be made of the texts, as they are."""
+        """Why no layout could be made from the texts; None if one could."""
         self._told: Exception | None = None
         self.loaded = asyncio.Event()
-        """Set once there is a configuration at all."""
+        """Set once a configuration has been loaded."""
 
     def follow(self, tenant: Tenant) -> None:
         """Rebuild the layout from the stored texts, because the tenant file has changed."""

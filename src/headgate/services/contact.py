@@ -24,9 +24,9 @@ from headgate.store.types import StoreError
 log = logging.getLogger("headgate.executor")
 
 EVENT_DATA_MAX_BYTES = 10_000
-"""More than this lies apart from the event: every process mirrors events."""
+"""Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""
 Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
-"""See `ports.runner.Contact.hold`."""
+"""Has the contract of `ports.runner.Contact.hold`."""
 
 
 def apart(data: dict[str, Any], secret: Sealed | None) -> bytes | None:
@@ -48,24 +48,24 @@ class ClaimContact:
     claim: Claim
     cancel: Event
     limits: Mapping[str, int]
-    """Semaphore -> how many may hold it."""
+    """Semaphore -> number of holders that it may have."""
     told: Callable[[dict[str, Any], Claim], dict[str, Any]]
-    """Data as others are to see it, of the build with this id."""
+    """Returns data of the build with this claim in the form in which others may see it."""
     shared: Collection[str] = ()
-    """Those that other tenants use, too."""
+    """Semaphores that other tenants use, too."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Entered while the build is paused, or waits for semaphores: it takes no place then, or those that it waits for
-    might never get one."""
+    """Entered while the build is paused or waits for semaphores. It takes no place during that time, because otherwise
+    the builds that it waits for might never get one."""
     begun: Callable[[], None] = lambda: None
-    """Called once its first command is about to start."""
+    """Called when the build's first command is about to start."""
     holds: Hold | None = None
-    """Holds the build, when it has ended as people asked for."""
+    """Holds the ended build if people requested that."""
     lost: list[StoreError] = field(default_factory=list)
-    """Why the build was cancelled, when it was for the store's sake."""
+    """Errors of the store that led to the cancellation of the build."""
     course: Course = NO_COURSE
-    """What it had so far."""
+    """Course of the build so far."""
     failing: Event = field(default_factory=Event)
-    """It runs still, and will fail."""
+    """Set once it is certain that the build will fail, though it still runs."""
     _semaphores: PlaybookSemaphores = field(init=False)
 
     def __post_init__(self) -> None:

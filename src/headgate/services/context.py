@@ -33,12 +33,12 @@ log = logging.getLogger("headgate.notices")
 E = TypeVar("E")
 
 LENGTHY_MAX = 1_000
-"""Reports that wait for one connection at their full length; those behind are short."""
+"""Number of reports that wait for one connection at full length; later ones are shortened."""
 WAITING_MAX = 10_000
-"""Turns whose messages wait for one message server; buildsets that wait for the history."""
+"""Limit of turns whose messages wait for one message server, and of buildsets that wait for the history."""
 
 COMMIT_OPS_MAX = OPS_MAX - 4
-"""Leaves room for guards."""
+"""Operations in one commit of a turn, with room left for guards."""
 
 
 class Outboxes(NamedTuple):
@@ -49,7 +49,7 @@ class Outboxes(NamedTuple):
     tell: Callable[[str, OutboxMessage], list[Op]] = lambda _, __: []
     ask: Callable[[str, Sequence[OutboxMessage]], list[Op]] = lambda _, __: []
     first: Callable[[LandRequest, Item], Sequence[OutboxMessage]] = lambda _, __: ()
-    """What a forge is told before it is asked to merge."""
+    """Returns the reports that a forge gets before the request to merge."""
 
 
 @dataclass(slots=True)
@@ -63,29 +63,30 @@ class Context:
     hostname: str = field(default_factory=socket.gethostname)
     root_url: str = ""
     logs_root: str = ""
-    """Where everybody reads the log store without us; without a trailing slash."""
+    """Address below which everybody reads the log store without Headgate; no slash at its end."""
     observer: Observer = field(default_factory=Nobody)
     knows: int = codec.FORMAT
-    """The newest format of records it reads and can write."""
+    """The newest format of records that this process can read and write."""
     publishing: bool = False
-    """Whether what happens is told to queues of messages."""
+    """Whether events are published to message queues."""
     ops_max: int = COMMIT_OPS_MAX
-    """Operations in one commit of a turn: with fewer, turns are cut as large ones are."""
+    """Limit of operations in one commit of a turn; a turn with more is split."""
     waiting_max: int = WAITING_MAX
     judging: Judging | None = None
-    """How proposed configuration is judged; without it each turn does so itself."""
+    """Judges proposed configuration; without it, each turn does so itself."""
 
     forges: Mapping[str, Forge] = field(default_factory=dict)
-    """By the names of their connections, in the order of the settings; plain git is no such forge."""
+    """Forges by the names of their connections, in the order of the settings; connections of plain git are not among
+    them."""
 
     poked: Mapping[str, Hears] = field(default_factory=dict)
-    """Connections of plain git whose servers say when something was pushed."""
+    """Connections of plain git whose servers announce pushes."""
 
     logs_kept_ms: int = 0
-    """How long logs or artifacts of builds are kept; 0: until somebody removes them."""
+    """Time for which logs or artifacts of builds are kept; 0: until somebody removes them."""
 
     history: HistoryReader | None = None
-    """Where schedulers look up what ended; without it nothing did."""
+    """Source of ended buildsets for schedulers; without it, the history counts as empty."""
 
     _queues: dict[str, Requests] = field(default_factory=dict)
 

@@ -42,7 +42,7 @@ from headgate.store.types import At, Conflict
 log = logging.getLogger("headgate.executor")
 
 STATES_MAX = 100
-"""Repository states kept, so that the builds of one buildset read it once."""
+"""Limit of repository states kept, so that builds of the same buildset share one reading."""
 
 
 class Executor:

@@ -13,7 +13,7 @@ from headgate.services.context import Context
 from headgate.store.store import Session
 
 Whole = Callable[[Map, Mirror], AbstractContextManager[None]]
-"""Tells them for as long as it is entered."""
+"""Publishes figures of the whole system while it is entered."""
 
 
 async def told_once(context: Context, whole: Whole, session: Session) -> None:

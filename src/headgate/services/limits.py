@@ -17,9 +17,9 @@ from headgate.store.types import Entry, StoreError
 log = logging.getLogger("headgate.forges")
 
 AGAIN_S = 5.0
-"""When the store could not be written."""
+"""Pause before another attempt when the store could not be written."""
 ACCOUNTS_MAX = 200
-"""Of one connection, those that are limited longest."""
+"""Limit of accounts recorded for one connection; those that are limited longest are kept."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class SharedLimits:
 
     context: Context
     _fresh: dict[str, dict[str, AccountLimit]] = field(default_factory=dict)
-    """Connection -> account -> what the others are to know."""
+    """Connection -> account -> limit that other processes do not know yet."""
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     def of(self, connection: str) -> ConnectionLimits:

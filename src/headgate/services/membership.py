@@ -29,9 +29,9 @@ log = logging.getLogger("headgate")
 REJOIN_FIRST_S = 0.1
 REJOIN_MAX_S = 10.0
 UNFORESEEN_S = 1.0
-"""Before a component that failed for a reason of its own joins anew, at the least."""
+"""Shortest pause before a component joins again after an error of its own."""
 STATES = {"running": "running", "paused": "paused", "stopped": "stopping"}
-"""What is wanted -> how a component that knows it calls itself."""
+"""Desired state -> state that a component announces when it obeys."""
 
 Body = Callable[[Session], Coroutine[Any, Any, None]]
 
@@ -44,16 +44,16 @@ class Membership:
         after its work when asked to stop; otherwise it is cancelled."""
         self.context, self.kind, self._finishes = context, kind, finishes
         self.session: Session | None = None
-        """While it is a member."""
+        """Session of the component; None while it is not a member."""
         self.joined = asyncio.Event()
-        """Set while it is one."""
+        """Set while the component is a member."""
         self.trouble = "it has not joined yet"
-        """Why it is not a member, for people."""
+        """Why the component is not a member, for people."""
         self._facts = facts
         self._own: MirrorPart | None = None
-        """What moves of its entry and its desired state, while that is kept up."""
+        """The part of the mirror with its entry and its desired state, while the component is a member."""
         self._asked = ""
-        """What this process itself wants of it."""
+        """State that this process itself wants."""
 
     def say(self, **facts: Any) -> None:  # members of Facts
         """Change what the component announces about itself."""

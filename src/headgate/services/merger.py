@@ -42,14 +42,14 @@ log = logging.getLogger("headgate.merger")
 
 JOBS_MAX = 8
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
-"""Between tries, growing; by chance up to half of it less."""
+"""Shortest and longest pause between attempts, which grows; each is shortened at random by up to half."""
 SLOW_S = 5.0
 UNREACHABLE_MAX_S = 3600.0
-"""How long work waits for a repository that cannot be reached or worked on; then that is the answer."""
+"""Time for which work waits for a repository that cannot be used; after that the work fails."""
 ANSWER_MAX_BYTES = 200_000
-"""A larger answer to a pipeline lies apart from the event that tells of it."""
+"""Size limit of an answer in an event; a larger answer lies apart from it."""
 TOLD_MAX = 1000
-"""Characters of a trouble that are shown."""
+"""Limit of characters of an error that are shown."""
 
 
 class Merger:
@@ -58,7 +58,7 @@ class Merger:
     def __init__(self, context: Context, git: GitWork, *, jobs_max: int = JOBS_MAX) -> None:
         self._context, self._git, self._jobs_max = context, git, jobs_max
         self._away: dict[str, RepositoryProblem] = {}
-        """By project, that work on it waits; each is said once."""
+        """Project -> problem that makes work on it wait; each is logged once."""
         self.membership = Membership(context, "merger", ComponentFacts(places=jobs_max), finishes=True)
 
     async def run(self, session: Session) -> None:

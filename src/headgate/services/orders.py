@@ -15,11 +15,11 @@ from headgate.store.store import Session, Txn
 from headgate.store.types import Entry, Op
 
 LANDING_WAIT_MAX_S = 5.0
-"""How long who closes something waits for what is being pushed just then."""
+"""Time for which a person who closes something waits for a push that is under way."""
 
 
 DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be read; close or open something anew"),))
-"""Of what cannot be read: nothing lands."""
+"""Stands for a damaged record, so that nothing lands."""
 
 
 def state_of(context: Context, tenant: str) -> TenantState:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 BEGINNING_S = 1.0
-"""For so long, at most, a piece of work counts as one that begins."""
+"""Longest time for which a piece of work counts as starting."""
 REST_MAX_S = 0.5
-"""For so long, at most, a project waits after a beginning."""
+"""Longest time for which a project waits after a start."""
 LATELY_S = 5.0
-"""For so long it is remembered whose work began."""
+"""Time for which starts are remembered."""
 
 
 def _loop_s() -> float:
@@ -21,7 +21,7 @@ def _loop_s() -> float:
 
 class _Beginning(NamedTuple):
     since_s: float
-    """As of the clock, as all times here."""
+    """Time of the start; all times here are the clock's."""
     project: str
 
 
@@ -41,11 +41,11 @@ class Pace:
         """Let so many begin at once, of one project half as many; 0: any number.  `clock`: seconds."""
         self._max, self._clock = beginning_max, clock
         self._beginning: dict[str, _Beginning] = {}
-        """By request."""
+        """Request -> its start."""
         self._rests: list[_Rest] = []
         self._lately: deque[_Beginning] = deque()
         self._counts: Counter[str] = Counter()
-        """Of those that began lately, by project."""
+        """Project -> number of its recent starts."""
 
     def begins(self, request: str, project: str) -> None:
         """Count a piece of work as one that begins."""

@@ -31,7 +31,7 @@ log = logging.getLogger("headgate.executor")
 DROP_ATTEMPTS_MAX = 20
 PATIENCE_S = PATIENCE_MS / 1000
 PLAYBOOKS = ""
-"""Stands for the pipeline where the playbooks of a project wait, whatever pipeline their builds are of."""
+"""Stands for the pipeline under which playbooks of a project wait, whatever pipelines their builds belong to."""
 
 
 @dataclass(slots=True)
@@ -41,11 +41,11 @@ class PlaybookSemaphores:
     context: Context
     claim: Claim
     limits: Mapping[str, int]
-    """Semaphore -> how many may hold it."""
+    """Semaphore -> number of holders that it may have."""
     shared: Collection[str] = ()
-    """Those that other tenants use, too."""
+    """Semaphores that other tenants use, too."""
     _since: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Semaphore -> (version, when it was first seen, loop seconds), of those that have a place kept for others."""
+    """Semaphore with a place that is kept for others -> its version, and when that was first seen, in loop seconds."""
 
     async def take(self, semaphores: Sequence[str], aside: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
         """Wait for all of them, `aside` if that takes long, and take them in one commit.  Raise StoreError."""

@@ -12,7 +12,7 @@ from headgate.recipes.requests import Request
 from headgate.services.notices.names import notice
 
 LAND = "land"
-"""What is reported, beside the phases of a pipeline: that a change is to be merged."""
+"""Kind of a report, beside the phases of a pipeline: the request to merge a change."""
 
 
 def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> OutboxMessage:

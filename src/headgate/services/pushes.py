@@ -12,7 +12,8 @@ from headgate.gate.work import Demands, LandRequest
 from headgate.ports.forge import Forge
 
 HOLDS_MS = 10_000
-"""How long the answer of a forge holds: a merger may begin late, or find that a repository does not answer."""
+"""Time for which the answer of a forge is valid, because a merger may start late or find that a repository does not
+answer."""
 
 
 async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:

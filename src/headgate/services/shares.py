@@ -23,14 +23,14 @@ from headgate.services.membership import Membership
 log = logging.getLogger("headgate")
 
 YIELD_S = 0.5
-"""What a request waits for each better taker."""
+"""Time that a request waits for each component that is better suited."""
 LOOK_AGAIN_S = 5.0
-"""When a machine that bore no more is asked again."""
+"""Pause before a machine that was fully loaded is checked again."""
 SEEN_MAX = 10_000
 
 
 Takes = Callable[[ComponentRecord, Open], bool]
-"""Whether a component of this record takes a request."""
+"""Returns whether a component with this record takes the request."""
 
 
 def everybody(record: ComponentRecord, found: Open) -> bool:
@@ -43,11 +43,12 @@ class FairSharing:
     takes: Takes = everybody
     refuses: Callable[[int], str] = lambda running: ""
     _seen: dict[str, float] = field(default_factory=dict)
-    """Request -> when it was first seen to wait, loop seconds."""
+    """Request -> time at which it was first seen waiting, in loop seconds."""
     _ran: int = 0
-    """How many ran when it was last looked at."""
+    """Number of running pieces of work at the last look."""
     _refused: tuple[int, float] = (0, 0.0)
-    """How many ran when it was last refused, and until when that holds; (…, 0) when it was not."""
+    """Number of running pieces of work at the last refusal, and the end of its validity; (…, 0) if it was not
+    refused."""
 
     @property
     def stopping(self) -> bool:
@@ -94,7 +95,7 @@ class FairOrder:
 
     me: str
     peers: Mapping[str, ComponentRecord]
-    """Those that have a place free, and this one."""
+    """Components with a free place, including this one."""
     held: Counter[str]
     takes: Takes
     seen: dict[str, float]

@@ -48,7 +48,7 @@ class Tenancy(Mapping[str, Configuration]):
         self._file = TenantFile({})
         self._refused: RepositoryProblem | None = None
         self.follows = read is None
-        """Whether what the store has counts."""
+        """Whether tenants come from the store."""
         if read is not None:
             self._take(read[1])
             self._digest = read[0].digest

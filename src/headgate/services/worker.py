@@ -25,9 +25,9 @@ log = logging.getLogger("headgate.worker")
 
 RETRY_S = 5.0
 TAKEN_MAX = 1_000
-"""Requests remembered that we took: the mirror may go on showing them as they were."""
+"""Limit of requests taken by this worker that are remembered, because the mirror may still show them as waiting."""
 PARKED_MAX = 1_000
-"""Pieces of work that wait and take no place."""
+"""Limit of pieces of work that wait and take no place."""
 
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
@@ -69,14 +69,14 @@ class RequestWorker:
         self._looked_at, self._pace, self._able = looked_at, Pace(beginning_max), able
         self._running: dict[str, asyncio.Task[None]] = {}
         self._taken: dict[str, int] = {}
-        """Request -> its version before we took it."""
+        """Request -> its version before this worker took it."""
         self._backlogs: dict[str, Backlog] = {}
         self._turns = count(1)
         self._stirs: MirrorPart | None = None
         self._parked = self._begun = 0
-        """What waits, and how much of that has begun."""
+        """Number of pieces of work that wait, and how many of these have started."""
         self._back: deque[asyncio.Future[None]] = deque()
-        """What has waited and is to go on, once there is a place."""
+        """Work that has finished waiting and continues once there is a place."""
 
     @asynccontextmanager
     async def parked(self, claim: Claim, *, begun: bool = False) -> AsyncIterator[None]:

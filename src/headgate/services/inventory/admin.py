@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 TYPE_SIZE_MAX_BYTES = 100
 PARTITIONS_MAX = 1_000
-"""Partitions of one answer."""
+"""Limit of partitions in one answer."""
 
 
 @dataclass(frozen=True, slots=True)

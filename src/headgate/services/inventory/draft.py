@@ -55,7 +55,7 @@ class Remove(msgspec.Struct, frozen=True):
 Step = Create | Update | Remove
 
 RESERVED_OPS = 6
-"""Left for the journal."""
+"""Operations reserved for the journal."""
 
 
 @dataclass(slots=True)
@@ -68,13 +68,14 @@ class InventoryDraft:
     at_ms: int
     stored: Mapping[str, Entry | None]
     compatible: bool = False
-    """A provider that does not say its type was judged by whoever knew it: programs of runm-metadata do not tell it."""
+    """Accept a provider without a type, which programs of runm-metadata do not send: they have checked it
+    themselves."""
     checks: dict[str, At] = field(default_factory=dict)
     puts: dict[str, bytes] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
     changes: list[ObjectChange] = field(default_factory=list)
     created: set[str] = field(default_factory=set)
-    """Paths that must not be there yet: if one is, somebody else has the name or the uuid."""
+    """Paths that must not exist yet: if one does, the name or the uuid is taken."""
     results: list[Object] = field(default_factory=list)
     _now: dict[str, Object | None] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ class InventoryFinding:
     what: str
     repair: Op | None = None
     checks: tuple[At, ...] = ()
-    """What the repair stands on."""
+    """Records on which the repair depends."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Records:
     objects: dict[str, Object] = field(default_factory=dict)
     definitions: set[str] = field(default_factory=set)
     source: dict[str, At] = field(default_factory=dict)
-    """uuid -> the record at the version it was read."""
+    """Uuid -> version at which the record was read."""
 
 
 def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFinding]:

@@ -12,7 +12,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.store.types import Entry
 
 Position = tuple[int, str]
-"""Of a match in the order of a search: the number of its scan, and where in that it is."""
+"""Position of a match in the order of a search: the number of its scan, and the place within that scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class IndexQuery:
 
     conditions: Sequence[Condition]
     scopes: dict[str, bool]
-    """Type -> are its names unique in a project?"""
+    """Type -> whether its names are unique in a project rather than in a partition."""
     shown: Callable[[Object], Object]
     secret: Callable[[Condition], frozenset[str]] = lambda _: frozenset()
-    """Keys of properties that some objects hide from the one who asks: no index of these is looked into."""
+    """Returns the keys of properties that some objects hide from the caller; no index of these is used."""
 
     @property
     def terms(self) -> int:
@@ -57,13 +57,13 @@ class IndexScan:
     directory: str
     begins: str = ""
     condition: Condition | None = None
-    """Which the objects of this scan are looked at for; None: any of the query."""
+    """The condition that objects of this scan must meet; None: any condition of the query."""
     posting: PostingFilter | None = None
-    """Of which list it is; None: of names, or of the objects themselves."""
+    """The posting list that is scanned; None: names, or the objects themselves."""
     uuids: tuple[str, ...] = ()
-    """In place of a directory: these objects, by uuid."""
+    """Uuids of the objects to read instead of a directory."""
     exact: bool = False
-    """The one entry that is named `begins`."""
+    """Whether only the one entry whose name equals `begins` is read."""
 
     @property
     def path(self) -> str:
@@ -110,7 +110,7 @@ def unions(query: IndexQuery, condition: Condition) -> list[tuple[PostingFilter,
 
 
 Values = Sequence[Sequence[str]]
-"""For each condition the values of a property among which its matches are, in order; none: it is not known."""
+"""For each condition, the values of a property among which its matches are, in order; empty if unknown."""
 
 
 def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: Values) -> list[IndexScan]:

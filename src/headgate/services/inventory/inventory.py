@@ -38,13 +38,13 @@ from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import TooLarge
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
-"""Objects of one page."""
+"""Default and greatest number of objects on one page."""
 TOLD_MAX = 100
-"""Changes told to a watcher at a time."""
+"""Limit of changes that a watcher gets at a time."""
 PARTS_MAX = 16
-"""Commits of one request that are under way at a time."""
+"""Limit of commits of one request that are under way at a time."""
 Outcome = tuple[Object, int] | Exception | None
-"""Of one step: the object and its generation, or why it was refused."""
+"""Outcome of one step: the object and its generation, or why it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class ObjectPage:
     revision: int
     count: int | None
     count_is_least: bool = False
-    """There may be more: counting has a bound."""
+    """Whether the true count may be higher, because counting is limited."""
     bounded: bool = False
-    """It was ended by a bound: there may be more matches although it is not full."""
+    """Whether a limit ended the page, so that there may be more matches although the page is not full."""
 
 
 class Inventory:

@@ -20,11 +20,11 @@ from headgate.store.types import At, Conflict, Delete, Entry, EntryChanged, Entr
 KEPT_MAX = 10_000
 KEPT_SIZE_MAX_BYTES = 32_000_000
 TRIMMED_MAX = 4
-"""Entries one writer removes with its own commit."""
+"""Limit of old entries that one writer removes with its own commit."""
 RETRY_MAX_S = 10.0
 REACH_TIMEOUT_S = 10.0
 GENESIS = "genesis"
-"""The first entry there ever was: while it is there, nothing was trimmed."""
+"""The first entry of all: while it exists, nothing was trimmed."""
 
 
 @dataclass(order=True, slots=True, frozen=True)
@@ -36,7 +36,7 @@ class JournalCommit:
     path: str
     value: bytes = field(compare=False)
     facts: bool = field(compare=False)
-    """It changed what objects stand on."""
+    """Whether the commit changed partitions, types or definitions."""
 
     @property
     def recorded(self) -> Recorded:

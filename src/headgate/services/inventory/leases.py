@@ -29,12 +29,12 @@ log = logging.getLogger("headgate.inventory")
 
 ATTEMPTS_MAX = 20
 WAITING_MAX, ACTIVE_MAX = 20, 1_000
-"""Leases that wait: of one user; and all there are, with those that hold something."""
+"""Limit of one user's waiting leases, and of all leases that wait or hold something."""
 GIVE_UP_S = 24 * 3_600
-"""How long somebody waits who does not say."""
+"""Time for which a lease waits if its request does not set one."""
 RETRY_S, RETRY_MAX_S = 1.0, 10.0
 LOOK_INTERVAL_S = 0.2
-"""However much changes, leases are not looked through more often."""
+"""Shortest interval between two looks at the leases, however much changes."""
 
 
 class ObjectLeasing:
@@ -47,7 +47,7 @@ class ObjectLeasing:
         self._past = ObjectPast(inventory.facts.store, inventory.places)
         self._book: Book | None = None
         self._pool, self._pool_at = Pool(inventory), -1
-        """What the line was found to want, as long as no object changes."""
+        """The pool that the waiting leases were matched with, valid until an object changes, and its revision."""
 
     # ---- what is asked of it
 

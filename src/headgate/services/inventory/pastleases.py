@@ -16,15 +16,15 @@ from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import At, Conflict, Delete, Entry, Op
 
 PAST_MAX = 10_000
-"""Of all partitions together; what one look takes away comes on top."""
+"""Limit of past leases of all partitions together; the result of one trim comes on top."""
 TRIM_INTERVAL_MS = 60_000
-"""They are not looked through more often."""
+"""Shortest interval between two trims."""
 OPS_MAX = 60
-"""Of one commit."""
+"""Limit of operations in one commit."""
 ROUNDS_MAX = 10
-"""Of joining two to one, in one look."""
+"""Limit of rounds in one trim, each of which joins pairs of leases."""
 Change = tuple[list[At], list[Op]]
-"""What it stands on, and what it does."""
+"""Checks and operations of one commit."""
 
 
 class ObjectPast:

@@ -23,9 +23,9 @@ from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.store.types import At, Entry, Op
 
 MACHINE = "runm.machine"
-"""What is leased, unless the search says another type."""
+"""The type that is leased unless the search names another."""
 SHARE = "leases"
-"""The property of a provider of builds' machines that says how many of them people have at a time, at most."""
+"""The property of a provider of machines for builds that limits how many of them people lease at a time."""
 SHARE_DEFAULT = "50%"
 
 
@@ -36,7 +36,7 @@ class Book:
     at: At
     leases: Mapping[str, ObjectLease] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
-    """In which they are kept."""
+    """Entries that store the leases."""
     quotas: Sequence[Quota] = ()
     health: Mapping[str, ObjectHealth] = field(default_factory=dict)
 
@@ -106,9 +106,9 @@ class LeaseCandidate:
     generation: int
     provider: Object | None
     launched: bool
-    """A launcher gives it, cleans it, and has builds run there."""
+    """Whether the object is a machine that launchers give to builds and clean."""
     checks: tuple[At, ...] = ()
-    """What that stands on."""
+    """Facts on which that depends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from headgate.services.inventory.seal import Seal
 from headgate.services.inventory.search import FoundObject
 
 CONDITIONS_MAX = 200
-"""Filters x partitions x types of one search."""
+"""Limit of filters x partitions x types in one search."""
 TERMS_MAX = 5_000
-"""Comparisons that one search may need for each object."""
+"""Limit of comparisons that one search may need for each object."""
 _Rules = dict[tuple[str, str], dict[str, Definition | None]]
 """(partition, type) -> kind -> definition."""
 
@@ -151,9 +151,9 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
     within: str
     told: int
     asked: str
-    """Digest of the question: a token goes with no other one."""
+    """Digest of the question: a token is valid for this question only."""
     values: tuple[tuple[str, ...], ...] = ()
-    """As in the plan."""
+    """Values of the plan's conditions, as in the plan."""
 
     @property
     def after(self) -> Position:

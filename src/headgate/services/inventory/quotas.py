@@ -12,7 +12,7 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.pool import book_of, expression, marks
 
 QUOTAS_MAX = 100
-"""Of one partition."""
+"""Limit of quotas in one partition."""
 
 
 class Quotas:

@@ -16,7 +16,7 @@ from headgate.store.types import At, Conflict
 
 KEY_SIZE_BYTES, NONCE_SIZE_BYTES = 32, 12
 PADDED_BYTES = 256
-"""Texts are filled up to a multiple of it, as a length tells something, too."""
+"""Texts are padded to a multiple of this size, because their lengths would reveal something."""
 TEXT_SIZE_MAX = 8_000
 
 

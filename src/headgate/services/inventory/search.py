@@ -35,20 +35,20 @@ from headgate.store.store import Store
 from headgate.store.types import Entry
 
 PIECE_MIN, PIECE_MAX = 20, 100
-"""Entries of an index read at a time."""
+"""Least and greatest number of index entries read at a time."""
 COMPARED_MAX = 20_000
-"""Comparisons of objects with the question between two looks of the loop at everybody else: fewer entries are read at
-a time for a question of many terms."""
+"""Comparisons made before other tasks get a turn; a question of many terms therefore reads fewer entries at a time."""
 PORTION_MAX = 2 * PIECE_MAX
-"""Entries read between two looks of the loop at everybody else: so many of an index, and the objects they lead to."""
+"""Entries read before other tasks get a turn: those of an index, and the objects that they lead to."""
 PROBED_MAX = 100
-"""Entries of a posting list that are read to tell which list is the shortest."""
+"""Entries of a posting list that are read in order to find the shortest list."""
 VALUES_MAX = 64
-"""Different values of a property that are looked through for those within a range; then the order is by number."""
+"""Limit of different values of a property that are checked for those within a range; with more, the order is by
+number."""
 PROBES_MAX = 16
-"""Lists that are compared so."""
+"""Limit of posting lists that are compared for their length."""
 MOMENTS_MAX = 8
-"""Moments that are remembered, each with what was changed since."""
+"""Limit of past moments that are remembered, each with the changes since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class SearchBounds:
     """Bound what one answer may cost."""
 
     examined_max: int = 5_000
-    """Entries of indexes looked at for one page; then it ends, with fewer matches or none."""
+    """Limit of index entries that one page examines; at the limit the page ends, with fewer matches or none."""
     gathered_max: int = 20_000
-    """The same for what needs all matches at once: an order that no index has, a count."""
+    """The same limit for searches that need all matches at once: orders without an index, and counts."""
     page_max_s: float = 5.0
-    """The same in time."""
+    """Time limit of one page."""
     every_max_s: float = 60.0
-    """Of looking for all that an answer in one piece has; who reads it slowly takes nothing of it."""
+    """Time limit of a search whose answer is a single stream; time that the client takes to read does not count."""
 
 
 DEFAULTS = SearchBounds()
@@ -92,9 +92,9 @@ class SearchPlan:
 
     chosen: tuple[int, ...]
     values: tuple[tuple[str, ...], ...]
-    """For each condition the numbers, in order, that its range was found to have, if they are few."""
+    """For each condition, the numbers within its range, in order, if they are few."""
     read: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
-    """The begin of lists that were compared, by directory and what they begin with."""
+    """First entries of the lists that were compared, by directory and prefix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from headgate.ports.judge import Judge, Judging
 log = logging.getLogger("headgate.pipeline")
 
 FILES_MAX = 100
-"""Files of a change whose configuration is judged at once."""
+"""Limit of files of a change whose configuration is judged at once."""
 READ_MAX_BYTES = 32_000
-"""Of all changed files of configuration that are read at once."""
+"""Size limit of all changed configuration files that are read at once."""
 ANSWERS_MAX = 500
-"""Answers kept until their items have taken them up."""
+"""Limit of answers kept until their items use them."""
 _COSTLY = re.compile(r"&|\(\?|\\[1-9xuU\r\n]|[*+?}]\+")
-"""Anchors; lookarounds, flags, references, and whatever may be written with an escape; possessive repetitions."""
+"""Patterns that may be slow: anchors; lookarounds, flags, references and other escapes; possessive repetitions."""
 
 
 class Proposals:
@@ -35,10 +35,10 @@ class Proposals:
         """Make a judge of proposals. Without `judging`, all are judged at once; `stir` causes a turn."""
         self._judging, self._stir = judging, stir
         self._answers: OrderedDict[str, Judgement] = OrderedDict()
-        """By buildset."""
+        """Buildset -> answer."""
         self._asking: dict[str, asyncio.Future[None]] = {}
         self.answered = 0
-        """Answers that came so far."""
+        """Number of answers so far."""
 
     def over(self, layouts: TenantLayouts) -> JudgedLayouts:
         """Return the layouts of a turn."""

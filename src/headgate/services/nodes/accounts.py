@@ -25,14 +25,14 @@ log = logging.getLogger("headgate.launcher")
 T = TypeVar("T")
 
 CALL_MAX_S = 60.0
-"""After so long a call counts as not answered."""
+"""Time after which a call counts as unanswered."""
 QUIET_FIRST_S, QUIET_MAX_S = 1.0, 60.0
-"""How long a cloud that did not answer is left alone: twice as long each time."""
+"""First and longest time for which a cloud that did not answer gets no calls; it doubles with every failure."""
 LIMITS_KEPT_S = 300.0
 HUNT_S = 60.0
-"""Between two looks at all that an account has."""
+"""Interval between two listings of everything in an account."""
 WHY_MAX = 300
-"""Letters of what a cloud says that are kept."""
+"""Limit of characters kept of a cloud's messages."""
 
 
 class CloudAccount:
@@ -102,11 +102,11 @@ class AccountRegion:
 
     limits: Amounts = field(default_factory=dict)
     others: Amounts = field(default_factory=dict)
-    """What is used there that is not ours."""
+    """Amounts that foreign resources use in the account."""
     limits_until_s: float = 0.0
     look_at_s: float = 0.0
     suspects: frozenset[str] = frozenset()
-    """Of ours, without a record at the last look."""
+    """Resources of ours that had no record at the last look."""
 
     @property
     def is_read(self) -> bool:
@@ -125,9 +125,9 @@ class Ours:
 
     system: str
     made: Callable[[Resource], bool]
-    """Whether it was made by a launcher of this installation, of what has its tag."""
+    """Returns whether a launcher of this installation made the resource, which has our tag."""
     known: Callable[[], set[str]]
-    """The machines that are written down."""
+    """Returns the ids of the recorded machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class AccountSurvey:
 
     ours: int
     strange: frozenset[str]
-    """What has our tag, and was made by somebody else."""
+    """Resources that have our tag and that another installation made."""
 
 
 class Hunting:
@@ -145,9 +145,9 @@ class Hunting:
     def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
         self._accounts = accounts
         self.places: dict[tuple[str, str], AccountRegion] = {}
-        """By connection and region."""
+        """Accounts by connection and region."""
         self._uses: dict[tuple[str, str], Amounts | str] = {}
-        """(provider, digest) -> what one node takes, or why there can be none."""
+        """(provider, digest) -> amounts that one node takes, or why there can be none."""
 
     def place(self, connection: str, said: Mapping[str, Any]) -> AccountRegion:
         return self.places.setdefault((connection, region_of(said)), AccountRegion())

@@ -21,7 +21,7 @@ from headgate.store.types import At
 class Assigned:
     claims: list[NodeClaim]
     checks: list[At]
-    """The machines, as they were read."""
+    """The machines, at the versions that were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Assigning:
         """Take `avoided`, machines that cannot be had now, and `aside`, those that failed too often, and why."""
         self._tenants, self._finding, self._now, self._aside = tenants, finding, now, aside
         self.taken = {*now.claims, *avoided, *aside}
-        """Also what those ahead wait for who are people."""
+        """Machines that cannot be chosen, including those that people ahead in the line wait for."""
         self._claims = [one.claim for one in now.claims.values() if one.claim.state != "cleaning"]
         self._used = Counter((claim.tenant, claim.project) for claim in self._claims)
         self._away = {*avoided, *aside, *(one.machine for one in self._claims if one.request in now.held)}
-        """What nobody knows when it comes back."""
+        """Machines of which nobody knows when they become available again."""
         self._kept, self._rooms = list[KeptHosts](), dict[tuple[str, str], ReservedRoom]()
         self.reserved = set[str]()
-        """Machines that are kept for builds that wait, if not all of them."""
+        """Machines that waiting requests may need: later requests avoid them where they can."""
 
     async def assign(self, waiting: WaitingRequest) -> Assigned | NodesRefused | NodesLater:  # noqa: C901 - one rule after the other
         """Return the machines that a request gets, a refusal if it will never get any, or why it gets none now."""

@@ -11,10 +11,10 @@ from headgate.base.tasks import end
 from headgate.ports.cloud import CloudUnavailable
 
 ERRANDS_MAX = 50
-"""At a time, of one connection: a cloud that is slow holds up nobody else."""
+"""Limit of errands under way for one connection, so that a slow cloud delays nobody else."""
 AWAY_MIN_S = 1.0
 Work = Coroutine[Any, Any, float | None]
-"""Return after how many seconds it is due again."""
+"""Returns after how many seconds the errand is due again."""
 
 
 class Errands:
@@ -23,9 +23,9 @@ class Errands:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[float | None]] = {}
         self._due: dict[str, float] = {}
-        """Errand -> when it may begin again, in the loop's time."""
+        """Errand -> time from which it may start again, in the loop's time."""
         self._asked = Counter[str]()
-        """Connection -> errands under way."""
+        """Connection -> number of errands under way."""
 
     def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
         """Begin it, unless it is under way or not due, or much else is asked of the connection."""

@@ -17,7 +17,7 @@ from headgate.services.nodes.search import MachineCandidate, MachineFinder
 from headgate.store.types import Unavailable
 
 LOOK_S = 2.0
-"""However many ask and however much changes, the inventory is not searched more often for a tenant."""
+"""Shortest interval between two searches of the inventory for one tenant."""
 
 
 @dataclass(slots=True)

@@ -46,11 +46,11 @@ from headgate.store.types import At, Conflict, Op, TooLarge
 log = logging.getLogger("headgate.launcher")
 
 AVOIDED_S = 60.0
-"""A machine that could not be prepared or cleaned is left alone for so long."""
+"""Time for which a machine is avoided that could not be prepared or cleaned."""
 WHY_MAX = 200
-"""Letters of a failure that are kept."""
+"""Limit of characters kept of a failure."""
 ATTEMPTS_MAX = 3
-"""To prepare machines for one request."""
+"""Limit of attempts to prepare machines for one request."""
 
 
 class Launcher:
@@ -100,12 +100,12 @@ class LauncherTerm:
         self._context, self._inventory = launcher.context, launcher.inventory
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._avoided: dict[str, float] = {}
-        """Machine -> until when, in the loop's time."""
+        """Machine -> end of the time for which it is avoided, in the loop's time."""
         self._attempts: dict[str, int] = {}
         self._leasing, self._healths = ObjectLeasing(launcher.inventory), HealthMonitor(launcher.inventory)
         self._book, self._pool = Book(At("", None)), Pool(launcher.inventory)
         self._finding, self._revision = MachineFinder(launcher.inventory), -1
-        """What was found in the inventory, at which moment."""
+        """Results of the last search of the inventory, and its revision."""
 
     async def run(self) -> None:
         try:

@@ -17,11 +17,11 @@ class PooledMachine:
     labels: tuple[str, ...]
     provider: str
     local: bool
-    """Whether it is a place on the host of an executor."""
+    """Whether the machine is a slot of an executor's host."""
     state: str = "ready"
-    """ready | in-use: somebody leases it | failed: it is given to nobody"""
+    """ready | in-use (leased by a person) | failed (given to nobody)"""
     why: str = ""
 
 
 Pooled = Callable[[Tenant], Awaitable[Sequence[PooledMachine]]]
-"""Return the machines that labels of a tenant find."""
+"""Returns the machines that labels of a tenant match."""

@@ -25,13 +25,13 @@ from headgate.store.types import At
 log = logging.getLogger("headgate.launcher")
 
 PROBES_MAX = 20
-"""At a time."""
+"""Limit of probes under way at a time."""
 AGAIN_S = 10.0
-"""After so long a machine is probed again that did not answer, until it is known to be unhealthy."""
+"""Time after which a machine that did not answer is probed again, until it is known to be unhealthy."""
 LISTED_INTERVAL_S = 30.0
-"""However much changes, machines are not listed more often; nor for more than a twentieth of the time."""
+"""Shortest interval between two listings of machines, which also take at most a twentieth of the time."""
 WHY_MAX = 200
-"""Letters of what is wrong that are kept."""
+"""Limit of characters kept of a failure."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Known:
     provider: Object
     interval_s: float
     due_s: float
-    """In the loop's time."""
+    """Time of the next probe, in the loop's time."""
 
 
 class Probing:
@@ -62,12 +62,12 @@ class Probing:
         self._taken, self._guard, self._healths = taken, guard, HealthMonitor(inventory)
         self._known: dict[str, _Known] = {}
         self._line: list[tuple[float, str]] = []
-        """When who is due, the next one first."""
+        """Times at which machines are due, the next one first."""
         self._running: dict[str, asyncio.Task[float]] = {}
         self._well: set[str] = set()
-        """Machines that the store knows to answer."""
+        """Machines that the store records as healthy."""
         self._listed, self._list_again_s = -1, 0.0
-        """The moment of which the list is, and when it may be made anew."""
+        """Revision of the list of machines, and the time from which it may be made again."""
 
     async def run(self) -> None:
         """Probe until cancelled.  Raise GuardLost, Unavailable, Stale."""

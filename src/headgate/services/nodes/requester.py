@@ -26,7 +26,7 @@ from headgate.store.types import Delete, Put, StoreError
 
 """As they are configured now."""
 Waiting = Callable[[], AbstractAsyncContextManager[None]]
-"""Entered while there is nothing to do but to wait."""
+"""Entered while the build only waits."""
 
 
 class NoNodes(Exception):

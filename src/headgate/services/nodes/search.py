@@ -18,7 +18,7 @@ from headgate.store.types import At
 
 LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
 KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
-"""Provider types that a launcher can do something with."""
+"""Provider types that launchers support."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ class WaitingRequest:
     request: NodeRequest
     at: At
     claims: tuple[HeldClaim, ...] = ()
-    """What is claimed for it and not given back."""
+    """Machines that are claimed for the request and not returned."""
     cleaning: bool = False
-    """Is something of an earlier try being cleaned?"""
+    """Whether a machine of an earlier attempt is still being cleaned."""
 
     @property
     def claimed(self) -> bool:
@@ -43,17 +43,17 @@ class WaitingRequest:
 class NodeState:
     requests: frozenset[str]
     waiting: tuple[WaitingRequest, ...]
-    """Most urgent first."""
+    """Waiting requests, the most urgent first."""
     claims: dict[str, HeldClaim]
-    """By machine."""
+    """Machine -> its claim."""
     answers_left: tuple[Address[NodeAnswer], ...]
-    """To requests that are no more."""
+    """Answers to requests that no longer exist."""
     held: frozenset[str] = frozenset()
-    """Requests whose machines are kept although they are no more: builds of theirs are held."""
+    """Ended requests whose machines are kept because their builds are held."""
     order: tuple[str, ...] = ()
-    """All requests, most urgent first, with an answer or without."""
+    """All requests, answered or not, the most urgent first."""
     asked_ms: Mapping[str, int] = field(default_factory=dict)
-    """Request -> when it was made."""
+    """Request -> time at which it was made."""
 
 
 def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:

@@ -16,12 +16,13 @@ from headgate.base.ids import derived
 from headgate.map.inventory.machines import NodeWait
 
 TRIED_MAX = 12
-"""The last tries that went wrong, which people are shown."""
+"""Limit of recent failures that people are shown."""
 HELD_FIRST_S, HELD_MAX_S = 300.0, 2_400.0
-"""How long who has some of its machines keeps them, at least: twice as long each time; and up to twice that by chance,
-so that two who wait for each other do not give up at the same time."""
+"""First and longest time for which a request keeps machines while it lacks others. The time doubles with each attempt.
+Up to as much is added at random, so that two requests that wait for each other do not give up at the same time."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 60.0, 900.0
-"""After how long it asks again, at least: twice as long each time; and up to twice that by chance."""
+"""First and longest pause before the request tries again. The pause doubles each time, and up to as much is added at
+random."""
 
 
 def explained(known: NodeWait | None, request: str, why: str, now_ms: int) -> NodeWait:

@@ -15,7 +15,7 @@ from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import providers
 
 IMAGE = "image"
-"""In what is said of a request for a build: the image that the job names for its programs."""
+"""Key, in the description of a build request, of the image that the job names for its programs."""
 
 
 def can_run(record: ComponentRecord, found: Open) -> bool:

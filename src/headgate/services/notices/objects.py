@@ -32,7 +32,7 @@ log = logging.getLogger("headgate.notices")
 
 NAME = "notices of the inventory"
 TOGETHER_MAX = 200
-"""Notices in one post."""
+"""Limit of notices in one post."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 10.0
 QUIET_S = 3_600.0
 WORDS = {
@@ -59,7 +59,7 @@ class ObjectPublisher:
     inventory: Inventory
     posts: ServerPosts
     _partitions: dict[str, str] = field(default_factory=dict)
-    """Uuid -> name."""
+    """Uuid of a partition -> its name."""
 
     async def run(self, session: Session) -> None:
         place, store = self.context.map.notices.objects, self.context.store

@@ -17,9 +17,9 @@ class ServerPosts:
 
     poster: Poster
     partitions: int = PARTITIONS
-    """Of queues that are made."""
+    """Number of partitions of new queues."""
     _known: dict[str, int] = field(default_factory=dict)
-    """Queue -> how many partitions it has."""
+    """Queue -> number of its partitions."""
 
     async def post(self, queue: str, bodies: Sequence[tuple[str, str]], key: str, ttl_s: int | None = None) -> None:
         """Post `bodies`, pairs of project and text: all or none, and once under the same key. A queue that was

@@ -35,9 +35,9 @@ TRY_AGAIN_S = 0.2
 COUNTED_MAX = 10_000
 ERROR_MAX_CHARS = 1_000
 REPORTS_MAX = 1_000
-"""That nobody takes, and that are kept."""
+"""Limit of undeliverable reports that are kept."""
 BODY_MAX_BYTES = 400_000
-"""Of what is set aside; of a larger one only the record says that it was there."""
+"""Size limit of the body that is kept; a larger one is dropped and only recorded."""
 
 
 def transient(error: Exception) -> bool:

@@ -19,7 +19,7 @@ log = logging.getLogger("headgate.quarantine")
 
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 60.0
 WELL_S = 10.0
-"""What has gone on for so long after it failed goes well again."""
+"""Time after which a part that failed and was restarted counts as healthy."""
 
 Run = Callable[[Session], Coroutine[Any, Any, None]]
 

@@ -34,16 +34,17 @@ from headgate.store.types import At, Op
 log = logging.getLogger("headgate.reports")
 
 AT_ONCE_MAX = 4
-"""Reports that are told at a time, none of them of one change."""
+"""Limit of reports delivered at a time; no two of them are for the same change."""
 LOOKED_AT_MAX = 1_000
-"""The oldest, of which those are told that are not put off."""
+"""Number of the oldest reports among which those are delivered that are not delayed."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 300.0
 PUT_OFF_MAX_MS = 24 * 3_600_000
-"""For so long one that is put off is tried; then it is set aside."""
+"""Time for which a delayed report is tried; then it is set aside."""
 BROKEN_MAX = 5
-"""So often whoever takes reports breaks at those of one change, and takes others in between, before it is given up."""
+"""Number of attempts at the reports of one change that break a server which meanwhile takes other reports; then the
+report is given up."""
 DROPPED_MAX = 40
-"""In one commit."""
+"""Limit of reports dropped in one commit."""
 
 
 class _Broken(ReportPutOff):
@@ -70,22 +71,22 @@ class Courier:
     connection: str
     reporter: Reporter
     lander: ForgeReporter | None = None
-    """Of a forge: who asks it to merge."""
+    """The forge's interface for merging; None for other connections."""
     _tries: Tries = field(default_factory=Tries)
     _away: _Pause = field(default_factory=_Pause)
     _put_off: dict[str, _Pause] = field(default_factory=dict)
-    """Change -> its pause."""
+    """Change -> pause of its reports."""
     _broken: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Change at whose reports nobody answered -> what had been taken by then, and how often others were taken since."""
+    """Change whose reports got no answer -> number of reports taken by then, and how often others were taken since."""
     _probed: set[str] = field(default_factory=set)
-    """Changes that were tried since anything was taken."""
+    """Changes that were tried since the last report was taken."""
     _taken: int = 0
-    """How many were."""
+    """Number of reports taken so far."""
     _resting: dict[str, float] = field(default_factory=dict)
-    """Project that the forge takes nothing of -> until when; others are told of theirs."""
+    """Project whose reports the forge refuses -> end of its pause; reports of other projects are delivered."""
     _session: Session | None = None
     _said: str = ""
-    """Why reports wait, as the record beside them says it."""
+    """Why reports wait, as recorded beside them."""
 
     @property
     def _place(self) -> ReportsQueue:

@@ -30,9 +30,9 @@ from headgate.store.types import Op
 log = logging.getLogger("headgate.reports")
 
 LAND_MAX_MS = 3_600_000
-"""For so long a forge is asked to merge what it puts off; then that is the answer."""
+"""Time for which a forge is asked to merge a change that it delays; then the delay is the answer."""
 SEEN_MAX_MS = 60_000
-"""How long a forge may take to see that its branch has the commits of a change."""
+"""Time that a forge may take to notice that its branch has the commits of a change."""
 
 
 @dataclass(slots=True)

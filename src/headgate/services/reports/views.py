@@ -18,9 +18,9 @@ class Outbox(NamedTuple):
     connection: str
     waiting: int
     oldest_ms: int | None
-    """When what waits longest was told; None: nothing waits."""
+    """Time of the oldest waiting report; None: nothing waits."""
     trouble: RepositoryProblem | None
-    """Why reports wait; None: they are taken."""
+    """Why reports wait; None: they are being delivered."""
 
 
 def outboxes(context: Context) -> list[Outbox]:

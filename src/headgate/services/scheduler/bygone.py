@@ -30,9 +30,9 @@ class Bygone:
     pipeline: str
     now_ms: int
     told: Mapping[str, Open]
-    """The requests that end with this turn, by id: they know when their work began."""
+    """The requests that end with this turn, by id; they record when their work started."""
     outcomes: Mapping[str, BuildOutcome]
-    """Build -> how it ended, of those whose end this turn absorbs."""
+    """Build -> its outcome, for builds whose end this turn absorbs."""
 
     def ended(self, item: Item, result: str, message: str) -> Finished:
         """Return the record of an item that left with this result."""

@@ -25,15 +25,15 @@ class ChangeStates:
         self._versions: dict[str, tuple[int, str]] = {}
         self._known: dict[str, ChangeState] = {}
         self._bodiless: set[str] = set()
-        """Entries whose body has not been seen yet."""
+        """Entries whose body has not arrived yet."""
         self.moves = 0
-        """Grows whenever a change state changed."""
+        """Counter that grows with every change of a change state."""
         self.dependants: dict[str, set[str]] = {}
         """Change key -> keys of the changes whose footers name it, as of the last `now`."""
         self._projects: dict[str, dict[str, ChangeState]] = {}
         """Project -> key -> change state."""
         self.topics: dict[tuple[str, str], set[str]] = {}
-        """Connection and topic -> keys of the open changes that have it, as of the last `now`."""
+        """Connection and topic -> keys of the open changes with that topic, as of the last `now`."""
 
     def now(self) -> Mapping[str, ChangeState]:
         """Change key -> change state."""

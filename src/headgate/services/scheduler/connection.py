@@ -32,17 +32,17 @@ from headgate.store.types import At, Conflict, Delete, Op
 log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
-"""Events moved on in one commit."""
+"""Limit of events moved on in one commit."""
 TOLD_OPS_MAX, TOLD_MAX_BYTES = 40, 250_000
-"""Of what happened to one change, in one commit: anybody may say something of it, and much."""
+"""Limits of operations and bytes in one commit for events of one change: anybody may comment on it, at any length."""
 LOOK_UP_EVERY_S = 60.0
-"""How old what is known of a change may be that others need and nobody watches."""
+"""Greatest age of the state of a change that others need and no pipeline watches."""
 ATTEMPTS_MAX = 10
 CLOSED_MAX = 5_000
-"""Changes that landed or were given up that are remembered; older ones nobody can depend on."""
+"""Limit of closed changes that are remembered; nothing can depend on older ones."""
 
 Guards = tuple[At, At]
-"""Of the election, and of the lock of the branches."""
+"""Guards of the election, and of the lock of the branches."""
 
 
 class ConnectionRunner:

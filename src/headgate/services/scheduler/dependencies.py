@@ -23,7 +23,7 @@ log = logging.getLogger("headgate.connection")
 
 _COUNT = count(1)
 LOOKED_UP_MAX = 50
-"""Changes that are looked up in one go."""
+"""Limit of changes looked up at once."""
 
 
 class Needed:
@@ -38,11 +38,11 @@ class Needed:
         self._cased = {one.casefold(): one for one in self._projects}
         self._all = ChangeStates(context.map, context.mirror, connections)
         self._owners: dict[str, Forge] = {}
-        """Key of a change of a forge that a footer names -> the forge."""
+        """Key of a change that a footer names -> its forge."""
         self._ids: tuple[int, Mapping[str, list[str]]] = (-1, {})
-        """Change-Id -> keys of changes, and as of which move of the caches."""
+        """Change-Id -> keys of changes, with the move of the caches as of which it is valid."""
         self._turns: dict[str, int] = {}
-        """Key -> when it was last looked up, as a number that grows: whoever names many keeps nobody else waiting."""
+        """Key -> growing number of its last look-up, so that a change with many footers does not delay others."""
 
     @property
     def _forges(self) -> Mapping[str, Forge]:

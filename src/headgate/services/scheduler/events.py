@@ -22,7 +22,7 @@ Event = TriggerEvent | Answer | ForPipeline
 
 
 Apart = BuildEnded | BuildPaused | MergeAnswer
-"""Events of which something large may lie apart."""
+"""Events whose large data may lie apart from them."""
 
 
 async def whole(context: Context, waiting: Unread[Event]) -> Unread[Event]:

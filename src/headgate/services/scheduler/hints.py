@@ -11,9 +11,9 @@ from headgate.services.context import Context
 from headgate.store.types import Op
 
 WAITING_MAX = 500
-"""Hints that wait for one connection; with more, all of it is looked at once."""
+"""Limit of hints that wait for one connection; with more, the whole connection is looked at once."""
 TAKEN_MAX = 1_000
-"""That wait for a look at a time."""
+"""Limit of hints taken for one look."""
 
 
 async def kept(context: Context, connection: str, hint: Hint) -> bool:

@@ -23,7 +23,7 @@ from headgate.store.types import Op
 log = logging.getLogger("headgate.images")
 
 FILES_MAX = 50
-"""Of one item."""
+"""Limit of files of one item."""
 
 
 def image_ops(map: Map, configuration: Configuration, asked: Sequence[Action], world: World) -> Iterator[list[Op]]:

@@ -24,9 +24,9 @@ from headgate.services.scheduler.turn import TurnPart
 log = logging.getLogger("headgate.tenant")
 
 NOTES_MAX = 20
-"""Branches that were held back in one reading, whose people are told by a note."""
+"""Limit of branches held back in one reading whose authors get a note."""
 ERRORS_MAX, NOTE_MAX = 10, 20_000
-"""Errors in a note, and its characters."""
+"""Limits of errors in a note, and of its characters."""
 
 
 class InForce(NamedTuple):

@@ -21,9 +21,9 @@ from headgate.store.types import At, Conflict, Delete
 log = logging.getLogger("headgate.leftovers")
 
 PAUSE_S = 0.2
-"""Between two looks at what is being cancelled."""
+"""Interval between two looks while builds are being cancelled."""
 LOOK_AGAIN_S = 60.0
-"""How long after something moved it is looked again."""
+"""Time after a change at which everything is looked at again."""
 
 
 class Leftovers:

@@ -38,19 +38,19 @@ log = logging.getLogger("headgate.pipeline")
 T = TypeVar("T")
 
 TOLD_MAX = 20
-"""Notices in one record."""
+"""Limit of notices in one record."""
 SUBJECT_MAX = 300
 OPTION_MAX = 4_000
-"""Characters of what a pipeline says of a reporter."""
+"""Limit of characters of a reporter's option in a pipeline."""
 _STARTS = {
     "status": frozenset({"status"}),
     "check": frozenset({"completed"}),
     "label": frozenset({"labeled", "tagged"}),
     "unlabel": frozenset({"unlabeled", "labeled"}),
 }
-"""Key of a reporter -> what triggers call it when that is set; some name it by the key alone."""
+"""Key of a reporter -> names that triggers use for the event that it causes; some name it by the key alone."""
 _BEGUN = ("pending", "queued", "in_progress")
-"""What is set at the beginning, and starts nothing."""
+"""States that a reporter sets when work starts; they start no pipeline."""
 
 
 def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -263,7 +263,7 @@ class _Said(NamedTuple):
     result: str
     text: str
     told: frozenset[str] = frozenset()
-    """Forges that were told of it before."""
+    """Forges that have received the report before."""
 
 
 def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[_Said]:

@@ -56,9 +56,9 @@ log = logging.getLogger("headgate.pipeline")
 DISOWN_ATTEMPTS_MAX = 10
 Events = list[Unread[Event]]
 EVENTS_MAX = 20
-"""Events absorbed in one turn."""
+"""Limit of events absorbed in one turn."""
 FRESH_MIN = 5
-"""Of them so many may be triggers, however many results wait."""
+"""Number of these events that may be triggers, however many results wait."""
 
 
 class FaultyEvent(Exception):
@@ -83,11 +83,11 @@ class PipelineRunner:
         self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
-        """Events of the next turn: fewer while turns raise, to find the one that does."""
+        """Limit of events in the next turn; it shrinks while turns raise errors, to find the event that causes them."""
         self._aside: dict[str, str] = {}
-        """Item that the next turn sets aside -> why."""
+        """Item that the next turn sets aside -> reason."""
         self._damaged: tuple[Damaged, ...] = ()
-        """What the last holder left that cannot be read, and that is not of an item of the state."""
+        """Damaged entries that the last holder of the lock left, and that belong to no item of the state."""
         self._looked_at = (
             self._events.path,
             map.cache.path,
@@ -96,15 +96,15 @@ class PipelineRunner:
             map.events.tenant(self.tenant).state.path,
             *self._semaphores.places,
         )
-        """Prefixes of all that a turn may rest on."""
+        """Prefixes of everything that a turn may depend on."""
         self._looked: tuple[object, ...] = ()
         self._layout: TenantLayouts | None = None
         self._torn = False
-        """Was some of the last turn recorded before the rest was refused?"""
+        """Whether only a part of the last turn was recorded before the rest was refused."""
         self._settled = False
-        """Are the semaphores known to be as the state says?"""
+        """Whether the semaphores are known to agree with the state."""
         self._littered = False
-        """Is there anything that the last holder may have left half-written?"""
+        """Whether there may be entries that the last holder of the lock left half-written."""
 
     async def run(self, session: Session) -> None:
         """Run until cancelled, until the lock is lost, or until nothing is left of a pipeline that nobody has."""

@@ -21,7 +21,7 @@ from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.types import At, Delete, Op
 
 TOLD_MAX = 20
-"""Updates of refs told in one piece."""
+"""Limit of ref updates reported together."""
 Telling = Callable[[Iterable[TriggerEvent]], list[Op]]
 
 
@@ -54,7 +54,7 @@ class Refs:
         self._context, self._connection = context, connection
         self._place: ConnectionCache = context.map.cache.connection(connection)
         self.seen: dict[str, dict[str, str]] = {}
-        """project -> ref -> what it named; always the same mapping."""
+        """Project -> ref -> the object that it named when last seen. The mapping itself is never replaced."""
         self._parts: dict[tuple[str, str], dict[str, str]] = {}
 
     async def recall(self, guard: At) -> None:

@@ -24,7 +24,7 @@ from headgate.store.types import Delete
 log = logging.getLogger("headgate.tenant")
 
 TOLD_MAX = 1_000
-"""People who wait for what they asked of a tenant that is gone, told at once."""
+"""Limit of people whose requests to a removed tenant are answered at once."""
 
 
 class VanishedConfiguration(Configuration):

@@ -16,7 +16,8 @@ from headgate.services.context import Context
 from headgate.store.types import Delete, Entry, Op
 
 CONNECTION_LOOKS = 60
-"""About an hour: a slip in the settings, mended within it, costs a connection nothing of what is known of it."""
+"""Number of looks, about an hour, before a connection's data is deleted, so that a slip in the settings can be
+mended."""
 
 
 class Unasked:

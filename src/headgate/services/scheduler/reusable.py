@@ -26,9 +26,9 @@ from headgate.store.types import Unavailable
 log = logging.getLogger("headgate.pipeline")
 
 RECENT_MAX = 2_000
-"""Buildsets on their way to the history that are looked through."""
+"""Limit of buildsets on their way to the history that are searched."""
 SLACK_MS = 60_000
-"""By which the clocks of two machines may differ."""
+"""Greatest assumed difference between the clocks of two machines."""
 
 
 class PassedBuilds:
@@ -41,7 +41,7 @@ class PassedBuilds:
         self._answers: dict[Sought, Build] = {}
         self._asking: dict[Sought, asyncio.Future[None]] = {}
         self.answered = 0
-        """Times that answers came."""
+        """Number of times that answers arrived."""
 
     @property
     def asking(self) -> tuple[asyncio.Future[None], ...]:

@@ -47,16 +47,16 @@ log = logging.getLogger("headgate.scheduler")
 
 SWEEPS = ("builds", "merges", "connections", "nodes", "semaphores", "general")
 Work = tuple[str, ...]
-"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", one of SWEEPS),
-("timers",), ("holds",), or ("file",): the tenant file.  Also tenants and pipelines that nobody has, of which something
-is left."""
+"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", one of SWEEPS), ("timers",),
+("holds",), or ("file",), the tenant file. Removed tenants and pipelines that have left something behind are
+included."""
 
 
 class _Running(NamedTuple):
     """Hold a work of this process."""
 
     rests_on: object
-    """What of the tenant file; when that is another, the work is begun anew."""
+    """The part of the tenant file that the work depends on; when it changes, the work is started again."""
     task: asyncio.Task[None]
 
 
@@ -66,7 +66,7 @@ class _Rights:
     def __init__(self, tenants: Mapping[str, Tenant]) -> None:
         self.tenants = tenants
         self.followed = {name: frozenset(p.project for p in one.projects) for name, one in tenants.items()}
-        """Tenant -> projects that it has."""
+        """Tenant -> its projects."""
         self._read_by = readers(tenants.values())
         self._every = sorted((p for one in tenants.values() for p in one.projects), key=_is_selective)
         self._sources: dict[str, dict[str, TenantProject]] = {}

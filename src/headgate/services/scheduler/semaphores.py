@@ -29,9 +29,9 @@ class Semaphores:
         self._tenant = configuration.tenant.name
         map = context.map
         self.places = (map.semaphores(self._tenant).path, map.global_semaphores.path)
-        """Prefixes of all their records."""
+        """Prefixes of the records of all its semaphores."""
         self._since_ms: dict[str, tuple[int, int]] = {}
-        """Semaphore -> (version, when it was first seen), of those that have a free place and somebody waiting."""
+        """Semaphore with a free place and a waiter -> its version, and when that was first seen."""
 
     def versions(self) -> tuple[object, ...]:
         """Return a value that changes when a record, or how it is to be rewritten, changes."""

@@ -21,9 +21,9 @@ from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op
 log = logging.getLogger("headgate.sweep")
 
 INTERVAL_S = 60.0
-"""Between two looks; what is found in two of them, unchanged, goes."""
+"""Interval between two looks; what both of them find, unchanged, is deleted."""
 COUNT_MAX = OPS_MAX - 4
-"""Entries removed in one commit."""
+"""Limit of entries removed in one commit."""
 
 
 class Leaving(Protocol):

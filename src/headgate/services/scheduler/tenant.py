@@ -45,14 +45,16 @@ log = logging.getLogger("headgate.tenant")
 
 EVENTS_MAX = 15
 BRANCHES_MAX = 500
-"""Events in a row that each change the configuration of a branch, but no pipeline: one reading does for all of them."""
+"""Limit of consecutive events that each change the configuration of a branch, but no pipeline; one reading serves all
+of them."""
 READING_PRECEDENCE = 100
 BEHIND_RETRY_S = 0.5
-"""When what is kept is looked at again that is not what the layout is to be made of; then twice as long each time."""
+"""First pause before stored texts are checked again that do not match the layout record; it doubles each time."""
 BEHIND_S = 5.0
-"""How long texts that the layout record names may be missing, as while they are written, until they are read anew."""
+"""Time for which texts that the layout record names may be missing, for example while they are written, before they are
+read again."""
 UNREAD_RETRY_S = 30.0
-"""When a project whose configuration could not be read is asked for again."""
+"""Pause before a project whose configuration could not be read is tried again."""
 
 
 class TenantRunner:
@@ -67,13 +69,13 @@ class TenantRunner:
         self._files = ConfigFileWriter(context)
         self._events = context.map.events.tenant(self._tenant.name)
         self._unread: dict[str, str] = {}
-        """Project that could not be read -> why."""
+        """Project that could not be read -> reason."""
         self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
-        """Of what is asked, taken up at once: less when that raised."""
+        """Limit of requests handled at once; it shrinks after an error."""
         self._told_of: object = None
-        """The layout whose providers launchers know."""
+        """The layout whose providers launchers have received."""
 
     async def run(self, session: Session) -> None:
         locks, store, name = self._context.map.locks, self._context.store, self._tenant.name
@@ -162,7 +164,7 @@ class TenantRunner:
         if not waiting:
             return False
         pieces, anew = list[TurnPart](), set[str]()
-        """`anew`: projects of which configuration changed."""
+        """`anew`: projects whose configuration changed."""
         for position, event in enumerate(waiting):
             try:
                 told = [] if state.trigger_queue_discarding else list(self._forward(event.event))
@@ -258,9 +260,9 @@ class TenantRunner:
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
         answers: dict[str, str] = {}
-        """Where somebody waits -> why it could not be done."""
+        """Path at which somebody waits -> why the request failed."""
         reread: dict[str, Sequence[str]] = {}
-        """Where somebody waits -> projects."""
+        """Path at which somebody waits -> projects."""
         for event in waiting:
             match event.event:
                 case Reconfigure(projects=named):

@@ -28,9 +28,9 @@ from headgate.store.types import At, Op
 log = logging.getLogger("headgate.tenants")
 
 ASKED_MAX = 10
-"""Requests answered by one reading."""
+"""Limit of requests answered by one reading."""
 WORDS_MAX_CHARS = 4_000
-"""Of why a file is refused."""
+"""Limit of characters of the reason why a file is refused."""
 
 
 class TenantFileRunner:

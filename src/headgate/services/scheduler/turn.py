@@ -47,7 +47,7 @@ class TurnPart:
     ops: list[Op] = field(default_factory=list)
     checks: list[At] = field(default_factory=list)
     item: str = ""
-    """Whose it is, of what is one item's alone."""
+    """The item that the part belongs to; empty if it is not one item's alone."""
 
     @property
     def fits(self) -> bool:
@@ -64,17 +64,17 @@ class PipelineTurn:
     tenant: str
     pipeline: str
     builds: Callable[[FrozenJob], Requests]
-    """The queue for a job: that of its zone."""
+    """Returns the queue for a job: that of its zone."""
     merges: Requests
     told: Mapping[str, Open]
-    """The requests whose workers are to be told to stop, or to go on, by id."""
+    """Requests whose workers are to stop, or to continue, by id."""
     mirror: Mirror
     now_ms: int
     outcomes: Mapping[str, BuildOutcome] = field(default_factory=dict)
-    """Build -> how it ended, of those whose end the turn absorbs."""
+    """Build -> its outcome, for builds whose end the turn absorbs."""
     outboxes: Outboxes = field(default_factory=Outboxes)
     remembers: bool = True
-    """Whether the history is told of what gave way to something else, too."""
+    """Whether the history also gets items and builds that others have replaced."""
 
     def pieces(
         self,

@@ -29,9 +29,9 @@ from headgate.services.scheduler.reusable import PassedBuilds
 log = logging.getLogger("headgate.pipeline")
 
 RECENT_MAX = 500
-"""Of what is not in the history yet, looked at."""
+"""Limit of buildsets that are searched while they are not in the history yet."""
 TRY_AGAIN_S = 5.0
-"""When the history cannot be read."""
+"""Pause before another attempt when the history cannot be read."""
 
 
 class _Ended(NamedTuple):
@@ -58,7 +58,7 @@ class PipelinePast:
         self._passed = PassedBuilds(context, tenant, stir)
         self._answered = 0
         self.away = False
-        """The history could not be read when it was asked last."""
+        """Whether the last attempt to read the history failed."""
 
     async def __aenter__(self) -> PipelinePast:
         return self

@@ -17,7 +17,7 @@ from headgate.store.types import At
 
 R = TypeVar("R")
 UPLOAD = "upload"
-"""Key of what a machine is made of: the upload of its image."""
+"""Key, among a machine's settings, of the upload of its image."""
 
 
 def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At, R]]:

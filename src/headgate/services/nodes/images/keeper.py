@@ -42,9 +42,9 @@ from headgate.store.types import At, Op
 log = logging.getLogger("headgate.images")
 
 LOOK_S = 60.0
-"""After so long it is looked again, whatever happens."""
+"""Longest interval between two looks."""
 AGAIN = "again"
-"""Instead of an event: somebody wants the upload tried once more."""
+"""Takes the place of an event when a person wants the upload tried again."""
 
 
 class ImageKeeper:
@@ -57,7 +57,7 @@ class ImageKeeper:
         self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
         self._system = ""
         self._suspects: dict[tuple[str, str], frozenset[str]] = {}
-        """Connection and part of its account -> images of ours without a record at the last look."""
+        """Connection and part of its account -> images of ours that had no record at the last look."""
 
     async def run(self, system: str) -> None:
         """Work until cancelled. `system` is the tag of everything that is ours. Raise GuardLost or StoreError."""

@@ -21,13 +21,13 @@ from headgate.store.types import At, Op, StoreError, TooLarge
 log = logging.getLogger("headgate.images")
 
 POLL_S = 2.0
-"""Between two looks at an upload that is under way."""
+"""Interval between two looks at an upload that is under way."""
 USED_S = 30.0
-"""Between two looks whether machines still use an image that is to go."""
+"""Interval between two checks whether machines still use an image that is to be deleted."""
 RETRY_S = 60.0
-"""After so long what failed is tried again."""
+"""Pause after a failure."""
 TRIES_MAX = 3
-"""To upload an image to one place."""
+"""Limit of attempts to upload an image to one place."""
 Change = Callable[[ImageUpload], ImageUpload | None]
 
 

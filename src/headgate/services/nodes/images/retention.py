@@ -91,4 +91,4 @@ def is_due(age_s: float | None, image: FlatImage, asked_s: float | None) -> bool
 
 
 ASK_AGAIN_S = 6 * 3600.0
-"""A build that was asked for and brought nothing is asked for again after so long, or after its age if that is less."""
+"""Time after which a build of an image that brought no image is requested again; the image's age if that is less."""

@@ -27,7 +27,7 @@ class Make:
     label: FlatLabel
     uses: Amounts
     nodes: tuple[str, ...] = ()
-    """What the request calls it; of one with slots several may be the request's."""
+    """Names that the request gives to the machine; a machine with slots may serve several nodes of the request."""
 
 
 def packed(several: Sequence[Make]) -> tuple[Make, ...]:
@@ -50,10 +50,10 @@ class NodePlan:
     """Plan everything that a request still lacks."""
 
     take: tuple[tuple[MadeNode, str], ...]
-    """Machines that are nobody's, and what the request calls each."""
+    """Free machines, each with the request's name for it."""
     make: tuple[Make, ...]
     leave: tuple[MadeNode, ...] = ()
-    """Machines that it has and does not want any more."""
+    """Machines that the request has and no longer wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,13 @@ class Later:
 
     why: str
     idle: tuple[MadeNode, ...] = ()
-    """Machines that take the room it waits for, and that nobody has, or somebody behind it who waits, too."""
+    """Machines that take the room that the request waits for, and that belong to nobody or to a request that waits
+    behind it."""
     at: str = ""
-    """The provider whose room it waits for."""
+    """The provider whose room the request waits for."""
     held: int | None = None
-    """Of room that others use, whom nobody here sees wait: how many machines it has, or could have had."""
+    """Number of machines that the request has, or could have had, while users of the account that are not in the line
+    take the room; None in other cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,12 @@ class Lack:
 
     why: str
     plan: NodePlan | None = None
-    """What would be done with more room."""
+    """What would be done if there were more room."""
     provider: FlatProvider | None = None
     hosts: tuple[tuple[str, ...], ...] = ()
-    """Of listed machines: for each node those that serve it, free or not."""
+    """For requests of listed machines: for each node, the machines that can serve it, free or not."""
     shared: bool = False
-    """Whether others use the account where it lacks room."""
+    """Whether others use the account that lacks room."""
 
 
 class Choosing:
@@ -99,9 +101,9 @@ class Choosing:
         self._free = {node.id: node for node in site.nodes if is_free(node)}
         self._limits = NodeLimits(site)
         self._trying = set[str]()
-        """Providers where somebody has machines made at this look."""
+        """Providers where this look has machines made."""
         self._waited: set[str] = set()
-        """Providers, and accounts, whose room somebody waits for."""
+        """Providers, and accounts, whose room a request waits for."""
         self._yielding = YieldingMachines(site, self._free, self._limits)
 
     def serve(self, request: NodeRequest, wait: NodeWait | None) -> NodePlan | Never | Later:

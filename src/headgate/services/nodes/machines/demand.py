@@ -23,33 +23,33 @@ class NodeSurvey:
     """Tenant -> its providers."""
     nodes: Sequence[MadeNode]
     uses: Callable[[FlatProvider, FlatLabel], Amounts | str | None]
-    """What one takes; why there can be none; or None: nobody knows yet."""
+    """Returns the amounts that a machine takes, why there can be none, or None if that is unknown yet."""
     account: Callable[[FlatProvider], tuple[Amounts, Amounts]]
-    """What its account may have, and what others use of that."""
+    """Returns the limits of a provider's account, and the amounts that others use of them."""
     closed: Callable[[FlatProvider, str], str]
-    """Why nothing of a label is made there now; empty: it may be."""
+    """Returns why no machines of a label are made at a provider now; empty if they are."""
     place: Callable[[MadeNode], tuple[str, str]]
-    """The account that a machine is in: connection and region."""
+    """Returns the account that a machine is in: connection and region."""
     place_of: Callable[[FlatProvider], tuple[str, str]]
     most_of_project: Callable[[str, str], int]
-    """(tenant, project) -> how many machines it may have; -1: any number."""
+    """(tenant, project) -> greatest number of machines that it may have; -1: any number."""
     limits_of_tenant: Callable[[str], Amounts] = lambda _: {}
     unread: Callable[[FlatProvider], bool] = lambda _: False
-    """Whether nobody knows yet what its account may have."""
+    """Returns whether the limits of a provider's account are unknown yet."""
     tight: Callable[[FlatProvider], bool] = lambda _: False
-    """Whether its cloud said so a while ago."""
+    """Returns whether a provider's cloud reported a lack of room a while ago."""
     full: Callable[[FlatProvider], bool] = lambda _: False
-    """Whether its cloud said that there is no room, which nobody here knew."""
+    """Returns whether a provider's cloud reported a lack of room that the known limits do not explain."""
     line: Sequence[str] = ()
-    """Requests without all of their machines, in order."""
+    """Requests that do not have all of their machines, in order."""
     order: Sequence[str] = ()
-    """All requests, in order: also those that have their machines."""
+    """All requests, in order, including those that have their machines."""
     now_ms: int = 0
     expired: Callable[[MadeNode], bool] = lambda _: False
     claimed: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(tenant, project) -> machines of the inventory that it has."""
+    """(tenant, project) -> number of machines of the inventory that it has."""
     fitted: Callable[[NodeRequest, Sequence[FlatProvider]], Sequence[FlatProvider]] = lambda _, several: several
-    """What the providers of a request's tenant are to it."""
+    """Returns the tenant's providers as they apply to a request."""
 
 
 class NodeDemand:
@@ -66,11 +66,11 @@ class NodeDemand:
         labelled = [one for one in providers if all(one in several for several in could.values())]
         whole = [one for one in labelled if self._placed({name: [one] for name in every})]
         self.whole = [one for one in whole if all(self._left(one, name) for name in every)]
-        """Those that can serve all of it."""
+        """Providers that can serve the whole request."""
         self.spread = not whole
         self.able = {name: [one for one in could[name] if self._left(one, name)] for name in every}
         self.never = self._unreached(having, every) or self._never(every, could, wait)
-        """Why it can never be served; empty: it may."""
+        """Why the request can never be served; empty if it may be."""
 
     def ways(
         self, own: Mapping[str, MadeNode], rank: Callable[[FlatProvider, NodeRequest], tuple[float, float, str]]
@@ -119,7 +119,7 @@ class NodeDemand:
         used: dict[str, dict[str, float]] = {}
         listed: dict[str, list[list[str]]] = {}
         slots = Counter[tuple[str, str]]()
-        """Of machines that others of these need: those that are left."""
+        """Slots left on machines that other nodes of the request need."""
         for name in sorted(could, key=lambda name: len(could[name])):
             for provider in could[name]:
                 if provider.is_static:

@@ -27,11 +27,11 @@ from headgate.store.types import At, Op
 log = logging.getLogger("headgate.launcher")
 
 TERMS_MAX = 500
-"""That are remembered: more than were ever needed until all machines of the first are gone."""
+"""Limit of terms that are remembered: by the time that there are more, all machines of the first one are gone."""
 CLEAN_LOOKS = 10
-"""After so many looks at which nothing of ours was there, an account that nobody configures is not looked at again."""
+"""Number of looks without resources of ours after which an account outside the configuration is no longer watched."""
 STRANGE_MAX = 5
-"""Machines of another installation that are named."""
+"""Limit of machines of another installation that are named."""
 Where = tuple[str, str]
 """Connection and region."""
 

@@ -27,26 +27,27 @@ from headgate.store.types import Op, StoreError, TooLarge
 log = logging.getLogger("headgate.launcher")
 
 POLL_S = 2.0
-"""Between two looks at a machine that is being made or taken away."""
+"""Interval between two looks at a machine that is being made or deleted."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 5.0, 300.0
-"""How long a label that could not be made at a provider is not tried there: twice as long each time."""
+"""First and longest time for which a label that failed at a provider is not tried there; it doubles with every
+failure."""
 TIGHT_S = 300.0
-"""For how long after that one request at a time has machines made there."""
+"""Time after that for which only one request at a time has machines made there."""
 FULL_S = 20.0
-"""How long nothing is made at a provider after its cloud said that there is no room."""
+"""Time for which nothing is made at a provider after its cloud reported a lack of room."""
 REMOVAL_MAX_S = 120.0
 STUCK_S = 600.0
-"""What has not gone after so long may never go."""
+"""Time after which a machine that is being deleted counts as stuck."""
 WATCH_S = 300.0
-"""After so long it is looked again whether a machine answers that is there anyway."""
+"""Interval between two checks whether a static machine answers."""
 DEFECT_S = 60.0
-"""After so long a machine is tried again with which something went wrong that nobody foresaw."""
+"""Pause after an unforeseen error with a machine."""
 SCANNED = ("ssh", "network_cli", "winrm")
-"""Connections that are looked at before a machine is given away; of ssh, for its keys."""
+"""Ansible connections that are tested before a machine is given away; with ssh, its host keys are read."""
 Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
-"""Return the keys of a host, one a line.  Raise MachineUnusable."""
+"""Returns the keys of a host, one per line. Raises MachineUnusable."""
 Seal = Callable[[bytes], Awaitable[Sealed]]
-"""Raise SecretError."""
+"""Encrypts secrets. Raises SecretError."""
 
 
 class Backoff:
@@ -54,7 +55,7 @@ class Backoff:
 
     def __init__(self) -> None:
         self._until: dict[tuple[str, str], tuple[float, float, str]] = {}
-        """(provider, label or nothing) -> until when, how long that was, why."""
+        """(provider, label or nothing) -> end of the pause, its length, and its reason."""
 
     def failed(self, provider: str, label: str, why: str) -> None:
         key, now_s = (provider, label), asyncio.get_running_loop().time()
@@ -102,7 +103,7 @@ class Life:
     scan: Scan
     seal: Seal
     provider: Callable[[str], FlatProvider | None]
-    """By its canonical name, as it is configured now."""
+    """Returns the provider with this canonical name as it is configured now."""
 
     async def step(self, id: str) -> float:
         """Take the next step of a machine; return after how long another one is due."""

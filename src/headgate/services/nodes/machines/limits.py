@@ -17,10 +17,11 @@ from headgate.services.nodes.machines.reservations import PARTS, KeptHosts, Rese
 from headgate.services.nodes.machines.shared import held_machines
 
 Key = tuple[str, ...]
-"""What a limit is of: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),
+"""Subject of a limit: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),
 ("label", tenant, name)."""
 SHARED = ("provider", "account")
-"""Limits that several tenants may share: nobody keeps room there who could not have it, whatever others do."""
+"""Kinds of limits that tenants may share. A request that could not be served even if the others took nothing keeps no
+room there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class NodeLimit:
 
     key: Key
     told: str
-    """What people know it as: `resource-limits of provider main`."""
+    """Name of the limit for people: `resource-limits of provider main`."""
     room: Mapping[str, float]
-    """Kind -> how much; nothing: any amount."""
+    """Kind -> amount; a missing kind is not limited."""
 
     def lacks(self, used: Amounts, more: Amounts) -> str:
         """Return what there is too little of; empty: nothing."""
@@ -44,7 +45,7 @@ class NodeLimit:
 
 
 ONE: Amounts = {"instances": 1.0}
-"""What a machine counts that is there anyway."""
+"""Amounts that a static machine takes."""
 COUNTED: Amounts = {"machines": 1.0}
 Uses = dict[Key, dict[str, float]]
 NOTHING: Uses = {}

@@ -44,11 +44,11 @@ from headgate.store.types import At, Op, TooLarge
 log = logging.getLogger("headgate.launcher")
 
 REGISTERED_MAX = 20
-"""Machines that are written down in one commit."""
+"""Limit of machines that are recorded in one commit."""
 LOOKED_AT_A_SECOND = 2_500
-"""Machines: the more there are, the more rarely all are looked at, however much happens."""
+"""Machines looked at per second: the more machines there are, the rarer are looks at all of them."""
 LOOK_S = 30.0
-"""After so long it is looked again, whatever happens."""
+"""Longest interval between two looks."""
 
 
 class MachineMaker:

@@ -32,7 +32,8 @@ class YieldingMachines:
         self._mains = sorted((node for node in site.nodes if node.slots), key=lambda node: (node.asked_ms, node.id))
         self._back = set[str]()
         self._idle: tuple[tuple[int, int], Uses] = ((-1, -1), {})
-        """What idle machines count, and as of when: how many were free, and given back."""
+        """Amounts that idle machines take, with the numbers of free and returned machines at which they were added
+        up."""
 
     def idle(self, taken: Sequence[MadeNode]) -> Uses:
         """Return what machines count that nobody has and that take room, but for those that are `taken`; of one with

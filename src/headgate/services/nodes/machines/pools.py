@@ -14,7 +14,7 @@ from headgate.services.nodes.machines.records import names_of
 from headgate.services.nodes.machines.survey import SeenMachines
 
 IDLE_S = 600.0
-"""A machine that nobody wants, beyond those to be kept ready, is taken away after so long."""
+"""Time after which a machine is deleted that nobody wants and that need not be kept ready."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class ReadyPools:
         """Yield what is to be made, each with the tenant it is made for; there is room for it that nobody waits for."""
         for tenant, providers in sorted(self.seen.providers.items()):
             coming = Counter[str]()
-            """Label -> machines that serve it and are made at this look, also for another label."""
+            """Label -> number of machines made at this look that serve it, including those made for other labels."""
             for name, most in sorted(_pools(providers).items(), key=lambda pool: (-_serves(pool[0], providers), pool)):
                 free = self._free_of(name, providers)
                 self._kept.update(node.id for node in free[:most])

@@ -17,11 +17,11 @@ from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import add
 
 PARTS = 1e-6
-"""Less than this is nothing: parts of a machine add up to it."""
+"""Amounts below this count as nothing, because shares of a machine do not add up exactly."""
 KEPT_FIRST_S, KEPT_MAX_S = 300.0, 14_400.0
-"""How long room is kept at first, and at most: twice as long each time."""
+"""First and longest time for which room is kept; it doubles each time."""
 OPEN_S = 60.0
-"""How long others may have it in between."""
+"""Time between two such periods during which others may take the room."""
 
 
 def is_open(waited_s: float) -> bool:
@@ -43,9 +43,10 @@ class ReservedRoom:
     room: Mapping[str, float]
     wanted: Mapping[str, float]
     behind: dict[str, float] = field(default_factory=dict)
-    """What those have who came later."""
+    """Amounts of the requests behind this one."""
     mains: set[str] = field(default_factory=set)
-    """Machines with slots of which they have some: each counts once, and for as long as one of them has a slot."""
+    """Machines of which these requests have slots: each counts once, for as long as one of the requests has a slot of
+    it."""
 
     def leaves(self, more: Amounts, joined: Mapping[str, Amounts]) -> bool:
         """Return whether this much more for those behind leaves what is wanted; `joined`: machine -> what it takes, of
@@ -74,7 +75,7 @@ class KeptHosts:
     """Reserve listed machines for one request."""
 
     wanted: Sequence[Sequence[str]]
-    """For each node those that serve it, be they free or not."""
+    """For each node, the machines that can serve it, free or not."""
     behind: set[str] = field(default_factory=set)
 
     def leaves(self, more: Collection[str]) -> bool:

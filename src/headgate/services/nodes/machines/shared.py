@@ -14,9 +14,9 @@ from headgate.base.ids import derived
 from headgate.map.inventory.machines import ENDING, FREE, MadeNode
 
 SLOT_HOST = "slot-host"
-"""State of a machine with slots, once it is there."""
+"""State of a machine with slots once it is usable."""
 OPENED_MAX = 20
-"""Slots that are written down in one commit."""
+"""Limit of slots that are recorded in one commit."""
 
 
 def slot_ids(machine: MadeNode) -> list[str]:

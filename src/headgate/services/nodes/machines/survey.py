@@ -26,10 +26,10 @@ class SeenMachines:
     reports them."""
 
     providers: dict[str, list[FlatProvider]]
-    """Tenant -> its providers; what its labels are made of is the newest upload, of images that jobs build."""
+    """Tenant -> its providers, whose labels use the newest uploads of images that jobs build."""
     nodes: dict[str, MadeNode]
     at: dict[str, At]
-    """Node -> as it was read."""
+    """Node -> check that its record is unchanged."""
     waits: dict[str, NodeWait]
     orders: dict[str, NodeOrder]
     accounts: dict[str, NodeAccount] = field(default_factory=dict)

@@ -20,9 +20,9 @@ from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import Message
 
 BODY_MAX_BYTES = 16_000
-"""Of a message that starts anything: it goes into every build."""
+"""Size limit of a message that starts an item, because every build gets it."""
 TOLD_MAX_BYTES = 64_000
-"""The same, as jobs are told it."""
+"""Size limit of the message in the form that jobs get."""
 
 
 class QueueSource(Protocol):
@@ -45,7 +45,7 @@ class WatchedQueues:
         self.name = name
         self._source, self._partitions = source, partitions
         self._known: dict[str, int] = {}
-        """Queue -> how many partitions it has, until queues are said to have changed."""
+        """Queue -> number of its partitions, until queues are reported to have changed."""
 
     async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
         """Return the partitions of the queue, which is made if need be."""

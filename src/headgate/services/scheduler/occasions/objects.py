@@ -30,7 +30,7 @@ KINDS = {
 }
 USER = "headgate"
 ALL_OF_IT = 10**9
-"""More changes than a commit has."""
+"""A position behind all changes of a commit."""
 
 
 class WatchedObjects:

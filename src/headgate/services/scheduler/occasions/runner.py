@@ -78,11 +78,11 @@ class LostOccasions:
 log = logging.getLogger("headgate.occasions")
 
 OF_A_TRIGGER_MAX = 100
-"""Under way at a time."""
+"""Limit of items under way for one trigger."""
 AT_ONCE_MAX = 20
-"""Taken up in one round, of one lane."""
+"""Limit of events taken from one lane in one round."""
 LOOK_S = 30.0
-"""So often everything is looked at, although nothing is said to be new."""
+"""Longest interval between two looks at everything, even without news."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
 
 
@@ -110,9 +110,9 @@ class OccasionRunner:
         self._context, self._watched, self._tenants = context, watched, tenants
         self._place = context.map.cache.connection(watched.name)
         self._taken: dict[str, str] = {}
-        """Name of what is kept -> position."""
+        """Name of a progress record -> position."""
         self._still: set[tuple[str, OccasionLane]] = set()
-        """Place and lane where nothing was new when it was last looked at."""
+        """Place and lane that had nothing new at the last look."""
         self._lost = LostOccasions(context, watched.name)
         self._trouble: str | None = None
 
