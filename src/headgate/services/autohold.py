@@ -33,7 +33,7 @@ WAIT_MAX_S = 3_600.0
 
 
 def hold_requests(map: Map, mirror: Mirror) -> list[HoldRequest]:
-    """Return those that can be read, oldest first."""
+    """Return the readable requests, oldest first."""
     return _read(mirror.under(map.hold_requests.path))
 
 
@@ -43,7 +43,7 @@ def held_builds(requests: Iterable[HoldRequest]) -> list[HeldBuild]:
 
 
 async def held_in_store(context: Context) -> set[str]:
-    """Return the ids of builds that are held, as the store has it, whatever a mirror shows; once it answers."""
+    """Return the ids of held builds from the store, not from a mirror; wait until the store answers."""
     while True:
         try:
             found = await context.store.list(context.map.hold_requests.path)
@@ -84,7 +84,7 @@ class BuildHolder:
     async def take(
         self, claim: Claim, spec: BuildSpec, result: str | None, directory: str, machines: Sequence[str]
     ) -> str:
-        """See `ports.runner.Contact.hold`."""
+        """Hold a build; see `ports.runner.Contact.hold`."""
         if self._keeping is None or claim.request.waited or result not in RESULTS:
             return ""
         async with self._taking:
@@ -110,12 +110,13 @@ class BuildHolder:
         return chosen(requests, spec.tenant, spec.job.name, (spec.change, *spec.also))
 
     def _naming(self, build: str) -> HoldRequest | None:
-        """Return the one that names it already: the answer to a commit may be lost."""
+        """Return the request that already names the build, if any: the answer to an earlier commit may have been
+        lost."""
         requests = hold_requests(self._context.map, self._context.mirror)
         return next((one for one in requests if any(held.build == build for held in one.builds)), None)
 
     async def _taken(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
-        """Raise StoreError."""
+        """Take a place for the build. Raise StoreError."""
         context = self._context
         asked = next((one for one in _node_requests(context) if one.build == spec.build), None)
         if asked is not None:
@@ -134,8 +135,8 @@ class BuildHolder:
         return ""
 
     async def _written(self, claim: Claim, request: HoldRequest, build: HeldBuild) -> bool:
-        """Return whether it is recorded, and the mirror shows it; False: the request is another one by now.  Raise
-        StoreError."""
+        """Return whether the hold is recorded and the mirror shows it; False if the request has changed meanwhile.
+        Raise StoreError."""
         context, place = self._context, self._context.map.hold_requests(request.id).record
         entry = await answered(claim.session, lambda: context.store.get(place.path))
         known = readable(entry, HoldRequest) if entry is not None else None
@@ -195,7 +196,7 @@ class Expiring:
                 await part.moved_within(self._wait_s(requests), seen)
 
     def _wait_s(self, requests: list[HoldRequest]) -> float | None:
-        """Return how long nothing ends by itself; None: until something moves."""
+        """Return the seconds until the next hold expires; None if none does."""
         soonest = min((moment for one in requests if (moment := one.next_ms) is not None), default=None)
         return None if soonest is None else min(WAIT_MAX_S, max(0.0, (soonest - self._context.now_ms()) / 1000))
 
@@ -214,7 +215,7 @@ class Expiring:
 
 
 async def _seen(mirror: Mirror, path: str, entry: Entry | None) -> None:
-    """Wait until the mirror shows an entry that it knew before as the store has it, or not at all."""
+    """Wait until the mirror shows a known entry as the store has it, or no longer shows it."""
     with mirror.part(path) as part:
         while (shown := mirror.get(path)) is not None and (entry is None or shown.version < entry.version):
             await part.moved(part.moves)

@@ -75,7 +75,7 @@ class Configuration:
         try:
             self.current()
         except Undecodable:
-            pass  # the log says so
+            pass  # it is logged
         except Exception as error:
             if error is not self._told:
                 self._told = error
@@ -83,7 +83,7 @@ class Configuration:
         return self._layouts
 
     def without(self, pipeline: str) -> str:
-        """Return why nobody has the pipeline any more, for people; empty: somebody has, or that cannot be told."""
+        """Return why the pipeline no longer exists, for people; empty if it exists, or if that is unknown."""
         landed = self.layouts.landed
         if pipeline in landed.pipelines or _torn(landed):
             return ""
@@ -111,7 +111,7 @@ class Configuration:
         return held(self._layouts.landed, parsed)
 
     def wrong_with(self, project: str, branch: str) -> tuple[ConfigError, ...]:
-        """Return what would be wrong if the branch took effect as it is kept now."""
+        """Return the errors that would result if the stored content of the branch took effect now."""
         source, landed = self.tenant.by_canonical[project], self._layouts.landed
         read = of_interest(source, recall(self._context, project).get(branch, {}))
         layout = exchanged(landed, {project: {branch: self._cache.parse(source, branch, read)}}, keep=False)
@@ -137,7 +137,7 @@ class Configuration:
         self._tried, self._broken = self._texts.moves, None
         try:
             if not self._take(record):
-                return False  # the texts of a later record are being written: it follows
+                return False  # texts of a later record are being written: that record follows
         except Exception as error:
             self._broken = error
             raise
@@ -206,8 +206,8 @@ def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, st
 
 
 def protection(context: Context, source: TenantProject) -> Protection | None:
-    """Return what its forge says of its branches, as the mirror shows it; None where it says nothing, or where it does
-    not matter."""
+    """Return what the forge reports of its branches, as the mirror shows it; None if it reports nothing, or if that
+    does not matter."""
     place = context.map.cache.connection(source.connection).protection(source.project).record
     entry = context.mirror.get(place.path) if source.is_selective else None
     if entry is None:
@@ -243,7 +243,7 @@ def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
 
 
 def former(context: Context, project: str, digest: str) -> dict[str, str] | None:
-    """Return the texts with this digest that some branch of the project had: path -> text; None: they are not kept."""
+    """Return the texts with this digest that some branch of the project had, as path to text; None if they are gone."""
     place = context.map.config.former(project).content(digest)
     entries, found = context.mirror.under(place.path), dict[str, str]()
     for entry in entries:

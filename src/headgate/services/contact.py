@@ -76,7 +76,8 @@ class ClaimContact:
         self.failing.set()
 
     async def tell_of_failure(self) -> None:
-        """Tell the gate, once it is known, that the build will fail: nobody need go on waiting for what cannot land."""
+        """Report to the gate, once it is certain, that the build will fail, so that nobody waits for a change that
+        cannot land."""
         await self.failing.wait()
         if self.claim.request.waited:
             return
@@ -85,7 +86,7 @@ class ClaimContact:
         said = results(self.context, meta).append(word)
         try:
             await self.context.store.commit([], said, guards=[self.claim.guard])
-        except StoreError as error:  # the end of the build tells it, too
+        except StoreError as error:  # the end of the build reports it, too
             log.info("build %s will fail, which cannot be recorded yet: %s", self.claim.request.id, error)
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
@@ -143,7 +144,8 @@ class ClaimContact:
 
     @asynccontextmanager
     async def _aside(self) -> AsyncIterator[None]:
-        """Take no place, and say so: whose it is may have another one meanwhile."""
+        """Give up the worker's place while the build waits, and announce it, so that another build can take the
+        place."""
         builds = self.context.builds
         await say(builds, self.claim, "waiting")
         async with self.waiting():

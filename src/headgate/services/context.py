@@ -1,4 +1,4 @@
-"""Hold what every service is given."""
+"""Hold what every service shares."""
 
 from __future__ import annotations
 
@@ -91,13 +91,14 @@ class Context:
     _queues: dict[str, Requests] = field(default_factory=dict)
 
     def log_url(self, tenant: str, build: str) -> str:
-        """Return where the logs of a build are once it has ended; empty: nobody said under which address we are."""
+        """Return the address of a build's logs once it has ended; empty if the settings do not say under which address
+        we are."""
         if self.logs_root:
             return f"{self.logs_root}/{build}/"
         return f"{self.root_url}/t/{quote(tenant)}/logs/{build}/" if self.root_url else ""
 
     def hears(self, connection: str) -> Hears | None:
-        """Return who takes deliveries to a connection; None: it takes none."""
+        """Return the receiver of deliveries to a connection; None if it accepts none."""
         forge = self.forges.get(connection)
         return forge if forge is not None and forge.can.webhooks else self.poked.get(connection)
 
@@ -117,7 +118,7 @@ class Context:
         return self._kept(connection, stream, Postings((kept,)), 1)
 
     def outboxes(self, first: Callable[[LandRequest, Item], Sequence[OutboxMessage]]) -> Outboxes:
-        """Return the outboxes of a turn. `first` gives what a forge is told before it is asked to merge."""
+        """Return the outboxes of a turn. `first` gives the reports that a forge gets before the request to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
         return Outboxes(lands, self.reported, self.asked_of, first)
 
@@ -127,8 +128,8 @@ class Context:
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
     def asked_of(self, connection: str, postings: Sequence[OutboxMessage]) -> list[Op]:
-        """Return operations that ask a forge to do things in order, for the commit that makes it true. A pipeline
-        waits for the answer, so they are never omitted."""
+        """Return operations that request actions of a forge in order, for the commit that makes them necessary. They
+        are never omitted, because a pipeline waits for the answer."""
         return self.map.reports(connection).stream.append(Postings(tuple(postings)))
 
     def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:

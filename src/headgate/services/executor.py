@@ -1,4 +1,4 @@
-"""The executor: runs builds, as many at a time as it is allowed and its machine bears."""
+"""The executor: runs builds, as many at a time as its limit and the load of its machine allow."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Executor:
                 if known is not None and every != set(known.labels):
                     check = At(kept.path, entry.version if entry is not None else None)
                     put = kept.put(ZoneLabels(tuple(sorted(every))))
-                    with suppress(Conflict):  # another of the zone was quicker: the mirror moves
+                    with suppress(Conflict):  # another executor of the zone was faster: the mirror will show it
                         await answered(session, partial(context.store.commit, [check], [put]))
                 await stirs.moved(seen)
 
@@ -277,7 +277,7 @@ class Executor:
         return outcome
 
     async def _followed(self, spec: BuildSpec, state: RepoState, contact: ClaimContact) -> BuildOutcome:
-        """Run it, and have its logs kept.  Raises StoreError."""
+        """Run the build, and have its logs stored. Raise StoreError."""
         await self._tell_of_start(spec)
         async with self._logs.following(spec.build) if self._logs else nullcontext():
             return await self._runner.run(spec, state, contact.cancel, contact)
@@ -323,7 +323,7 @@ class Executor:
             return None
         finally:
             if known.done() and (known.cancelled() or known.exception() is not None):
-                self._states.pop(path, None)  # the next build reads it anew
+                self._states.pop(path, None)  # the next build reads it again
 
     async def _read(self, path: str) -> RepoState:
         known = blob.mirrored(self._context.mirror, path)

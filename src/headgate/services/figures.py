@@ -1,4 +1,4 @@
-"""Figures of the whole system: told once, however many could."""
+"""Publish figures of the whole system once, although every process could."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Whole = Callable[[Map, Mirror], AbstractContextManager[None]]
 
 
 async def told_once(context: Context, whole: Whole, session: Session) -> None:
-    """Stand for telling them, and tell them once elected, until cancelled."""
+    """Publish the figures once elected, until cancelled."""
     async with lock(context.store, session, context.map.scheduler.stats_election.path).hold():
         with whole(context.map, context.mirror):
             await asyncio.Event().wait()

@@ -52,7 +52,7 @@ async def agree(context: Context) -> None:
             seen, entry = part.moves, mirror.get(place.path)
             following = _following(_read(context, entry), _common(context))
             if following is not None:
-                with suppress(Conflict):  # another scheduler was quicker: the mirror moves
+                with suppress(Conflict):  # another scheduler was faster: the mirror will show it
                     check = At(place.path, entry.version if entry else None)
                     (put,) = await context.store.commit([check], [place.put(following)])
                     assert put is not None, "a put answers with its entry"
@@ -75,5 +75,6 @@ def _common(context: Context) -> int:
 
 
 def _read(context: Context, entry: Entry | None) -> Formats:
-    """Read the formats. A damaged entry counts as the first format: records in a newer format say so themselves."""
+    """Read the formats. A damaged entry counts as the first format, because records in a newer format name it
+    themselves."""
     return (readable(entry, Formats) if entry is not None else None) or Formats(1)

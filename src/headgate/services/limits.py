@@ -1,4 +1,4 @@
-"""Share among processes how much forges may be asked: a limit is written when it begins, and mirrored."""
+"""Share the request limits of forges among processes: a limit is written when it begins, and mirrored."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class SharedLimits:
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     def of(self, connection: str) -> ConnectionLimits:
-        """Return those of one connection; see `ports.limits.Limits`."""
+        """Return the limits of one connection; see `ports.limits.Limits`."""
         return ConnectionLimits(self, connection)
 
     def tell(self, connection: str, account: str, limit: AccountLimit) -> None:
-        """Tell the others, soon."""
+        """Tell the other processes soon."""
         self._fresh.setdefault(connection, {})[account] = limit
         self._stirred.set()
 
     async def run(self) -> None:
-        """Write what is new: two requests for what came together."""
+        """Write new limits, with two requests for all that arrive together."""
         while True:
             await self._stirred.wait()
             self._stirred.clear()
@@ -74,7 +74,7 @@ class SharedLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """See `ports.limits.Limits`."""
+    """Implement `ports.limits.Limits` for one connection."""
 
     shared: SharedLimits
     connection: str

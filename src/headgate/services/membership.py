@@ -1,4 +1,5 @@
-"""A component of this process: announced in the registry while it lives, and told in the store what it is to be."""
+"""A component of this process: it is announced in the registry while it lives, and obeys the desired state in the
+store."""
 
 from __future__ import annotations
 
@@ -133,7 +134,7 @@ class Membership:
 
     @property
     def record(self) -> ComponentRecord:
-        """Return what it says of itself."""
+        """Return the component's record."""
         return ComponentRecord(
             self.context.hostname,
             self.kind,
@@ -172,7 +173,7 @@ class Membership:
         await run_until(done, work(), self._keep(session, done))
 
     async def _keep(self, session: Session, done: asyncio.Event) -> None:
-        """Follow what the entry demands. `done` is set when the component is to stop and needs no time for it."""
+        """Obey the desired state in the entry. `done` is set when the component is to stop and needs no time for it."""
         mirror = self.context.mirror
         with mirror.part(session.name, self._desired_path) as own:
             self._own = own
@@ -192,7 +193,7 @@ class Membership:
             if now != record:
                 put = Put(entry.path, self._place.encode(now), session.lease)
                 check = At(entry.path, entry.version)
-                with suppress(Conflict):  # it changed meanwhile: looked at again, as the mirror moves
+                with suppress(Conflict):  # it changed meanwhile: the mirror will show it, and this runs again
                     await answered(session, lambda: self.context.store.commit([check], [put]))  # noqa: B023
                 log.info("%s is %s", self.kind, now.state)
             if wanted == "stopped" and not self._finishes:

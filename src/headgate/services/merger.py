@@ -1,4 +1,4 @@
-"""The merger: does the git work that is asked for, several pieces at a time."""
+"""The merger: does the requested git work, several pieces at a time."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Merger:
         return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
 
     async def _failed(self, claim: Claim, why: str) -> None:
-        """Answer that work is given up, as the request says who waits: what was asked may not even be known."""
+        """Answer that the work was given up. The request names who waits, because the work itself may be unreadable."""
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
         log.error("%s is given up: %s", claim.request.id, error)
         if claim.request.waited:
@@ -133,7 +133,7 @@ class Merger:
         await merges.complete(claim, [*self._answer(claim, answer), *besides], large)
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer | None:
-        """Return the answer, once the work can be done or has waited too long; None when it is no longer wanted."""
+        """Return the answer once the work is done or has waited too long; None when nobody wants it any more."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         away: set[str] = set()
@@ -196,7 +196,7 @@ class Merger:
             self.membership.say(troubles=dict(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
-        """Wait for `pause_s` and return True; return False, at once, when the work is no longer wanted."""
+        """Wait for `pause_s` and return True; return False at once when nobody wants the work any more."""
         requests, mirror = self._context.merges, self._context.mirror
         try:
             async with asyncio.timeout(pause_s):
@@ -216,11 +216,11 @@ class Merger:
         return WorkDone(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
 
     def _answer(self, claim: Claim, answer: MergerAnswer) -> list[Op]:
-        """Return the operations that bring an answer to the pipeline that waits; none where no pipeline waits."""
+        """Return the operations that bring an answer to the waiting pipeline; none if no pipeline waits."""
         match answer:
             case MergeAnswer() | LandAnswer():
                 meta = claim.request.meta
                 events = self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"])
                 return events.result.stream.append(answer)
-            case _:  # whoever asked waits, or nobody does
+            case _:  # nobody waits, or the waiting process is gone
                 return []

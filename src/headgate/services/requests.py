@@ -35,7 +35,7 @@ async def ask(
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:
-        with suppress(Conflict):  # it was submitted, and the answer lost
+        with suppress(Conflict):  # a repeated submission: the first answer was lost
             await context.store.commit([At(path, None)], [waiting, *events, *besides])
 
     await answered(session, submit)
@@ -51,7 +51,7 @@ async def ask(
         text = f"no scheduler took it up within {ANSWER_WAIT_MAX_S:.0f} s; it is done once one does"
         raise Unanswered(text) from None
     finally:
-        with suppress(StoreError):  # it goes with the session
+        with suppress(StoreError):  # the entry vanishes with the session
             await context.store.commit([], [Delete(path)])
 
 
@@ -63,5 +63,5 @@ async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
         return
     place = context.map.results.management
     answer = Put(path, place.encode(outcome))
-    with suppress(Conflict):  # whoever waited is gone
+    with suppress(Conflict):  # the waiting process is gone
         await context.store.commit([At(path, entry.version)], [answer])

@@ -141,7 +141,7 @@ class RequestWorker:
         while True:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
-                return None  # before looking at what waits, which may be much
+                return None  # checked first, because there may be many waiting requests
             if wait_s := self._pace.wait_s():
                 return wait_s
             backlogs = self._looked_over()

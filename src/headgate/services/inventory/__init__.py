@@ -1,1 +1,1 @@
-"""The inventory service: objects in the store, found by their indexes, told over gRPC."""
+"""The inventory service: objects in the store, indexes that find them, and a gRPC interface."""

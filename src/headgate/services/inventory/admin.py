@@ -74,7 +74,8 @@ class Admin:
         return found
 
     async def open_partitions(self, caller: Caller, after: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
-        """Return those that are open to the caller, by uuid, after that uuid; and after which there may be more.
+        """Return the partitions that are open to the caller and whose uuid follows `after`, by uuid; and the uuid after
+        which there may be more. Other partitions are not even read.
 
         What is not open to the caller is not even read.
         """
@@ -87,7 +88,7 @@ class Admin:
         return found, wanted[limit - 1] if len(wanted) > limit else ""
 
     async def has_partition(self, uuid: str) -> bool:
-        """Return whether there is one now."""
+        """Return whether the partition exists."""
         return await self._facts.store.get(self._places.partitions.by_uuid(uuid).record.path) is not None
 
     async def _partitions_after(self, uuid: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
@@ -147,7 +148,7 @@ class Admin:
             entry = await txn.get(record.path)
             if entry is None:
                 raise NotFound(f"there is no partition {uuid}")
-            await txn.get(self._places.journal.revision.path)  # nothing at all is written meanwhile
+            await txn.get(self._places.journal.revision.path)  # so that nothing else is written meanwhile
             if await self._facts.store.scan(tree.objects.path, limit=1):
                 raise Unmet(f"partition {uuid} has objects; delete them first")
             for index in await self._facts.store.list(tree.definitions.path):
@@ -212,7 +213,7 @@ class Admin:
         await self._commit(caller, body)
 
     async def _unused(self, txn: Txn, code: str) -> None:
-        await txn.get(self._places.journal.revision.path)  # nothing at all is written meanwhile
+        await txn.get(self._places.journal.revision.path)  # so that nothing else is written meanwhile
         for partition, _ in await self.partitions():
             names_of = self._places.partitions.tree(partition.uuid).objects.by_type(code).path
             if await self._facts.store.scan(names_of, limit=1):
@@ -325,7 +326,7 @@ class Admin:
         return record, entry.version if entry else 0
 
     def allow(self, caller: Caller) -> None:
-        """Raise PermissionDenied for who is not an operator."""
+        """Check that the caller is an operator. Raise PermissionDenied."""
         if not caller.operator:
             raise PermissionDenied(
                 f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one"

@@ -1,4 +1,4 @@
-"""Being found: the service's endpoint is in the store for as long as it is served."""
+"""Publish the service's endpoint in the store for as long as it is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One commit in the making: steps are taken one after the other on what the store held, all or none."""
+"""Prepare one commit: steps are applied one after the other to the contents of the store, all or none."""
 
 from __future__ import annotations
 
@@ -203,7 +203,8 @@ class InventoryDraft:
         return found
 
     def _allow(self, object: Object) -> None:
-        """Raise PermissionDenied for what is an operator's: providers, and whatever belongs to no project."""
+        """Refuse changes that only operators may make: those of providers, and of objects without a project. Raise
+        PermissionDenied."""
         if self.caller.operator:
             return
         if object.type == PROVIDER or not object.project:
@@ -245,7 +246,7 @@ class InventoryDraft:
             schema(definition.schema).check(new, secret)
 
     def _writable(self, old: Object | None, new: Object, definition: Definition | None, named: Collection[str]) -> None:
-        """Raise PermissionDenied for properties that the caller may not write."""
+        """Refuse properties that the caller may not write. Raise PermissionDenied."""
         before = old.properties if old else {}
         if locked := unwritable(before, new.properties, definition, self.caller, named):
             raise PermissionDenied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
@@ -260,7 +261,8 @@ class InventoryDraft:
 
 
 def owned(object: Object, caller: Caller) -> Object | None:
-    """Return the object, if the caller may see it: of the partition and, where it has a project, of the project.
+    """Return the object if the caller may see it: if it is in their partition and project, or in no project.
+    Administrators own the objects of every project; only operators change objects without a project.
 
     Administrators own the objects of every project; those of no project are an operator's to change.
     """
@@ -270,13 +272,13 @@ def owned(object: Object, caller: Caller) -> Object | None:
 
 
 def parts(objects: Sequence[Object]) -> list[list[str]]:
-    """Return uuids of objects, as many together as can be deleted in one commit."""
+    """Return groups of uuids of objects, each as large as one commit can delete."""
     sizes = [len(one.properties) + len(one.tags) + 4 for one in objects]  # and the record, name, history, health
     return [[objects[number].uuid for number in part] for part in _packed(sizes)]
 
 
 def numbered_parts(steps: Sequence[Step]) -> list[list[int]]:
-    """Return the numbers of steps, as many together as surely fit into one commit, or one alone."""
+    """Return groups of numbers of steps, each as large as surely fits into one commit, or a single step."""
     return _packed([_ops_max(step) for step in steps])
 
 
@@ -295,7 +297,7 @@ def _ops_max(step: Step) -> int:
 
 
 def _packed(sizes: Sequence[int]) -> list[list[int]]:
-    """Return numbers from 0, in order, as many together as have room in one commit."""
+    """Return the numbers from 0, in order, in groups that fit into one commit."""
     found: list[list[int]] = []
     room = 0
     for number, size in enumerate(sizes):

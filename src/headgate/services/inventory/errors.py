@@ -8,7 +8,7 @@ class InventoryError(Exception):
 
 
 class NotFound(InventoryError):
-    """Report that there is no such thing, or none that the caller may see."""
+    """Report that the requested thing does not exist, or that the caller may not see it."""
 
 
 class AlreadyExists(InventoryError):
@@ -32,7 +32,7 @@ class Unmet(InventoryError):
 
 
 class Broad(InventoryError):
-    """Report that the question would read more than one question may: ask for less."""
+    """Report that the search would read more than the limits allow: narrow it."""
 
 
 class MomentExpired(InventoryError):

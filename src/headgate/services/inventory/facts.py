@@ -24,7 +24,7 @@ class InventoryFacts:
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
         self.store, self.places = store, places
-        self._kept: dict[str, tuple[Entry | None, Any]] = {}  # what was read, and the record it holds
+        self._kept: dict[str, tuple[Entry | None, Any]] = {}  # the entry that was read, and its record
         self._listed: dict[str, Sequence[Entry]] = {}
         self._resolved: dict[_Asked, _Resolved] = {}
         self._epoch = 0
@@ -44,7 +44,7 @@ class InventoryFacts:
             entries = await self.store.get_many([one.path for one in missing])
             for address, entry in zip(missing, entries, strict=True):
                 found[address.path] = (entry, address.decode(entry.value) if entry else None)
-            if epoch == self._epoch:  # else it may be from before the change that was told
+            if epoch == self._epoch:  # otherwise it may precede the reported change
                 if len(self._kept) + len(found) > KEPT_MAX:
                     self._kept.clear()
                 self._kept |= found

@@ -1,4 +1,4 @@
-"""Is every index what the records say?  Finds what is missing, stray or dangling, and puts it right."""
+"""Compare every index with the records: find missing, stray and dangling entries, and repair them."""
 
 from __future__ import annotations
 

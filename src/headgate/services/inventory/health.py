@@ -1,4 +1,5 @@
-"""Watch which objects fail, or do not answer: after some times in a row one is set aside, and nobody is given it."""
+"""Record objects that fail, or do not answer: after several failures in a row, an object is set aside and given to
+nobody."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class HealthMonitor:
         return await self.heard(uuid, why)
 
     async def heard(self, uuid: str, why: str) -> ObjectHealth:
-        """Do as `report` does, with what the system itself saw.  Raise Stale."""
+        """Do as `report` does, for an observation of the system itself. Raise Stale."""
         return await self._become(uuid, lambda health, now_ms: health.and_then(why, now_ms))
 
     async def probed(self, uuid: str, why: str, guards: Sequence[At] = ()) -> ObjectHealth:
@@ -45,7 +46,7 @@ class HealthMonitor:
         return await self._become(uuid, lambda health, now_ms: health.probed(why, now_ms), not why, guards)
 
     async def of(self, caller: Caller, uuid: str) -> Known:
-        """Return what is known of an object; what failed is for operators only.  Raise NotFound."""
+        """Return the health of an object; only operators see the error. Raise NotFound."""
         await self._inventory.get(caller, uuid)
         health, probed, _ = await self._read(uuid)
         return (health if caller.operator else replace(health, why="", missed_why="")), probed
@@ -70,7 +71,7 @@ class HealthMonitor:
         well: bool = False,
         guards: Sequence[At] = (),
     ) -> ObjectHealth:
-        """Write what has changed, if anything has, of an object that is still there."""
+        """Write the new health of an object, if it differs and the object still exists."""
         places, now_ms = self._inventory.places, self._inventory.clock()
         for _ in range(ATTEMPTS_MAX):
             before, probed, (object, *others) = await self._read(uuid)
@@ -96,7 +97,7 @@ class HealthMonitor:
         raise Stale("the health of this object changes faster than it can be written; try again")
 
     async def _read(self, uuid: str) -> tuple[ObjectHealth, Probed | None, list[At]]:
-        """Return what is known, and the checks that it still is, and the object; that of the object first."""
+        """Return the health, the checks that it is unchanged (that of the object first), and the object."""
         places = self._inventory.places
         health, probed = places.health.object(uuid).record, places.probes.object(uuid).record
         paths = [places.objects.by_uuid(uuid).record.path, health.path, probed.path]

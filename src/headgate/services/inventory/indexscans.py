@@ -1,4 +1,5 @@
-"""Order the matches of a query: index by index, each in its own order, so that a page costs only what is on it."""
+"""Order the matches of a query: index by index, each in its own order, so that the cost of a page depends on its size
+only."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Condition:
     filter: Filter
 
     def matches(self, seen: Object) -> bool:
-        """Return whether the object, as the caller sees it, is meant."""
+        """Return whether the object, as the caller sees it, matches."""
         return self.partition == seen.partition and self.type == seen.type and self.filter.matches(seen)
 
 
@@ -42,7 +43,7 @@ class IndexQuery:
 
     @property
     def terms(self) -> int:
-        """Return about how many comparisons one object may need."""
+        """Return the approximate number of comparisons that one object needs."""
         return sum(one.filter.terms for one in self.conditions)
 
     def matches(self, object: Object) -> bool:
@@ -67,17 +68,17 @@ class IndexScan:
 
     @property
     def path(self) -> str:
-        """Return what the paths of all its entries begin with."""
+        """Return the common prefix of the paths of all its entries."""
         return f"{self.directory}/{self.begins}"
 
     def uuid(self, entry: Entry) -> str:
-        """Return which object an entry leads to."""
+        """Return the uuid of the object that an entry leads to."""
         if self.posting is None and entry.value and len(entry.value) == 32:
             return entry.value.decode("ascii", "replace")
         return entry.path.rpartition("/")[2]
 
     def place(self, places: InventoryMap, object: Object, per_project: bool) -> str | None:
-        """Return where in the scan the object is; None, if it is not there."""
+        """Return the place of the object in the scan; None if it is not there."""
         if self.uuids:
             return object.uuid if object.uuid in self.uuids else None
         if self.posting is not None:
@@ -103,7 +104,7 @@ def direct(condition: Condition) -> bool:
 
 
 def unions(query: IndexQuery, condition: Condition) -> list[tuple[PostingFilter, ...]]:
-    """Return the lists that may lead to its matches: each entry is a union that all of them are in."""
+    """Return unions of lists; each union contains all matches."""
     secret = query.secret(condition)
     found = postings(condition.filter.wanted)
     return [union for union in found if not any(one.kind != "tag" and one.key in secret for one in union)]
@@ -136,7 +137,7 @@ def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: 
 
 
 def ranged(query: IndexQuery, condition: Condition, chosen: int) -> PostingFilter | None:
-    """Return the list that a range of numbers leads to, where that is the one chosen."""
+    """Return the posting list of a range of numbers, if that is the chosen one."""
     if chosen < 0:
         return None
     union = unions(query, condition)[chosen]
@@ -145,19 +146,19 @@ def ranged(query: IndexQuery, condition: Condition, chosen: int) -> PostingFilte
 
 
 def in_range(condition: Condition, key: str, value: str) -> bool:
-    """Return whether a value is in all ranges that are asked of a property."""
+    """Return whether a value is in all ranges that are required of a property."""
     items = [item for item in condition.filter.wanted.require_items if item.order and item.key == key]
     return all(item.allows(value) for item in items)
 
 
 def _root(places: InventoryMap, condition: Condition) -> str:
-    """Return the directory in which the names of all its matches are."""
+    """Return the directory with the names of all matches."""
     project = condition.filter.project if condition.per_project and condition.filter.project else None
     return entries.names_of(places, condition.partition, condition.type, project)
 
 
 def scan(places: InventoryMap, condition: Condition, posting: PostingFilter) -> IndexScan:
-    """Return that of one posting list."""
+    """Return the scan of one posting list."""
     directory = entries.listed(places, condition.partition, condition.type, posting)
     begins = entries.component(posting.value, prefix=True) if posting.prefix else ""
     return IndexScan(directory, begins, condition, posting)
@@ -178,5 +179,5 @@ def _direct_lane(places: InventoryMap, condition: Condition) -> IndexScan:
 
 
 def _one_directory(condition: Condition) -> bool:
-    """Return whether all names that may match are in one directory."""
+    """Return whether one directory has all names that may match."""
     return not condition.per_project or bool(condition.filter.project)

@@ -1,4 +1,4 @@
-"""The inventory as one thing: what callers may ask of it, whatever the protocol."""
+"""The inventory as a whole: its operations for callers, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Inventory:
         return replace(page, count=len(whole.found), count_is_least=whole.reached is not None)
 
     async def several(self, caller: Caller, any: Sequence[Filter], limit: int) -> list[FoundObject]:
-        """Return the first of all that match, at most `limit`."""
+        """Return the first `limit` matches."""
         return [one async for one in self.every(caller, any, limit=limit)]
 
     async def _sorted_page(
@@ -176,7 +176,7 @@ class Inventory:
         at: PageToken,
         limit: int,
     ) -> ObjectPage:
-        """Return a page in an order that no index has.  Raise Broad, Invalid."""
+        """Return a page in an order for which there is no index. Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
         part, told = found[at.told : at.told + limit], at.told + limit
         more = (
@@ -203,7 +203,7 @@ class Inventory:
                 yield one
             return
         after = await self._marked(query, plan, marker) if marker else None
-        loop, spent_s = asyncio.get_running_loop(), 0.0  # whoever reads it may take its time
+        loop, spent_s = asyncio.get_running_loop(), 0.0  # the reader may take its time
         while spent_s < self._bounds.every_max_s:
             began_s = loop.time()
             part = await self._search.page(query, plan, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
@@ -220,7 +220,7 @@ class Inventory:
         )
 
     async def _marked(self, query: IndexQuery, plan: SearchPlan, marker: str) -> Position:
-        """Return where the object with this uuid stands.  Raise Invalid when it does not match."""
+        """Return the position of the object with this uuid. Raise Invalid if it does not match."""
         if names.is_uuid(marker):
             address = self.places.objects.by_uuid(names.normal(marker)).record
             entry = await self.facts.store.get(address.path)
@@ -265,7 +265,8 @@ class Inventory:
         return Written(tuple(objects), written.revision)
 
     async def apply_in_parts(self, caller: Caller, steps: Sequence[Step]) -> tuple[list[Outcome], int]:
-        """Do each step as if it were alone, in as few commits as they fit into, several at a time and in no order.
+        """Apply each step as if it were alone, in as few commits as possible, several at a time and in no order. Return
+        the outcome of each step, or why it was refused; and the latest moment of the steps that were applied.
 
         Return for each what became of it, or why it was refused; and the latest moment of those that were done.
         """
@@ -287,7 +288,7 @@ class Inventory:
                     for number, made in zip(numbers, written.objects, strict=True):
                         outcomes[number] = made
                     return
-            for number in numbers:  # which of them was it?
+            for number in numbers:  # find out which of them it was
                 await one([number])
 
         await asyncio.gather(*(one(numbers) for numbers in numbered_parts(steps)))
@@ -315,7 +316,7 @@ class Inventory:
         return removed
 
     async def _remove(self, caller: Caller, uuids: Sequence[str]) -> int:
-        """Delete in one commit; what others delete meanwhile is not counted."""
+        """Delete the objects in one commit; objects that others delete meanwhile do not count."""
         for _ in range(len(uuids) + 1):
             try:
                 await self._writer.apply(caller, [Remove(uuid) for uuid in uuids])

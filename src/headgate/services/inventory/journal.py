@@ -79,7 +79,7 @@ class Journal:
             try:
                 await self._store.commit([At(first.path, None)], ops)
             except Conflict:
-                return  # another process was quicker
+                return  # another process was faster
 
     async def run(self) -> None:
         """Follow the store until cancelled. After the watch breaks, begin it again after a bounded wait."""
@@ -104,7 +104,8 @@ class Journal:
         return [*(Delete(one.path) for one in trimmed), put, self.mark()]
 
     def mark(self) -> Put:
-        """Return what every commit of an inventory writes: whoever follows it looks again."""
+        """Return the operations that every commit of an inventory includes, so that followers of the journal look
+        again."""
         revision = self._places.journal.revision
         return Put(revision.path, b"")
 
@@ -176,7 +177,7 @@ class Journal:
         self._moved.set()
 
     async def _restart(self, entries: Sequence[Entry]) -> None:
-        """Take up what is there; others come between portions of it."""
+        """Load the existing entries, in portions between which other tasks get turns."""
         revision, commits = self._revision, list[JournalCommit]()
         for number, entry in enumerate(entries, 1):
             if entry.path == self._places.journal.revision.path:
@@ -206,7 +207,7 @@ class Journal:
             self._told()
 
     def _read(self, entry: Entry) -> JournalCommit | None:
-        """Return the commit; None, if it cannot be read: whoever needs what it said begins anew."""
+        """Return the commit; None if it cannot be read: readers that need it start again."""
         try:
             return JournalCommit(entry.born, entry.path, entry.value, of_facts(entry.value))
         except ValueError:

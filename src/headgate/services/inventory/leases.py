@@ -38,7 +38,7 @@ LOOK_INTERVAL_S = 0.2
 
 
 class ObjectLeasing:
-    """Give leases and end those that are over, in `run()`. `inventory.journal.run()` must be running."""
+    """Give leases, and end those that have expired, in `run()`. `inventory.journal.run()` must be running."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
@@ -49,7 +49,7 @@ class ObjectLeasing:
         self._pool, self._pool_at = Pool(inventory), -1
         """The pool that the waiting leases were matched with, valid until an object changes, and its revision."""
 
-    # ---- what is asked of it
+    # ---- requests
 
     async def ask(self, caller: Caller, wanted: ObjectLease, *, wait_s: int = 0) -> ObjectLease:
         """Return the lease, given at once if it can be, or waiting; so long, or GIVE_UP_S.
@@ -75,7 +75,7 @@ class ObjectLeasing:
         return (await self._own(caller, lease.id))[1]
 
     async def _possible(self, lease: ObjectLease) -> None:
-        """Raise Unmet for what will never be given."""
+        """Refuse a lease that can never be given. Raise Unmet."""
         for quota in (await self.book()).quotas:
             if leases.concerns(quota, lease) and (why := leases.within(quota, lease, (), (), 0)):
                 raise Unmet(f"{why}: this will never be given")
@@ -91,7 +91,7 @@ class ObjectLeasing:
             )
 
     def _room(self, book: Book, lease: ObjectLease) -> None:
-        """Raise Unmet when too many are there already."""
+        """Refuse a lease when there are too many. Raise Unmet."""
         if len(book.leases) >= ACTIVE_MAX:
             raise Unmet(f"there are {ACTIVE_MAX} leases, which is the most; try again when some have ended")
         own = [one for one in book.leases.values() if one.user == lease.user and one.state == leases.WAITING]
@@ -99,7 +99,8 @@ class ObjectLeasing:
             raise Unmet(f"{len(own)} leases of {lease.user} wait already; end some of them first")
 
     async def listed(self, caller: Caller) -> list[tuple[ObjectLease, int]]:
-        """Return those the caller may see, each with how many are before it: first what is held, then the line."""
+        """Return the leases that the caller may see, each with its number of predecessors: first those in force, then
+        the line."""
         book = await self.book()
         line = [one.id for one in book.line(self.inventory.clock())]
         held = sorted(book.taking, key=lambda one: (one.until_ms, one.id))
@@ -107,7 +108,7 @@ class ObjectLeasing:
         return [(one, ahead) for one, ahead in found if _visible(one, caller)]
 
     async def get(self, caller: Caller, id: str) -> tuple[ObjectLease, int]:
-        """Return it, and how many are before it.  Raise NotFound."""
+        """Return the lease, and the number of leases before it. Raise NotFound."""
         book, lease = await self._own(caller, id)
         line = [one.id for one in book.line(self.inventory.clock())]
         return lease, line.index(lease.id) if lease.id in line else 0
@@ -133,7 +134,7 @@ class ObjectLeasing:
         raise Stale("leases change faster than this one can be extended; try again")
 
     async def _may_be_longer(self, book: Book, longer: ObjectLease) -> None:
-        """Raise Unmet."""
+        """Check that the lease may be extended. Raise Unmet."""
         now_ms = self.inventory.clock()
         if why := await self._beyond_quota(book, longer, now_ms):
             raise Unmet(why)
@@ -143,7 +144,7 @@ class ObjectLeasing:
                 raise Unmet(f"somebody waits for {longer.name}: it is not extended; ask for another lease")
 
     async def end(self, caller: Caller, id: str) -> ObjectLease:
-        """Give it back, or no longer wait.  Raise NotFound, PermissionDenied."""
+        """End the lease: return its object, or stop waiting. Raise NotFound, PermissionDenied."""
         for _ in range(ATTEMPTS_MAX):
             book, lease = await self._own(caller, id, change=True)
             ended = await self._end(book, lease, f"ended by {caller.user}")
@@ -164,11 +165,11 @@ class ObjectLeasing:
     # ---- giving and ending
 
     async def book(self) -> Book:
-        """Return what is there now."""
+        """Return leases, quotas and health as they are now."""
         return await book_of(self.inventory)
 
     async def run(self) -> None:
-        """Give and end, whenever something has changed or is over; until cancelled."""
+        """Give and end leases whenever something has changed or expired; until cancelled."""
         retry_s = RETRY_S
         while True:
             revision = self.inventory.journal.revision
@@ -190,7 +191,7 @@ class ObjectLeasing:
                 continue
 
     async def _look(self) -> int | None:
-        """End what is over, give what can be given; return the next moment at which something is over."""
+        """End expired leases and give those that can be given; return the time of the next expiry."""
         book = self._book
         ledger = await self._store.get(self._places.active.ledger.path)
         now_ms = self.inventory.clock()
@@ -208,7 +209,7 @@ class ObjectLeasing:
         return min(ends, default=None)
 
     async def give(self) -> Book:
-        """Give, in order, what launchers do not; return what is there then."""
+        """Give, in order, the leases that launchers do not give; return the book after that."""
         for _ in range(ATTEMPTS_MAX):
             if self._pool_at != self.inventory.journal.latest:
                 self._pool, self._pool_at = Pool(self.inventory), self.inventory.journal.latest
@@ -222,7 +223,7 @@ class ObjectLeasing:
                 given = await self.given(book, lease, choice.candidate)
                 if given is None:
                     self._pool_at = -1
-                    break  # somebody else was quicker: look again
+                    break  # another process was faster: look again
                 book = given
             else:
                 return book
@@ -231,7 +232,7 @@ class ObjectLeasing:
     async def choose(
         self, book: Book, pool: Pool, lease: ObjectLease, *, launched: bool, busy: set[str]
     ) -> LeaseChoice:
-        """Return what the lease can have now.  One that is refused, or beyond a quota, holds nobody else up."""
+        """Return what the lease can have now. A lease that is refused, or exceeds a quota, does not delay others."""
         try:
             choice = await pool.choose(book, lease, launched=launched, busy=busy)
             if choice.candidate is not None:
@@ -247,7 +248,7 @@ class ObjectLeasing:
     async def given(
         self, book: Book, lease: ObjectLease, one: LeaseCandidate, *, guards: Sequence[At] = ()
     ) -> Book | None:
-        """Give it; return what is there then, or None when something it stands on has changed."""
+        """Give the lease; return the book after that, or None if something that it depends on has changed."""
         record = self.inventory.places.objects.by_uuid(one.object.uuid).record.path
         claim = Map().nodes.claims(one.object.uuid).record.path
         now_ms = self.inventory.clock()
@@ -267,7 +268,7 @@ class ObjectLeasing:
         )  # fmt: skip
 
     async def _beyond_quota(self, book: Book, lease: ObjectLease, now_ms: int) -> str:
-        """Return which quota keeps it from being given; empty: none."""
+        """Return the quota that keeps the lease from being given; empty if none does."""
         for quota in book.quotas:
             if leases.concerns(quota, lease):
                 past = await self._past.since(now_ms - quota.window_hours * 3_600_000) if quota.hours else []
@@ -276,7 +277,7 @@ class ObjectLeasing:
         return ""
 
     async def _end(self, book: Book, lease: ObjectLease, why: str) -> ObjectLease | None:
-        """End it; a machine that builds may have next is cleaned by a launcher before.  None: look again."""
+        """End the lease; a launcher first cleans a machine that builds may have next. None means: look again."""
         now_ms = self.inventory.clock()
         if lease.state == leases.CLEANING:
             return lease
@@ -306,7 +307,7 @@ class ObjectLeasing:
     async def _write(
         self, book: Book, lease: ObjectLease, checks: Sequence[At] = (), *, guards: Sequence[At] = ()
     ) -> Book | None:
-        """Return what is there then; None when something it stands on has changed."""
+        """Write the change and return the book after that; None if something that it depends on has changed."""
         address = self._places.active.lease(lease.id).record
         before = book.entries.get(lease.id)
         own = At(address.path, before.version if before else None)
@@ -324,7 +325,7 @@ class ObjectLeasing:
 
 
 def _over(book: Book, now_ms: int) -> tuple[ObjectLease, str] | None:
-    """Return a lease whose time is over, and why it ends."""
+    """Return a lease that has expired or been given up, with the reason."""
     for lease in book.leases.values():
         if lease.state == leases.HELD and lease.until_ms <= now_ms:
             return lease, "its time was over"
@@ -334,5 +335,5 @@ def _over(book: Book, now_ms: int) -> tuple[ObjectLease, str] | None:
 
 
 def _visible(lease: ObjectLease, caller: Caller) -> bool:
-    """Return whether the caller may know of it: one of their project, or as an operator of the partition."""
+    """Return whether the caller may see the lease: one of their project or, as an operator, of the partition."""
     return lease.partition == caller.partition and (caller.operator or lease.project == caller.project)

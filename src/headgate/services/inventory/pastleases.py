@@ -33,7 +33,7 @@ class ObjectPast:
         self._trimmed_ms = 0
 
     def put(self, ended: ObjectLease) -> Op:
-        """Return what keeps it."""
+        """Return the operation that stores the ended lease."""
         return self._places(_key(ended)).record.put(ended)
 
     async def since(self, moment_ms: int) -> list[ObjectLease]:
@@ -41,7 +41,7 @@ class ObjectPast:
         return [self._lease(entry) for entry in await self._entries(f"{max(0, moment_ms):015d}")]
 
     async def trim(self, now_ms: int) -> None:
-        """Take away what is too old, and have fewer where there are too many; what others change meanwhile stays."""
+        """Remove old leases, and join leases where there are too many; leases that others change meanwhile stay."""
         if now_ms - self._trimmed_ms < TRIM_INTERVAL_MS:
             return
         self._trimmed_ms = now_ms
@@ -55,18 +55,19 @@ class ObjectPast:
             await self._commit(self._fewer(kept, over))
 
     def _fewer(self, kept: Sequence[Entry], over: int) -> list[Change]:
-        """Return how at most so many leases become part of others; where no two can, the oldest go."""
+        """Return changes that remove at most `over` leases by joining them with others; the oldest go where none can be
+        joined."""
         leases = [self._lease(entry) for entry in kept]
         of = {lease.id: entry for lease, entry in zip(leases, kept, strict=True)}
         changes: list[Change] = []
         for earlier, later in joinable(leases)[:over]:
             first, second = of[earlier.id], of[later.id]
-            put = self.put(joined(earlier, later))  # in the place of the later one
+            put = self.put(joined(earlier, later))  # replaces the later one
             changes.append(([_at(first), _at(second)], [Delete(first.path), put]))
         return changes or [_gone(entry) for entry in kept[:over]]
 
     async def _commit(self, changes: Sequence[Change]) -> None:
-        """Make them, some at a time; what others changed meanwhile is left for another time."""
+        """Commit the changes in groups; those that conflict are left for the next trim."""
         step = OPS_MAX // 2
         for start in range(0, len(changes), step):
             some = changes[start : start + step]
@@ -74,7 +75,7 @@ class ObjectPast:
                 await self._store.commit([at for ats, _ in some for at in ats], [op for _, ops in some for op in ops])
 
     async def _entries(self, after: str) -> list[Entry]:
-        """Return those whose key comes after, read in portions."""
+        """Return the entries whose key follows, read in portions."""
         found: list[Entry] = []
         directory = self._places.path
         while True:
@@ -90,7 +91,7 @@ class ObjectPast:
 
 
 def _key(ended: ObjectLease) -> str:
-    """Return the name of its entry: in the order in which leases ended."""
+    """Return the name of the lease's entry; names sort in the order in which leases ended."""
     return f"{ended.ended_ms:015d}-{ended.id}"
 
 

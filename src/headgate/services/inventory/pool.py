@@ -1,4 +1,4 @@
-"""Find what can be leased: objects that fit, what is taken of them, and who provides them."""
+"""Find what can be leased: matching objects, the amounts leased of them, and their providers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Book:
     health: Mapping[str, ObjectHealth] = field(default_factory=dict)
 
     def line(self, now_ms: int) -> list[ObjectLease]:
-        """Return those that wait, the next one first."""
+        """Return the waiting leases, the next one first."""
         waiting = [one for one in self.leases.values() if one.state == leases.WAITING]
         return sorted(
             waiting, key=lambda one: (leases.level(one.precedence, one.asked_ms, now_ms), self.entries[one.id].born)
@@ -49,32 +49,33 @@ class Book:
 
     @property
     def taking(self) -> list[ObjectLease]:
-        """Return those that have something."""
+        """Return the leases that hold something."""
         return [one for one in self.leases.values() if one.takes]
 
     @property
     def taken(self) -> set[str]:
-        """Return the objects of which somebody has something."""
+        """Return the objects of which some lease holds something."""
         return {one.object for one in self.taking}
 
     @property
     def aside(self) -> dict[str, str]:
-        """Return the objects that are given to nobody, and why."""
+        """Return the objects that are given to nobody, each with the reason."""
         return {uuid: one.reason for uuid, one in self.health.items() if one.aside}
 
     @property
     def broken(self) -> dict[str, str]:
-        """Return those of them that do not come back by themselves."""
+        """Return the objects that are given to nobody until a person declares them well."""
         return {uuid: one.reason for uuid, one in self.health.items() if one.broken}
 
     def with_lease(self, lease: ObjectLease, entry: Entry, ledger: Entry) -> Book:
-        """Return it after a commit that wrote the lease."""
+        """Return the book after a commit that wrote the lease."""
         kept, entries = {**self.leases, lease.id: lease}, {**self.entries, lease.id: entry}
         return Book(At(ledger.path, ledger.version), kept, entries, self.quotas, self.health)
 
 
 async def book_of(inventory: Inventory) -> Book:
-    """Return what is there now.  The ledger is read first: whoever changes quotas writes it with them."""
+    """Return leases, quotas and health as they are now. The ledger is read first, because every change of quotas writes
+    it."""
     store, places = inventory.facts.store, inventory.places
     ledger = places.leases.active.ledger.path
     at, found, entries = At(ledger, None), dict[str, ObjectLease](), dict[str, Entry]()
@@ -93,7 +94,7 @@ async def book_of(inventory: Inventory) -> Book:
 
 
 def marks(inventory: Inventory) -> list[Op]:
-    """Return what every change writes: the ledger, and the moment by which others see that something changed."""
+    """Return the operations that every change includes: the ledger, and the moment that makes others look again."""
     return [inventory.places.leases.active.ledger.put(Marker()), inventory.journal.mark()]
 
 
@@ -122,7 +123,7 @@ class LeaseChoice:
 
 
 class Pool:
-    """Look once at objects and providers; each is read once."""
+    """Look once at objects and providers; each of them is read once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -131,7 +132,7 @@ class Pool:
         self._shares: dict[str, int] = {}
 
     async def candidates(self, lease: ObjectLease) -> list[LeaseCandidate]:
-        """Return what matches the search and has, in all, as much as is wanted.  Raise Invalid, Refused."""
+        """Return the objects that match the search and whose total amounts suffice. Raise Invalid, Refused."""
         key = (lease.partition, lease.project, lease.user, lease.roles, lease.search)
         if key not in self._found:
             caller = Caller(
@@ -164,7 +165,7 @@ class Pool:
                 continue
             others = [other for other in book.taking if other.object == uuid]
             if not others and (why := await self._shared_out(book, one)):
-                missing.insert(0, why)  # builds may have it meanwhile
+                missing.insert(0, why)  # builds may have taken it meanwhile
                 continue
             reserved.add(uuid)
             if why := leases.lacking(lease, one.object, others) or ("others come first" if uuid in busy else ""):
@@ -178,7 +179,7 @@ class Pool:
         return LeaseChoice(None, frozenset(reserved), missing[0] if missing else "nothing matches now")
 
     async def _shared_out(self, book: Book, one: LeaseCandidate) -> str:
-        """Return why people get no more machines of a launcher; empty: they do."""
+        """Return why people get no more machines of a launcher; empty if they do."""
         if not one.launched or one.provider is None:
             return ""
         share = await self.share(one.provider)
@@ -230,13 +231,13 @@ class Pool:
 
 
 def expression(search: str) -> Expression:
-    """Return what is searched for: machines, unless it says another type.  Raise Invalid."""
+    """Return the search expression: for machines, unless it names another type. Raise Invalid."""
     said = parse(search)
     return replace(said, types=said.types or (MACHINE,))
 
 
 def matching(quota: Quota, object: Object) -> bool:
-    """Return whether a quota's search means the object."""
+    """Return whether a quota's search matches the object."""
     said = expression(quota.search)
     codes = [one.removesuffix("*") if one.endswith("*") else None for one in said.types]
     of_type = object.type in said.types or any(begin is not None and object.type.startswith(begin) for begin in codes)
@@ -249,7 +250,7 @@ def _root(partition: str) -> Caller:
 
 
 def _left(book: Book, lease: ObjectLease, object: Object) -> float:
-    """Return how much would be left of what is wanted: the fullest object that has enough is the best."""
+    """Return how much would be left of the wanted amounts: the fullest object that has enough is the best."""
     others = [other for other in book.taking if other.object == object.uuid]
     left = [(number(object.properties.get(key, "")) or 0) - leases.used(others, key) for key in lease.amounts]
     return float(min(left, default=0))

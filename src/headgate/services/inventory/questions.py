@@ -1,4 +1,5 @@
-"""Resolve what callers ask: the conditions that objects must meet, where a page ended, and what a watcher is told."""
+"""Resolve callers' questions: the conditions for objects, the position at which a page ended, and a watcher's
+events."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class Questions:
         return uuid
 
     async def query(self, caller: Caller, any: Sequence[Filter]) -> IndexQuery:
-        """Return the conditions, of which one must hold, and what the caller may see.  Raise Invalid."""
+        """Return the conditions, one of which must hold, and a function for what the caller may see. Raise Invalid."""
         given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
         types = {one.code: one.per_project for one in await self._facts.object_types()}
         conditions = [
@@ -160,12 +161,12 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
         return self.scan, self.within
 
     async def text(self, seal: Seal) -> str:
-        """Return it sealed: positions in an index may be names that the caller must not see."""
+        """Return the sealed token: positions in an index may be names that the caller must not see."""
         return await seal.shut(msgspec.json.encode(self))
 
     @classmethod
     async def read(cls, text: str, asked: str, seal: Seal) -> Self:
-        """Raise Invalid for one that was not given out, or for another question."""
+        """Open a token. Raise Invalid for one that was not issued, or that is for another question."""
         token = msgspec.json.decode(await seal.open(text), type=cls)
         if token.asked != asked:
             raise Invalid("the page token is of another search; begin without one")

@@ -1,4 +1,4 @@
-"""Limit how much leases may have together, as operators say."""
+"""Limit how much leases may have together, as set by operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Quotas:
         self._store, self._places = inventory.facts.store, inventory.places.leases.quotas
 
     async def set(self, caller: Caller, quota: Quota) -> Quota:
-        """Set it, in place of any of its name.  Raise Invalid, Denied; Unmet when there are too many."""
+        """Set the quota, replacing one of the same name. Raise Invalid, Denied; Unmet when there are too many."""
         self._inventory.admin.allow(caller)
         leases.check_quota(quota)
         if quota.search:
@@ -35,7 +35,7 @@ class Quotas:
         return made
 
     async def delete(self, caller: Caller, name: str) -> None:
-        """Raise Denied, NotFound."""
+        """Delete the quota. Raise Denied, NotFound."""
         self._inventory.admin.allow(caller)
         names.name(name, "name of a quota")
         place = self._places(caller.partition).quota(name).record
@@ -44,7 +44,7 @@ class Quotas:
         await self._store.commit([], [place.delete(), *marks(self._inventory)])
 
     async def listed(self, caller: Caller) -> list[Quota]:
-        """Return those of the partition that concern the caller; for operators all."""
+        """Return the partition's quotas that concern the caller; all of them for operators."""
         found = sorted(await self._there(caller), key=lambda one: one.name)
         if caller.operator:
             return found

@@ -1,4 +1,4 @@
-"""Seal what a client carries from one page to the next and must not read, as it may name what is hidden from the
+"""Seal the token that a client carries from one page to the next. It may name things that are hidden from the
 client."""
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Seal:
         self._cipher: AESGCM | None = None
 
     async def shut(self, plain: bytes) -> str:
-        """Return what only `open` can read."""
+        """Return a text that only `open` can read."""
         nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
         padded = plain.ljust(-(-len(plain) // PADDED_BYTES) * PADDED_BYTES)
         sealed = nonce + (await self._key()).encrypt(nonce, padded, None)
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     async def open(self, text: str) -> bytes:
-        """Raise Invalid for what `shut` did not make."""
+        """Return what `shut` sealed. Raise Invalid for any other text."""
         try:
             if len(text) > TEXT_SIZE_MAX:
                 raise ValueError("longer than any")
@@ -47,7 +47,7 @@ class Seal:
             raise Invalid("the page token is none that was given out; begin without one") from error
 
     async def _key(self) -> AESGCM:
-        """Read once; made by whoever needs it first."""
+        """Read the key once; the first server that needs it makes it."""
         address = self._places.page_key
         while self._cipher is None:
             entry = await self._store.get(address.path)
@@ -58,5 +58,5 @@ class Seal:
             try:
                 await self._store.commit([At(address.path, None)], [address.put(made)])
             except Conflict:
-                continue  # another server was quicker
+                continue  # another server was faster
         return self._cipher

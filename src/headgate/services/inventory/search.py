@@ -108,7 +108,7 @@ class SearchPart:
 
 @dataclass(slots=True)
 class _Budget:
-    """Limit what may still be read."""
+    """Limit what the search may still read."""
 
     entries: int
     until_s: float
@@ -145,7 +145,7 @@ class Search:
         return moment
 
     async def plan(self, query: IndexQuery, moment: SearchMoment) -> SearchPlan:
-        """Return by which indexes matches are found: of posting lists by the shortest."""
+        """Return the indexes by which matches are found; among posting lists, the shortest."""
         read: dict[str, Sequence[Entry]] = {}
         chosen = tuple([await self._chosen(query, one, read) for one in query.conditions])
         ranges = [ranged(query, one, number) for one, number in zip(query.conditions, chosen, strict=True)]
@@ -153,11 +153,11 @@ class Search:
         for condition, posting in zip(query.conditions, ranges, strict=True):
             values.append(await self._values(condition, posting) if posting else ())
         if any(values) and await self._journal.now() != moment.revision:
-            values = [()] * len(values)  # a value that was there at the moment may be gone
+            values = [()] * len(values)  # a value that existed at that moment may be gone
         return SearchPlan(chosen, tuple(values), read)
 
     async def _values(self, condition: Condition, posting: PostingFilter) -> tuple[str, ...]:
-        """Return the numbers within a range that objects have, in order; none, if there are too many of them."""
+        """Return the numbers within a range that objects have, in order; empty if there are too many."""
         directory = scan(self._places, condition, posting).directory
         found: list[str] = []
         after, every = "", 0
@@ -169,7 +169,7 @@ class Search:
             component = read[0].path[len(directory) + 1 :].partition("/")[0]
             value = unescape(component)
             found += [value] if in_range(condition, posting.key, value) else []
-            after, every = f"{component}/~", every + 1  # behind the last object with this value
+            after, every = f"{component}/~", every + 1  # after the last object with this value
         return ()
 
     async def page(
@@ -179,7 +179,7 @@ class Search:
         return await self._part(query, plan, moment, after, limit, self._bounds.examined_max)
 
     async def gathered(self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment) -> SearchPart:
-        """Return all matches, or, `bounded`, as many as were found before it was too much."""
+        """Return all matches or, if `bounded`, those found before a limit was reached."""
         return await self._part(query, plan, moment, None, self._bounds.gathered_max, self._bounds.gathered_max)
 
     async def every(self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment) -> list[FoundObject]:
@@ -194,7 +194,7 @@ class Search:
         return part.found
 
     def position(self, query: IndexQuery, plan: SearchPlan, object: Object) -> Position | None:
-        """Return where the object stands in the order; None, if it is not in it."""
+        """Return the position of the object in the order; None if it is not in it."""
         return self._first(query, scans(self._places, query, plan.chosen, plan.values), object)
 
     # ---- going through scans
@@ -234,7 +234,8 @@ class Search:
         budget: _Budget,
         plan: SearchPlan,
     ) -> tuple[bool, str]:
-        """Add what one scan has from there on; return whether that is all of it, and how far it was gone through."""
+        """Add the matches of one scan from a position on; return whether the scan is complete, and how far it was
+        read."""
         number, within = after
         scan = going[number]
         weighed = COMPARED_MAX // (query.terms + len(going))
@@ -259,7 +260,8 @@ class Search:
     async def _piece(
         self, scan: IndexScan, after: str, piece_max: int, plan: SearchPlan
     ) -> Sequence[tuple[str, str, Entry | None]]:
-        """Return the next entries: where each is, to which object it leads, and the record if it was read with it."""
+        """Return the next entries: the position of each, the object it leads to, and the record if it was read with
+        it."""
         if scan.uuids:
             return [(uuid, uuid, None) for uuid in scan.uuids if uuid > after][:piece_max]
         start = len(scan.directory) + 1
@@ -278,7 +280,7 @@ class Search:
     async def _objects(
         self, scan: IndexScan, piece: Sequence[tuple[str, str, Entry | None]]
     ) -> list[tuple[str, Object, int]]:
-        """Return the objects that entries lead to, as far as there are any, with where each is and its generation."""
+        """Return the objects that entries lead to, as far as they exist, each with its position and generation."""
         addresses = [self._places.objects.by_uuid(uuid or "0").record for _, uuid, _ in piece]
         if piece and piece[0][2] is not None:
             entries: Sequence[Entry | None] = [one[2] for one in piece]
@@ -291,7 +293,7 @@ class Search:
         ]
 
     def _claimed(self, query: IndexQuery, going: Sequence[IndexScan], number: int, object: Object) -> bool:
-        """Return whether a match is told by this scan: it is one of its condition, and in none before it."""
+        """Return whether this scan yields a match: it meets the scan's condition, and no earlier scan yields it."""
         scan = going[number]
         if len(going) == 1 and (scan.condition is None or len(query.conditions) == 1):
             return True
@@ -301,7 +303,7 @@ class Search:
         return first is None
 
     def _first(self, query: IndexQuery, going: Sequence[IndexScan], object: Object) -> Position | None:
-        """Return where the first scan that tells the object has it."""
+        """Return the position of the object in the first scan that yields it."""
         seen = query.shown(object)
         for number, one in enumerate(going):
             if one.condition is None or one.condition.matches(seen):
@@ -328,7 +330,8 @@ class Search:
     async def _size(
         self, condition: Condition, union: Sequence[PostingFilter], read: dict[str, Sequence[Entry]]
     ) -> float:
-        """Return about how many entries the lists have; of one that is long, by how densely uuids lie at its begin."""
+        """Return the approximate number of entries of the lists; that of a long list is estimated from the density of
+        uuids at its start."""
         total = 0.0
         for posting in union:
             one = scan(self._places, condition, posting)
@@ -341,7 +344,7 @@ class Search:
     # ---- one moment
 
     async def _undo(self, moment: SearchMoment) -> None:
-        """Undo for the reader what changed after the moment, until now. Raise MomentExpired."""
+        """Undo, for the reader, all changes after the moment. Raise MomentExpired."""
         await self._journal.reach(await self._journal.now())
         self._journal.since(moment.revision)  # is all of it still kept?
         undone = 0
@@ -355,7 +358,7 @@ class Search:
                 await self.turns.turn()
 
     async def _earlier(self, query: IndexQuery, going: Sequence[IndexScan], moment: SearchMoment) -> list[FoundObject]:
-        """Return what matched at the moment and was changed since, as it was then."""
+        """Return the objects that matched at the moment and were changed since, as they were then."""
         found = []
         for number, object in enumerate(list(moment.before.values()), 1):
             if object is not None and query.matches(object):

@@ -1,4 +1,4 @@
-"""Changing objects: one guarded commit for the record, its indexes, its history and the journal."""
+"""Change objects: one guarded commit for the record, its indexes, its history and the journal."""
 
 from __future__ import annotations
 

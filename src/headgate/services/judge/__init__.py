@@ -1,1 +1,1 @@
-"""Proposed configuration, judged at once or apart."""
+"""Proposed configuration, judged immediately or in the background."""

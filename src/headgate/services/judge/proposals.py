@@ -63,7 +63,7 @@ class Proposals:
     async def _ask(self, judge: Judge, layouts: TenantLayouts, asked: LayoutRequest) -> None:
         try:
             answer = await judge.judged(layouts, asked)
-        except Exception as error:  # whatever it is, the item must not wait for ever
+        except Exception as error:  # whatever the error, the item must not wait for ever
             log.exception("the configuration that %s proposes cannot be judged", asked.project)
             answer = refusal(asked, f"this configuration cannot be judged: {error}")
         finally:

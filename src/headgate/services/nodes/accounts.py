@@ -1,4 +1,4 @@
-"""Call clouds no more often than each can bear, and so that one that is unavailable delays nobody else."""
+"""Call clouds no more often than each can bear, and without delays by clouds that are unavailable."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ class CloudAccount:
 
     @property
     def away(self) -> str:
-        """Return why it is left alone now; empty: it is not."""
+        """Return why the cloud gets no calls now; empty if it does."""
         return self._away if self.back_s > asyncio.get_running_loop().time() else ""
 
     @property
     def back_s(self) -> float:
-        """Return until when it is left alone, in the loop's time."""
+        """Return the time from which the cloud gets calls again, in the loop's time."""
         return self._quiet_until_s
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Raise LaunchFailed, OverQuota, CloudUnavailable; what else a driver raises is as if it did not answer."""
+        """Call the cloud. Raise LaunchFailed, OverQuota, CloudUnavailable; any other error of a driver counts as no
+        answer."""
         self._check()
         now_s = asyncio.get_running_loop().time()
         self._turn_s = max(now_s, self._turn_s + self._gap_s)
@@ -80,7 +81,7 @@ class CloudAccount:
         return found
 
     def _check(self) -> None:
-        """Raise CloudUnavailable while it is left alone."""
+        """Raise CloudUnavailable while the cloud gets no calls."""
         if (left_s := self._quiet_until_s - asyncio.get_running_loop().time()) > 0:
             raise CloudUnavailable(self._away, left_s)
 
@@ -110,7 +111,7 @@ class AccountRegion:
 
     @property
     def is_read(self) -> bool:
-        """Return whether its limits were ever read."""
+        """Return whether the account's limits were ever read."""
         return self.limits_until_s > 0
 
 
@@ -153,11 +154,11 @@ class Hunting:
         return self.places.setdefault((connection, region_of(said)), AccountRegion())
 
     def uses(self, provider: str, digest: str) -> Amounts | str | None:
-        """Return what is known of it; None: nobody has asked."""
+        """Return the known amounts of a node; None if they were not requested yet."""
         return self._uses.get((provider, digest))
 
     async def learn(self, connection: str, provider: str, digest: str, wanted: MachineSpec) -> None:
-        """Ask what one such node takes.  Raise CloudUnavailable."""
+        """Request the amounts that one such node takes. Raise CloudUnavailable."""
         account = self._accounts[connection]
         try:
             self._uses[provider, digest] = await account.ask(lambda: account.cloud.uses(wanted))
@@ -165,12 +166,12 @@ class Hunting:
             self._uses[provider, digest] = str(error)[:WHY_MAX]
 
     def forget(self) -> None:
-        """Ask anew what could not be made: somebody may have mended it."""
+        """Forget errors, so that nodes that could not be made are tried again: somebody may have fixed them."""
         self._uses = {key: found for key, found in self._uses.items() if not isinstance(found, str)}
 
     async def look(self, connection: str, said: Mapping[str, Any], ours: Ours) -> AccountSurvey:
-        """Look at all of one account; what is ours, and had no record twice, is deleted.  Raise CloudUnavailable,
-        LaunchFailed."""
+        """List one whole account; resources of ours that had no record at two looks are deleted. Raise
+        CloudUnavailable, LaunchFailed."""
         account, place = self._accounts[connection], self.place(connection, said)
         found = await account.ask(lambda: account.cloud.resources(said))
         tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
@@ -208,6 +209,6 @@ def total(several: Iterable[Amounts]) -> dict[str, float]:
 
 
 def wanted_of(node: MadeNode) -> MachineSpec:
-    """Return what its driver is told of a machine, as when it was made."""
+    """Return the driver's description of a machine, as when it was made."""
     said = node.said
     return MachineSpec(node.id, said["label"], said["image"], said["flavor"], said["provider"], node.tags)

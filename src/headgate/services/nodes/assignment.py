@@ -33,7 +33,7 @@ class NodesRefused:
 
 @dataclass(frozen=True, slots=True)
 class NodesLater:
-    """Report that a request gets no nodes now, and why: in words that stay the same while that is so."""
+    """Report that a request gets no nodes now, and why; the text stays the same while the reason does."""
 
     why: str
 
@@ -54,7 +54,8 @@ class Assigning:
         avoided: Collection[str],
         aside: Mapping[str, str],
     ) -> None:
-        """Take `avoided`, machines that cannot be had now, and `aside`, those that failed too often, and why."""
+        """Take `avoided`, machines that are unavailable now, and `aside`, machines that failed too often, with the
+        reasons."""
         self._tenants, self._finding, self._now, self._aside = tenants, finding, now, aside
         self.taken = {*now.claims, *avoided, *aside}
         """Machines that cannot be chosen, including those that people ahead in the line wait for."""
@@ -108,7 +109,7 @@ class Assigning:
         )
 
     def _no_room(self, request: NodeRequest, most: int) -> bool:
-        """Return whether its project may not have so many more now."""
+        """Return whether the project's limit forbids so many more machines now."""
         whose, many = (request.tenant, request.project), len(request.nodes)
         kept = self._rooms.get(whose)
         return 0 <= most < self._used[whose] + many or (
@@ -116,7 +117,7 @@ class Assigning:
         )
 
     def _keep_room(self, request: NodeRequest, most: int) -> bool:
-        """Keep what its project may have for the first that waits; return False if what is held leaves too little."""
+        """Keep the project's room for its first waiting request; return False if held machines leave too little."""
         whose, many = (request.tenant, request.project), float(len(request.nodes))
         if most < 0:
             return True
@@ -129,20 +130,21 @@ class Assigning:
         return True
 
     def _keep_machines(self, request: NodeRequest, wanted: Sequence[Sequence[str]]) -> None:
-        """Keep enough of what serves it, unless that is kept for somebody ahead, or what is away leaves too little."""
+        """Keep enough machines that serve the request, unless they are kept for an earlier one, or unavailable ones
+        leave too few."""
         every = {uuid for several in wanted for uuid in several}
         if not every & self.reserved and choose(wanted, self._away) is not None:
             self._kept.append(KeptHosts(wanted, {one.machine for one in self._behind(request)}))
             self.reserved |= every
 
     def _behind(self, request: NodeRequest) -> list[NodeClaim]:
-        """Return what those have who come after it, which they have since it is waiting."""
+        """Return the claims of later requests, made since this one waits."""
         order, asked_ms = self._now.order, self._now.asked_ms
         after = set(order[order.index(request.id) + 1 :]) if request.id in order else set()
         return [one for one in self._claims if one.request in after and asked_ms[one.request] >= request.asked_ms]
 
     def _too_few(self, request: NodeRequest, found: list[list[MachineCandidate]]) -> NodesRefused | None:
-        """Say so where there are not enough machines, or where those that work are not enough."""
+        """Return a refusal if there are not enough machines, or not enough that work."""
         labels = ", ".join(sorted({label for _, label in request.nodes}))
         few = f"the inventory has too few machines for {len(request.nodes)} nodes of {labels}"
         if choose([[one.object.uuid for one in several] for several in found]) is None:
@@ -171,7 +173,7 @@ class Assigning:
 
 
 def _lacking(request: NodeRequest, found: Sequence[Sequence[MachineCandidate]]) -> str:
-    """Return what it waits for."""
+    """Return what the request waits for."""
     labels = {label: len(several) for (_, label), several in zip(request.nodes, found, strict=True)}
     told = ", ".join(f"{many} of label {label}" for label, many in sorted(labels.items()))
     return f"limited by the machines of the inventory: {told}, taken or kept for who waits longer"

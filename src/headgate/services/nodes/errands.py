@@ -1,4 +1,4 @@
-"""Run lengthy tasks concurrently: one of a name at a time, a limited number per connection, and each when it is due."""
+"""Run lengthy tasks concurrently: one per name at a time, a limited number per connection, each when it is due."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Work = Coroutine[Any, Any, float | None]
 
 
 class Errands:
-    """Run tasks beside each other until `end`."""
+    """Run tasks concurrently until `end`."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[float | None]] = {}
@@ -28,7 +28,7 @@ class Errands:
         """Connection -> number of errands under way."""
 
     def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
-        """Begin it, unless it is under way or not due, or much else is asked of the connection."""
+        """Start the errand unless it is under way or not due, or the connection has too many."""
         due = self._due.get(key, 0.0) <= asyncio.get_running_loop().time()
         if due and key not in self._tasks and self._asked[connection] < ERRANDS_MAX:
             self._asked[connection] += 1
@@ -43,18 +43,19 @@ class Errands:
             self._asked[connection] -= 1
 
     def ended(self) -> None:
-        """Take up what has ended.  Raise what one raised."""
+        """Collect the errands that have ended. Raise the error of one that failed."""
         for key in [key for key, task in self._tasks.items() if task.done()]:
             pause_s = self._tasks.pop(key).result()
             self._due[key] = asyncio.get_running_loop().time() + (pause_s or 0.0)
 
     def forget(self, gone: Callable[[str], bool]) -> None:
-        """Forget errands that nobody begins again."""
+        """Forget errands that nobody starts again."""
         for key in [key for key in self._due if gone(key)]:
             del self._due[key]
 
     async def wait(self, moved: asyncio.Future[int], ends_s: list[float], limit_s: float) -> None:
-        """Wait for `moved`, for one that ends, or for what is due; `ends_s`: in the loop's time, too."""
+        """Wait for `moved`, for the end of an errand, for one that becomes due, or until `ends_s` (in the loop's
+        time)."""
         now_s = asyncio.get_running_loop().time()
         due = [due_s - now_s for due_s in (*self._due.values(), *ends_s) if due_s > now_s]
         waits: list[asyncio.Future[Any]] = [moved, *self._tasks.values()]

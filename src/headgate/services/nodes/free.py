@@ -1,4 +1,4 @@
-"""Machines of the inventory that labels of a tenant find: those that no build has are shown, too."""
+"""Find the machines of the inventory that match labels of a tenant, including those that no build has."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class FreeMachines:
         self._looking = asyncio.Lock()
 
     async def of(self, tenant: Tenant) -> Sequence[PooledMachine]:
-        """Return the machines that labels of a tenant find, also those that builds have, by name; while the store is
-        away, those that were found last."""
+        """Return the machines that match labels of a tenant, including those that builds have, by name; while the store
+        is away, those found last."""
         if not tenant.labels:
             return ()
         async with self._looking:
@@ -70,7 +70,7 @@ class FreeMachines:
             try:
                 found = await finding.machines(label, "", None)
             except (Invalid, InventoryError):
-                continue  # who asks for it is told
+                continue  # an error in the label is reported to the build that uses it
             for one in found:
                 machines[one.object.uuid] = one
                 labels.setdefault(one.object.uuid, []).append(name)

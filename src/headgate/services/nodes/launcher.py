@@ -117,7 +117,7 @@ class LauncherTerm:
             await end(*self._tasks.values())
 
     def taken(self) -> set[str]:
-        """Return the machines that builds and people have, as far as is known here."""
+        """Return the machines that builds and people have, as far as this process knows."""
         claims = self._context.mirror.under(self._context.map.nodes.claims.path)
         return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
@@ -186,12 +186,12 @@ class LauncherTerm:
                     pass
 
     def _is_made(self, waiting: WaitingRequest, made: Mapping[str, list[FlatProvider]]) -> bool:
-        """Return whether it wants machines that are made, which is not done here."""
+        """Return whether the request wants machines that are made on demand, which are not handled here."""
         tenant = self._launcher.tenants().get(waiting.request.tenant)
         return tenant is not None and is_made(waiting.request, tenant.labels, made.get(tenant.name, []))
 
     async def _explain(self, waiting: WaitingRequest, why: str, tried: Sequence[str] = ()) -> None:
-        """Write why it waits, and what was tried, where that has changed."""
+        """Record why the request waits, and its failures, if that has changed."""
         place = self._context.map.nodes.waits(waiting.request.id).record
         entry = self._context.mirror.get(place.path)
         known = readable(entry, NodeWait) if entry is not None else None
@@ -216,7 +216,7 @@ class LauncherTerm:
         self._book = given
 
     async def _seen_all(self) -> bool:
-        """Return whether the inventory was looked at as it is now; if not, wait until it can be, for the next look."""
+        """Return whether the look used the inventory's present state; if not, wait until the next look can."""
         now = await self._inventory.journal.now()
         if now != self._revision:
             await self._inventory.journal.reach(now)
@@ -272,12 +272,13 @@ class LauncherTerm:
         return {**prepared, "headgate_machine": claim.name, "nodepool": known}
 
     async def _learn(self, claim: NodeClaim, key: str) -> None:
-        """Record the machine's key, by which it is known from now on, if it still exists.  Raise MachineUnusable."""
+        """Record the machine's key, which identifies it from now on, if the machine still exists. Raise
+        MachineUnusable."""
         caller = replace(LAUNCHER, partition=claim.partition)
         try:
             await self._inventory.apply(caller, [Update(claim.machine, set_properties={HOST_KEY: key})])
         except NotFound:
-            pass  # deleted meanwhile: this build is its last
+            pass  # deleted meanwhile: this is its last build
         except (InventoryError, Invalid) as error:
             raise MachineUnusable(f"{claim.name}: its key cannot be recorded as {HOST_KEY}: {error}") from error
 
@@ -293,7 +294,7 @@ class LauncherTerm:
         await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
 
     async def _clean_lease(self, lease: ObjectLease) -> None:
-        """Make the machine of a lease that is over ready for others."""
+        """Make the machine of an ended lease ready for others."""
         provider = self._launcher.providers.get(lease.provider.get("kind", ""))
         try:
             if provider is not None:
@@ -307,7 +308,8 @@ class LauncherTerm:
                 return
 
     def _marked(self, waiting: WaitingRequest, state: str, keys: Mapping[str, str]) -> list[Op]:
-        """Return operations that put the claims into `state`; `keys`: machine -> the key by which it was just known."""
+        """Return operations that put the claims into `state`; `keys` maps machines to the keys that they just
+        showed."""
         claims = [one.claim.now(state, keys.get(one.claim.machine, "")) for one in waiting.claims]
         return [self._context.map.nodes.claims(claim.machine).record.put(claim) for claim in claims]
 

@@ -46,7 +46,7 @@ class MachineLedger:
                 return
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> bool:
-        """Return False when something was not as it was read; the mirror shows it by then, or soon."""
+        """Commit; return False when a record was not as it was read: the mirror shows it by then, or soon."""
         try:
             written = await self.context.store.commit(checks, ops, guards=[self.guard])
         except GuardLost:

@@ -139,7 +139,7 @@ class Probing:
         except MachineUnusable as error:
             why = str(error)[:WHY_MAX] or "it does not answer"
         if uuid in self._taken() or (not why and uuid in self._well):
-            return one.interval_s  # whoever has it may have stopped it
+            return one.interval_s  # its user may have stopped it
         self._well.discard(uuid)
         health = await self._healths.probed(uuid, why, [self._guard])
         if not why:

@@ -69,7 +69,7 @@ class ObjectPublisher:
                 revision = place.published.decode(entry.value).revision if entry is not None else 0
                 try:
                     await self._follow(revision or await self.inventory.journal.now(), guard)
-                except MomentExpired as expired:  # so much happened while nobody posted that it is no longer known
+                except MomentExpired as expired:  # nobody posted for so long that older changes are gone
                     log.error("%s: %s; changes in the meantime are not posted", NAME, expired)
                     self.context.observer.untold(NAME, 1)
                     await self._posted(await self.inventory.journal.now(), guard)

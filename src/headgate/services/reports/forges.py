@@ -88,7 +88,7 @@ class ForgeReporter:
         now = await self.forge.look_up(change.key)
         if now is None or not now.open:
             return
-        same = now.change.commit == change.commit  # else more was proposed there since
+        same = now.change.commit == change.commit  # otherwise more was proposed there since
         if same and pushed.contained and self.context.now_ms() - posting.report.at_ms < SEEN_MAX_MS:
             raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
         refused: ReportRefused | None = None

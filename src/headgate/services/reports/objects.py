@@ -48,7 +48,7 @@ class ObjectReporter:
             )
             await self._inventory.apply(Caller(USER, self._project, partition), [update])
         except NotFound:
-            return  # it was deleted meanwhile: there is nobody to tell
+            return  # it was deleted meanwhile: there is nothing to report to
         except (InventoryError, Invalid, ValueError) as error:
             raise ReportRefused(f"the object {of.lane} does not take it: {error}") from error
         except StoreError as error:

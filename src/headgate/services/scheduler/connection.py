@@ -189,10 +189,10 @@ class ConnectionRunner:
         for change_state in needed_first(sighting.change_states):
             own = events.pop(change_state.change.key, ())
             was = shown(context.map, context.mirror, change_state.change)
-            if was is not None and was.looked_up:  # what needs it was tested with it
+            if was is not None and was.looked_up:  # changes that need it were tested with it
                 own = [replace(event, fresh=False) for event in own]
             if was is not None and was.landed and change_state.open and self._to_be_shown(was, change_state):
-                continue  # its forge has not seen yet that a push has landed it
+                continue  # its forge has not noticed yet that a push has landed it
             if was is not None and was.change.commit == change_state.change.commit:
                 change_state = _with_what_was_known(change_state, was)
             if (again or not own) and known.get(change_state.change.key) == change_state:
@@ -352,8 +352,8 @@ def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
 def _with_what_was_known(now: ChangeState, was: ChangeState) -> ChangeState:
     """Return what a forge says of a commit, with what it does not say, or no longer says, of it."""
     now = replace(now, checks=was.checks)
-    if was.landed and now.change.number:  # though its forge merged nothing, or somebody opens it again
+    if was.landed and now.change.number:  # even if its forge merged nothing, or somebody opens it again
         now = replace(now, landed=True)
-    if now.landed and not now.approvals:  # the landing has removed what they said
+    if now.landed and not now.approvals:  # the landing has removed the approvals
         now = replace(now, approvals=was.approvals, proposers=was.proposers)
     return now

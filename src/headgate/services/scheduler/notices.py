@@ -195,7 +195,7 @@ def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collec
     """Say whether what a reporter sets may start a pipeline of the tenant: what its own account does at a forge is no
     news to it, and nobody is told of it but for that."""
     if name != change.connection:
-        return False  # another account, whose deeds are delivered
+        return False  # another account, whose actions cause events
     said = [(key, words) for key, words in _STARTS.items() if how.get(key) and how[key] not in _BEGUN]
     triggers = [one for each in pipelines for one in each.triggers]
     return any(
@@ -286,7 +286,7 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
         kind, item = kind_of(action.result, world), action.item
         if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
             landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
-            apart = action.refused and speaks(pipeline, item.change.connection)  # told in words of their own
+            apart = action.refused and speaks(pipeline, item.change.connection)  # reported separately
             told = merging if landed else frozenset(pipeline.drivers) if apart else frozenset()
             yield _Said(kind, item, action.result, action.message, told)
 

@@ -160,7 +160,7 @@ class PipelineRunner:
     async def _turn(self, guard: At) -> bool:
         """Take one turn; return False when there is nothing to do until the mirror moves."""
         if not self._configuration.current():
-            return False  # an event that is seen may rest on a layout that is not taken up yet
+            return False  # a visible event may depend on a layout that is not loaded yet
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
         if (not events and facts == self._looked) or (self.name not in layouts.landed.pipelines and not self._without):
             return False
@@ -237,7 +237,7 @@ class PipelineRunner:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
             if self._torn:
                 await self._take_over()
-            await self._context.mirror.moved(seen)  # what it did not show stood against it
+            await self._context.mirror.moved(seen)  # the turn conflicted with something that the mirror did not show
             return
         self._state, self._layout, self._aside, self._damaged = after, layouts, {}, ()
         self._looked = facts if self._settled and not unfinished(asked) else ()

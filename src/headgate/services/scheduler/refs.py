@@ -106,7 +106,7 @@ class Refs:
                     _set(here, {ref: refs[ref] for ref in some})
                     record = address.put(RefsSeen(dict(sorted(here.items())))) if here else address.delete()
                     yield TurnPart([record, *tell(of[project, ref] for ref in some if (project, ref) in of)])
-            if first:  # the last: before it nothing was looked at
+            if first:  # last, because it marks the first look as complete
                 yield TurnPart([place.looked.put(RefsLooked(self._context.now_ms()))])
 
     def saw(self, moved: Mapping[str, Mapping[str, str]]) -> None:

@@ -96,7 +96,7 @@ class Forsaken:
         items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
         names = map(unescape, self._mirror.names(items.path))
         held_for = (items(name).buildset(holder.buildset) for name in names)
-        paths = (path for one in held_for for path in (one.record.path, one.repo_state.path))  # the state: builds go on
+        paths = (path for one in held_for for path in (one.record.path, one.repo_state.path))  # builds continue with it
         return any(self._mirror.get(path) is not None for path in paths)
 
     def _waits(self, waiter: Waiter) -> bool:

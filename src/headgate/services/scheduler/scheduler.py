@@ -154,7 +154,7 @@ class Scheduler:
             running = self._running.get(work)
             if running is not None and running.task.done():
                 await running.task
-                del self._running[work]  # it came to its end, and there is more of it
+                del self._running[work]  # it has ended, and there is more to do
                 running = None
             if running is None:
                 task = asyncio.ensure_future(self._tended(work, session))

@@ -187,7 +187,7 @@ class TenantRunner:
             pieces += together([*told, TurnPart([*asked, *event.consume()])])
             anew |= unread
             if event.event.change.project in self._trusted:
-                break  # what follows may be for another pipeline
+                break  # later events may be for another pipeline
         for commit in packed(pieces):
             await self._context.store.commit([], commit.ops, guards=[guard])
         gone = [op.path for piece in pieces for op in piece.ops if isinstance(op, Delete)]

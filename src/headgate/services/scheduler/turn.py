@@ -124,7 +124,7 @@ class PipelineTurn:
             else:
                 self._add(action, items, told, cancelled, of, past)
         queues = [TurnPart([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
-        if _moved(before, after):  # an item is in one queue, whatever happens in between
+        if _moved(before, after):  # so that an item is in one queue at any moment
             queues = together(queues)
         out += [*items.values(), *builds.values(), *told, *queues, *ends, *unwanted]
         out += [TurnPart([op]) for op in diff.stale]
@@ -173,7 +173,7 @@ class PipelineTurn:
     ) -> None:
         match action:
             case Run():
-                pass  # goes with its build's record
+                pass  # written with its build's record
             case Merge(id, work, precedence):
                 if id not in cancelled and id not in self.told:
                     item = work.chain[-1].item if work.chain else ""
@@ -184,9 +184,9 @@ class PipelineTurn:
                     request = self._request(id, precedence, meta)
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
-                pass  # go with what they change
+                pass  # written with the builds that they change
             case Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
-                if not phase:  # its reporters tell the rest
+                if not phase:  # its reporters report the other phases
                     text = said(id, work, self.tenant, self.now_ms, kind)
                     told.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
             case MarkLanded(work=work):

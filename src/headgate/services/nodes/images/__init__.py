@@ -1,1 +1,1 @@
-"""Images that jobs build: kept where machines are made of them."""
+"""Images that jobs build, uploaded to where machines are made from them."""

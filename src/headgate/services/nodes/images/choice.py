@@ -1,4 +1,4 @@
-"""Choose the upload that machines are made of: the newest that is there, and was found good."""
+"""Choose the upload that machines are made from: the newest one that is complete and validated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UPLOAD = "upload"
 
 
 def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At, R]]:
-    """Yield the name, the version and the record of what can be read; the map's check tells of the rest."""
+    """Yield the name, the version and the record of each readable entry; the map's check reports the others."""
     for entry in mirror.under(path):
         if entry.path == path:
             continue
@@ -33,18 +33,18 @@ def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At
 
 
 def uploads(map: Map, mirror: Mirror) -> list[ImageUpload]:
-    """Return all of them, the oldest first."""
+    """Return all uploads, the oldest first."""
     found = [one for _, _, one in read_all(mirror, map.image_uploads.uploads.path, ImageUpload)]
     return sorted(found, key=lambda one: (one.made_ms, one.id))
 
 
 def place_of(provider: FlatProvider, image: FlatImage) -> str:
-    """Return where uploads of the image for this provider are."""
+    """Return the place of the image's uploads for this provider."""
     return "/".join((provider.connection, str(provider.said.get("region", "")), image.digest))
 
 
 def chosen(providers: Mapping[str, list[FlatProvider]], map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
-    """Return the providers of each tenant with labels that name what they are made of now."""
+    """Return the providers of each tenant, with labels that name the uploads that they use now."""
     if not any(one.images for several in providers.values() for one in several):
         return dict(providers)
     newest = {(one.file.image, one.place): one for one in uploads(map, mirror) if one.usable}
@@ -66,7 +66,7 @@ def _made_of(label: FlatLabel, upload: ImageUpload) -> FlatLabel:
 
 
 def unmade(provider: FlatProvider, name: str) -> str:
-    """Return why nothing of a label can be made: its image is not there; empty: it can."""
+    """Return why no machine of a label can be made because its image is missing; empty if it can be made."""
     label = provider.label(name)
     if label is None or UPLOAD in label.image:
         return ""
@@ -103,7 +103,7 @@ def _trying(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | None:
 
 
 def standing_uploads(labels: Iterable[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
-    """Return checks under which the images of new machines are there; None: one of them is not any more."""
+    """Return checks that the images of new machines exist; None if one of them no longer does."""
     found: dict[str, At] = {}
     for id in (label.image[UPLOAD] for label in labels if UPLOAD in label.image):
         place = map.image_uploads.uploads(id).record

@@ -97,7 +97,7 @@ class ImageKeeper:
         self._hunt(wanted)
 
     def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
-        """Return what is kept no longer."""
+        """Return the uploads that are no longer kept."""
         return surplus(uploads(self._context.map, self._context.mirror), wanted)
 
     def _providers(self) -> dict[str, list[FlatProvider]]:
@@ -112,7 +112,8 @@ class ImageKeeper:
         return {one.id: one for _, _, one in read_all(self._context.mirror, under, ImageArtifact)}
 
     async def _take_up(self, at: At, report: ImageReport) -> None:
-        """Have artifacts of what was built, or mark the upload that was tried; the report goes with that."""
+        """Record artifacts of new files, or mark the upload that was tried; the report is removed in the same
+        commit."""
         map = self._context.map
         gone = map.images.reports(report.id).record.delete()
         if report.upload:
@@ -139,7 +140,7 @@ class ImageKeeper:
         await self._ledger.commit(checks, [*ops, gone])
 
     async def _obey(self, id: str, at: At, order: ImageOrder) -> None:
-        """Do what somebody wants done with an artifact or an upload."""
+        """Obey a person's order for an artifact or an upload."""
         gone, artifact = self._context.map.images.orders(id).record.delete(), self._artifacts().get(id)
         if artifact is not None and order.do == "delete":
             await self._change_artifact(artifact, replace(artifact, state="deleting"), at, gone)
@@ -168,7 +169,7 @@ class ImageKeeper:
             await self._ledger.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
 
     async def _begin(self, spot: ImageUse, artifact: ImageArtifact) -> None:
-        """Write down an upload before anything is sent."""
+        """Record an upload before anything is sent."""
         id = fresh()
         said = spot.image.image
         wrong = _unfit(artifact.file)
@@ -197,7 +198,7 @@ class ImageKeeper:
             await self._ledger.commit([At(entry.path, entry.version)], [place.put(upload)])
 
     async def _end(self, artifact: ImageArtifact) -> None:
-        """Take away what is to go of an artifact; once nothing is left of it anywhere, its record."""
+        """Delete the uploads of an artifact that is being deleted; once none is left, delete its record."""
         own = [one for one in uploads(self._context.map, self._context.mirror) if one.artifact == artifact.id]
         if artifact.state == "deleting":
             for one in own:
@@ -213,10 +214,10 @@ class ImageKeeper:
             if entry is not None:
                 await self._ledger.commit([At(entry.path, entry.version)], [place.delete()])
 
-    # --- what jobs are asked to do
+    # --- orders for jobs
 
     async def _ask_to_try(self, one: ImageUpload) -> None:
-        """Have the upload tried, by the pipelines of the tenant that built it that are triggered by that."""
+        """Have the upload tried by the pipelines for that in the tenant that built it."""
         id = fresh()
         body = Body((one.file.name,), one.id)
         ops = await image_event_ops(self._context, EventKind.IMAGE_VALIDATE, id, one.tenant, one.file, body)
@@ -227,7 +228,7 @@ class ImageKeeper:
         await self._ledger.commit([found[1]], [place.put(replace(one, asked=id)), *ops])
 
     async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
-        """Ask for builds of images that are too old, or that nobody has built, where their configuration says so."""
+        """Request builds of images that are missing or too old, where their configuration demands it."""
         now_ms, map = self._context.now_ms(), self._context.map
         due = {spot.image.canonical: spot.image for spot in wanted.values() if spot.image.rebuild_age_s}
         for name, image in due.items():
@@ -249,10 +250,10 @@ class ImageKeeper:
                 if ops and await self._ledger.commit([check], [place.put(ImageAsked(now_ms)), *ops]):
                     break
 
-    # --- what takes a while
+    # --- lengthy work
 
     def _steps(self) -> None:
-        """Begin the next step of every upload that has one and is due; keep the files that they need."""
+        """Start the next step of every upload that is due; keep the files that these need."""
         found = uploads(self._context.map, self._context.mirror)
         ending = [one for one in found if one.state == "deleting" or (one.state == "failed" and one.dirty)]
         moving = [*ending, *(one for one in found if one.state in UNDER_WAY)]
@@ -263,7 +264,7 @@ class ImageKeeper:
             self._errands.begin(f"upload {one.id}", one.connection, partial(self._life.step, one.id))
 
     def _hunt(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
-        """Look at each account, and each bucket, that images are, or may be, in."""
+        """Look at each account, and each bucket, that may hold images."""
         said = {(s.provider.connection, _part(s.provider.said)): s.provider.said for s in wanted.values()}
         for one in uploads(self._context.map, self._context.mirror):
             said.setdefault((one.connection, _part(one.provider)), one.provider)
@@ -297,7 +298,7 @@ class ImageKeeper:
 
 
 async def _discard(account: CloudAccount, cloud: ImageCloud, said: Mapping[str, object], one: Resource) -> None:
-    """Raise CloudUnavailable; what cannot be deleted keeps nothing else from it."""
+    """Delete it from the cloud. Raise CloudUnavailable; other failures do not stop other deletions."""
     log.warning("connection %s: %s %s is nobody's, and is deleted", account.name, one.kind, one.id)
     try:
         await account.ask(partial(cloud.discard, said, one))
@@ -315,7 +316,7 @@ def _superseded(upload: ImageUpload) -> ImageUpload:
 
 
 def _ordered(upload: ImageUpload, do: str) -> ImageUpload:
-    """Return an upload as somebody wants it."""
+    """Return the upload with a person's order applied."""
     if do == "delete":
         return replace(upload, state="deleting", why="somebody deleted it")
     if do == "upload" and upload.state == "failed":
@@ -326,7 +327,7 @@ def _ordered(upload: ImageUpload, do: str) -> ImageUpload:
 
 
 def _unfit(file: ImageFile) -> str:
-    """Return why a file cannot be uploaded, whatever is tried; empty: it may be."""
+    """Return why a file can never be uploaded; empty if it can be."""
     if len(file.sha256) != 64 or set(file.sha256) - set("0123456789abcdef"):
         return "its build returned no sha256 in its metadata, 64 hex digits: nobody could tell whether it is whole"
     if not file.url:

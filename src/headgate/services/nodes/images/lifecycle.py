@@ -38,7 +38,7 @@ class UploadLedger:
     ledger: MachineLedger
 
     def find(self, id: str) -> tuple[ImageUpload, At] | None:
-        """Return an upload as it is known now."""
+        """Return the recorded upload."""
         place = self.ledger.context.map.image_uploads.uploads(id).record
         entry = self.ledger.context.mirror.get(place.path)
         return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
@@ -66,7 +66,7 @@ class UploadLife:
     files: ImageFiles
 
     async def step(self, id: str) -> float:
-        """Take the next step of an upload; return after how long another one is due."""
+        """Take the next step of an upload; return the seconds until another one is due."""
         found = self.uploads.find(id)
         if found is None:
             return 0.0
@@ -120,7 +120,7 @@ class UploadLife:
         return await self.files.fetch(one.file.url, one.file.sha256)
 
     async def _withdraw(self, account: CloudAccount, cloud: ImageCloud, one: ImageUpload) -> float:
-        """Raise CloudUnavailable; whatever else happens, it is tried again until nothing is left."""
+        """Delete the upload from the cloud; failures are retried until nothing is left. Raise CloudUnavailable."""
         if busy := await self._users(one):
             await self._waits(one.id, f"{busy} machines are made of it")
             return USED_S
@@ -135,7 +135,7 @@ class UploadLife:
         return POLL_S
 
     async def _users(self, one: ImageUpload) -> int:
-        """Return how many machines are made of it; those that nobody has are to go."""
+        """Return how many machines use the upload; unused ones among them are to be deleted."""
         ledger, busy = self.uploads.ledger, 0
         map, mirror = ledger.context.map, ledger.context.mirror
         for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):
@@ -162,12 +162,13 @@ class UploadLife:
 
 
 def _now(known: ImageUpload, as_read: ImageUpload, **said: object) -> ImageUpload:
-    """Return it changed, unless somebody wants it away meanwhile."""
+    """Return the changed upload, unless a person wants it deleted meanwhile."""
     return replace(known, **said) if known.state in UNDER_WAY and known.state == as_read.state else known
 
 
 def _gone(known: ImageUpload) -> ImageUpload | None:
-    """Return what stays of an upload of which nothing is in the cloud: one that failed is there for people to see."""
+    """Return the record that remains when the cloud holds nothing of an upload: a failed upload stays for people to
+    see."""
     if known.state == "deleting":
         return None
     return replace(known, dirty=False) if known.state == "failed" else known
@@ -180,5 +181,5 @@ def _outdated(node: MadeNode) -> MadeNode:
 
 
 def wanted_of(one: ImageUpload) -> WantedImage:
-    """Return what a driver is told of an upload, as when it was begun."""
+    """Return the driver's description of an upload, as when it was started."""
     return WantedImage(one.id, one.file.name, one.file.format, one.file.sha256, one.image, one.provider, one.tags)

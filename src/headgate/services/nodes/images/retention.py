@@ -23,7 +23,7 @@ class ImageUse(NamedTuple):
 
 
 def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, str], ImageUse]:
-    """Return where images of all tenants are wanted: (image, place) -> one of those who want it there."""
+    """Return where tenants want images: (image, place) -> one of those who want it there."""
     found: dict[tuple[str, str], ImageUse] = {}
     for provider in (one for several in providers.values() for one in several):
         for image in provider.images:
@@ -37,7 +37,7 @@ def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, st
 def lacking(
     wanted: Mapping[tuple[str, str], ImageUse], artifacts: Iterable[ImageArtifact], uploads: Iterable[ImageUpload]
 ) -> Iterator[tuple[ImageUse, ImageArtifact]]:
-    """Yield the newest artifact of each image that is not on its way to where it is wanted."""
+    """Yield the newest artifact of each image that is wanted at a place and not on its way there."""
     there = {(one.artifact, one.place) for one in uploads}
     newest: dict[tuple[str, str], ImageArtifact] = {}
     for one in sorted(artifacts, key=lambda one: (one.made_ms, one.id)):
@@ -64,7 +64,7 @@ def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Ima
 
 
 def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUpload]:
-    """Yield the uploads that are to go; `several` are those of one image at one place, the newest first."""
+    """Yield the uploads to delete; `several` are those of one image at one place, the newest first."""
     most = max(1, spot.image.retain)
     validated, others = 0, 0
     for one in several:

@@ -1,1 +1,1 @@
-"""Machines that are made when they are needed, and taken away when they are not."""
+"""Machines that are made on demand, and deleted when nobody needs them."""

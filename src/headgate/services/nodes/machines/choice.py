@@ -31,7 +31,7 @@ class Make:
 
 
 def packed(several: Sequence[Make]) -> tuple[Make, ...]:
-    """Return as few machines as these nodes need: those with slots have several."""
+    """Return as few machines as these nodes need, with several nodes on machines with slots."""
     found = list[Make]()
     for one in several:
         same = (place for place, other in enumerate(found)
@@ -93,8 +93,7 @@ class Lack:
 
 
 class Choosing:
-    """Choose machines for requests, which must be given in order, because room is reserved for those that wait
-    (`limits`)."""
+    """Choose machines for requests, which must be given in order, because waiting requests reserve room (`limits`)."""
 
     def __init__(self, site: NodeSurvey) -> None:
         self._site = site
@@ -107,7 +106,7 @@ class Choosing:
         self._yielding = YieldingMachines(site, self._free, self._limits)
 
     def serve(self, request: NodeRequest, wait: NodeWait | None) -> NodePlan | Never | Later:
-        """Return what is to be done for a request that has not all of its machines."""
+        """Return what to do for a request that lacks some of its machines."""
         asked = NodeDemand(self._site, request, wait)
         most = self._site.most_of_project(request.tenant, request.project)
         if 0 <= most < len(request.nodes):
@@ -131,11 +130,11 @@ class Choosing:
         return self._wait(request, lacks, wait, len(own))
 
     def returned(self) -> Iterator[tuple[MadeNode, MadeNode]]:
-        """Yield what was given back and nobody took: as it is, and as it is to be."""
+        """Yield machines that were given back and not taken again, each with its old and its new record."""
         return self._yielding.left()
 
     def more(self, provider: FlatProvider, label: FlatLabel, tenant: str) -> Make | None:
-        """Return one to be kept ready, if there is room that nobody waits for."""
+        """Return a machine to be kept ready, if there is room that no request waits for."""
         uses = self._site.uses(provider, label)
         if provider.is_static or self._site.closed(provider, label.name) or not isinstance(uses, Mapping):
             return None
@@ -147,7 +146,7 @@ class Choosing:
         return make
 
     def _pause(self, asked: NodeDemand, own: Mapping[str, MadeNode], wait: NodeWait) -> Later:
-        """Have a request give back what it has, and what waits for it: nothing is made in its place meanwhile."""
+        """Have a request give back its machines; nothing is made for it meanwhile."""
         for node in own.values():
             self._yielding.give_back(node)
         for name, label in asked.labels.items():
@@ -158,7 +157,7 @@ class Choosing:
         return Later(wait.why)
 
     def _is_tried(self, provider: FlatProvider) -> bool:
-        """Return whether a cloud has not answered yet whether it has room for what somebody wants there."""
+        """Return whether a cloud has yet to say whether it has room for machines that a request wants there."""
         return provider.name in self._trying or any(
             node.provider == provider.name
             and node.state in ("requested", "building")
@@ -167,13 +166,13 @@ class Choosing:
         )
 
     def _is_shared(self, provider: FlatProvider) -> bool:
-        """Return whether others use its account, as far as anybody knows."""
+        """Return whether others are known to use the account."""
         return self._site.full(provider) or any(self._site.account(provider)[1].values())
 
     # --- one provider
 
     def _rank(self, provider: FlatProvider, request: NodeRequest) -> tuple[float, float, str]:
-        """Return where a provider stands: who has most that is ready goes first, then who is used least."""
+        """Return the rank of a provider: those with most ready machines come first, then the least used."""
         wanted = Counter(label for _, label in request.nodes)
         free = {name: self._matching(provider, name, request) for name in wanted}
         found = {name: sum(node.state == "ready" for node in several) for name, several in free.items()}
@@ -181,7 +180,7 @@ class Choosing:
         return -ready, self._usage(provider), derived(provider.name, request.id)
 
     def _usage(self, provider: FlatProvider) -> float:
-        """Return how full it is; of which nobody knows counts as full."""
+        """Return how full the provider is; one with unknown limits counts as full."""
         if self._site.unread(provider):
             return 1.0
         room, used = self._limits.room_of(provider), self._limits.used_by(provider)
@@ -189,8 +188,8 @@ class Choosing:
         return round(most, 1) if most < 1 else most
 
     def _matching(self, provider: FlatProvider, name: str, request: NodeRequest) -> list[MadeNode]:
-        """Return machines there that are nobody's and serve the label, also by an alias, the best first; who tries an
-        image has no machine of another label."""
+        """Return free machines there that serve the label, also by an alias, the best first; trials of an image get no
+        machines of other labels."""
         if provider.is_static:
             return order(serving(self._free.values(), provider.name, name))
         labels = provider.serving(name)[: 1 if request.upload else None]
@@ -207,7 +206,7 @@ class Choosing:
     def _fit(
         self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], own: Mapping[str, MadeNode]
     ) -> NodePlan | Lack:
-        """Return how all of `names` come from this provider, or why they do not now."""
+        """Return how this provider can supply all of `names`, or why it cannot now."""
         have = {name for name, node in own.items() if node.provider == provider.name}
         leave = tuple(node for name, node in own.items() if node.provider != provider.name and name in names)
         lacking = [name for name in names if name not in have]
@@ -240,7 +239,7 @@ class Choosing:
     def _listed(
         self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
     ) -> NodePlan | Lack:
-        """Return which of its listed machines are given, or why none are."""
+        """Return the listed machines to give, or why there are none."""
         if why := self._site.closed(provider, ""):
             return Lack(why)
         free = [[one.id for one in self._matching(provider, asked.labels[name], asked.request)] for name in names]
@@ -257,7 +256,7 @@ class Choosing:
         return Lack(why, plan, provider, hosts) if why else plan
 
     def _why_none(self, provider: FlatProvider, labels: Sequence[str]) -> str:
-        """Return what the listed machines do that serve these labels."""
+        """Return what the listed machines that serve these labels are doing."""
         every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
         several = sorted(every.values(), key=lambda one: one.id)
         taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
@@ -268,11 +267,11 @@ class Choosing:
             said.append(f"{held} are held")
         return ", ".join(said[:5])
 
-    # --- who waits
+    # --- waiting requests
 
     def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None, own: int) -> Later:
-        """Keep room for it at one of the providers that could serve it: the same at each look, if it still could.
-        `own`: how many machines it has."""
+        """Keep room for the request at one of the providers that could serve it: the same one at each look, if it still
+        can. `own` is the number of machines that it has."""
         why = "; ".join(dict.fromkeys(one.why for one in lacks if one.why))
         shared = any(one.shared for one in lacks)
         able = [one for one in lacks if one.plan is not None or one.hosts]
@@ -293,8 +292,8 @@ class Choosing:
         return Later(why, tuple({node.id: node for node in idle}.values()), at, held)
 
     def _place_to_wait(self, request: NodeRequest, able: Sequence[Lack], wait: NodeWait | None) -> Lack:
-        """Return where it waits: where there is room once idle machines are gone, else where it waited before, until it
-        gives up there."""
+        """Return the provider to wait for: one with room once idle machines are gone, else the previous one, until the
+        request gives up there."""
         name, tries = (wait.at, wait.gave) if wait is not None else ("", 0)
         same = [one for one in able if one.provider is not None and one.provider.name == name]
         for one in (*same, *able):
@@ -307,7 +306,7 @@ class Choosing:
     # --- several providers
 
     def _spread(self, asked: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
-        """Take each node from where it can come: no provider has all of its labels."""
+        """Take each node from a provider that can supply it, because no provider has all of the labels."""
         whole, free, lacks = NodePlan((), ()), self._free, list[Lack]()
         self._free = dict(free)
         try:
@@ -335,7 +334,7 @@ class Choosing:
         return Lack(why, whole if able else None, listed, hosts, any(one.shared for one in lacks))
 
     def _anywhere(self, asked: NodeDemand, name: str, so_far: NodePlan) -> Iterator[NodePlan | Lack]:
-        """Yield where one node may come from, beside the others."""
+        """Yield the possible sources of one node, given those of the others."""
         for provider in sorted(asked.able[name], key=lambda one: self._rank(one, asked.request)):
             fit = self._fit(provider, asked, [name], {})
             if isinstance(fit, NodePlan):

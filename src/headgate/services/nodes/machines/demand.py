@@ -75,7 +75,8 @@ class NodeDemand:
     def ways(
         self, own: Mapping[str, MadeNode], rank: Callable[[FlatProvider, NodeRequest], tuple[float, float, str]]
     ) -> Iterator[tuple[FlatProvider, list[str]]]:
-        """Yield the providers that can serve all of it, the best first: the one that already serves most of it."""
+        """Yield the providers that can serve the whole request, the best first: the one that already serves most of
+        it."""
         has = Counter(node.provider for node in own.values())
         for provider in sorted(self.whole, key=lambda one: (-has[one.name], rank(one, self.request))):
             yield provider, list(self.labels)
@@ -87,7 +88,7 @@ class NodeDemand:
     def _unreached(
         self, having: Mapping[str, Sequence[FlatProvider]], every: Mapping[str, Sequence[FlatProvider]]
     ) -> str:
-        """Return which machines only executors of another zone reach; empty: none."""
+        """Return the machines that only executors of another zone reach; empty if there are none."""
         for name, label in self.request.nodes:
             if having[name] and not every[name]:
                 zones = ", ".join(sorted({zone_of_label(one, label) for one in having[name]}))
@@ -96,11 +97,11 @@ class NodeDemand:
         return ""
 
     def _left(self, provider: FlatProvider, name: str) -> bool:
-        """Return whether it may be tried there again."""
+        """Return whether the request may be tried at the provider again."""
         return self._failed.get(name, {}).get(provider.name, 0) < provider.launch_attempts
 
     def _too_large(self, provider: FlatProvider, name: str) -> str:
-        """Return what one such machine takes that its provider may never have."""
+        """Return the amounts of one such machine that exceed the provider's limits."""
         label = provider.label(self.labels[name])
         uses = self._site.uses(provider, label) if label is not None else None
         if isinstance(uses, str):
@@ -115,7 +116,7 @@ class NodeDemand:
         return ""
 
     def _placed(self, could: Mapping[str, Sequence[FlatProvider]]) -> bool:
-        """Return whether there is room for all of it where nothing else is."""
+        """Return whether the whole request would fit if there was nothing else."""
         used: dict[str, dict[str, float]] = {}
         listed: dict[str, list[list[str]]] = {}
         slots = Counter[tuple[str, str]]()
@@ -147,7 +148,7 @@ class NodeDemand:
         return True
 
     def _listed(self, provider: FlatProvider, name: str) -> list[str]:
-        """Return the listed machines of a provider that serve a node, be they there or not."""
+        """Return the listed machines of a provider that serve a node, usable or not."""
         label = self.labels[name]
         return [id for id, one in host_nodes(provider).items() if label in names_of(one)]
 
@@ -157,7 +158,7 @@ class NodeDemand:
         could: Mapping[str, Sequence[FlatProvider]],
         wait: NodeWait | None,
     ) -> str:
-        """Return why it can never be served; empty: it may."""
+        """Return why the request can never be served; empty if it may be."""
         for name, label in self.request.nodes:
             if not every[name]:
                 return f"no provider of tenant {self.request.tenant} has the label {label}"
@@ -179,13 +180,13 @@ class NodeDemand:
 
 
 def add(to: dict[str, float], uses: Amounts) -> None:
-    """Add to each kind."""
+    """Add amounts, kind by kind."""
     for kind, much in uses.items():
         to[kind] = to.get(kind, 0.0) + much
 
 
 def zone_of_label(provider: FlatProvider, name: str) -> str:
-    """Return the zone whose executors reach its machines of a label; empty: any does."""
+    """Return the zone whose executors reach the provider's machines of a label; empty if all do."""
     label = provider.label(name)
     return str(label.label.get("executor-zone") or "") if label is not None else ""
 

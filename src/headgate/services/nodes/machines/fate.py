@@ -1,5 +1,4 @@
-"""Decide what becomes of a machine whose build is over, that somebody wants held or removed, or that nobody wants.
-Pure."""
+"""Decide the future of machines whose build has ended, that people want held or removed, or that nobody wants. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from headgate.services.nodes.status import NodeState
 
 @dataclass(frozen=True)
 class Fate:
-    """Decide at one look what becomes of machines."""
+    """Decide at one look the future of machines."""
 
     seen: SeenMachines
     now: NodeState
@@ -24,16 +23,16 @@ class Fate:
 
     @cached_property
     def listed(self) -> dict[str, set[str]]:
-        """Return the machines that are there anyway."""
+        """Return the static machines."""
         return self.seen.listed
 
     @cached_property
     def slots(self) -> MachineSlots:
-        """Return the slots of machines that several builds have."""
+        """Return the slots of machines that several builds use."""
         return MachineSlots(self.seen.nodes)
 
     def of(self, node: MadeNode) -> MadeNode:  # noqa: C901 - one rule after the other
-        """Return the machine as it is to be."""
+        """Return the machine's next record."""
         if node.slots:
             over = node.opened >= node.slots and not self.slots.of(node.id)
             return replace(node, state="used") if over and node.state not in ENDING else node
@@ -62,7 +61,7 @@ class Fate:
         return node
 
     def order_of(self, node: MadeNode) -> NodeOrder | None:
-        """Return what somebody wants done with it; what is wanted of a machine with slots is wanted of each."""
+        """Return a person's order for the machine; an order for a machine with slots applies to each slot."""
         own = self.seen.orders.get(node.id)
         if own is None and node.main:
             of_machine = self.seen.orders.get(node.main)
@@ -70,12 +69,12 @@ class Fate:
         return own
 
     def done(self, node: MadeNode, order: NodeOrder) -> bool:
-        """Return whether what somebody wanted has been done."""
+        """Return whether the order has been carried out."""
         several = self.slots.of(node.id) if node.slots else [node]
         return all(not one.request and one.state in (order.state, *ENDING) for one in several)
 
     def expired(self, node: MadeNode) -> bool:
-        """Return whether it is too old to be given to anybody."""
+        """Return whether the machine is too old to be given away."""
         said = node.said["label"]
         if self.now_ms - node.asked_ms < 1000 * said.get("min-retention-time", 0):
             return False
@@ -84,12 +83,12 @@ class Fate:
         return aged or (bool(ready) and node.state == "ready" and self.now_ms - node.since_ms >= 1000 * ready)
 
     def _ordered(self, node: MadeNode, order: NodeOrder) -> MadeNode:
-        """Return it as somebody wants it; a time for which it is held counts from now, when it can be."""
+        """Return the machine with the order applied; a hold of limited length starts now, once it can be applied."""
         until_ms = self.now_ms + 1000 * order.hold_s if order.hold_s else order.until_ms
         return replace(node, state=order.state, comment=order.comment, until_ms=until_ms)
 
     def _used(self, node: MadeNode) -> MadeNode:
-        """Return it after its build: on its way to the next, or away."""
+        """Return the machine after its build: on its way to the next build, or to deletion."""
         after = replace(given_back(node), served=node.served + 1)
         unwanted = self.slots.lost(node) if node.main else bool(self._unwanted(node))
         if node.said["label"].get("reuse") and node.state == "in-use" and not unwanted:
@@ -97,7 +96,7 @@ class Fate:
         return replace(after, state="used")
 
     def _unwanted(self, node: MadeNode) -> str:
-        """Return why a machine that is nobody's is taken away."""
+        """Return why a free machine is deleted."""
         if node.fixed:
             known = self.listed.get(node.id)
             if known is None:
@@ -116,5 +115,5 @@ class Fate:
 
 
 def given_back(node: MadeNode) -> MadeNode:
-    """Return it as nobody's."""
+    """Return the machine without an owner."""
     return replace(node, request="", node="", build="", project="")

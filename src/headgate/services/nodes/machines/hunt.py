@@ -46,7 +46,7 @@ class Hunt:
         self._clean: dict[Where, int] = {}
 
     async def begin(self) -> None:
-        """Write down that a term begins, and whose it is."""
+        """Record that a term begins, and whose it is."""
         place, self.term = self._ledger.context.map.nodes.installation, fresh()
         while True:
             entry = await self._ledger.context.store.get(place.path)
@@ -57,7 +57,7 @@ class Hunt:
                 return
 
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
-        """Begin to look at each account that machines are, or were, made in."""
+        """Start to look at each account that has or had machines."""
         said = {(one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static}
         used = {_where(node): node.said["provider"] for node in seen.nodes.values() if not (node.fixed or node.main)}
         known = {(one.connection, one.region): one for one in seen.accounts.values()}
@@ -75,7 +75,7 @@ class Hunt:
                 errands.begin(f"hunt {connection} {region}", connection, work)
 
     async def _keep(self, where: Where, known: NodeAccount | None, said: Mapping[str, Any], seen: SeenMachines) -> None:
-        """Have the record of an account say what is so."""
+        """Write the record of an account."""
         connection, region = where
         record = self._ledger.context.map.nodes.accounts(derived(connection, region)).record
         lacking = connection not in self._accounts
@@ -95,7 +95,7 @@ class Hunt:
             await self._ledger.commit([_as_read(self._ledger, record.path)], [record.put(now)])
 
     async def _hunted(self, where: Where, said: Mapping[str, Any], needed: bool) -> float:
-        """Look at one account; forget it once nobody configures it, and nothing of ours was there for long."""
+        """Look at one account; forget it if it is no longer configured and held nothing of ours for long."""
         connection, region = where
         try:
             self._hunting.forget()
@@ -125,7 +125,7 @@ class Hunt:
         return HUNT_S
 
     def _known(self) -> set[str]:
-        """Return the machines that are written down, now."""
+        """Return the recorded machines."""
         under = self._ledger.context.mirror.under(self._ledger.context.map.nodes.made.path)
         return {entry.path.rpartition("/")[2] for entry in under}
 

@@ -71,7 +71,7 @@ class Backoff:
         self._until.pop((provider, ""), None)
 
     def why(self, provider: str, label: str) -> str:
-        """Return why a label is not made there now; empty: it may be."""
+        """Return why no machines of a label are made there now; empty if they are."""
         now_s, short = asyncio.get_running_loop().time(), provider.rpartition("/")[2]
         for key in ((provider, ""), (provider, label)):
             until_s, _, why = self._until.get(key, (0.0, 0.0, ""))
@@ -80,16 +80,16 @@ class Backoff:
         return ""
 
     def is_tight(self, provider: str) -> bool:
-        """Return whether its cloud had no room a while ago."""
+        """Return whether the provider's cloud lacked room a while ago."""
         until_s = self._until.get((provider, ""), (-TIGHT_S, 0.0, ""))[0]
         return until_s + TIGHT_S > asyncio.get_running_loop().time()
 
     def is_full(self, provider: str) -> bool:
-        """Return whether its cloud had no room the last time."""
+        """Return whether the provider's cloud lacked room at the last attempt."""
         return self._until.get((provider, ""), (0.0, 0.0, ""))[0] > asyncio.get_running_loop().time()
 
     def ends_s(self) -> list[float]:
-        """Return when which may be tried again, in the loop's time."""
+        """Return when each may be tried again, in the loop's time."""
         return [until_s for until_s, _, _ in self._until.values()]
 
 
@@ -106,7 +106,7 @@ class Life:
     """Returns the provider with this canonical name as it is configured now."""
 
     async def step(self, id: str) -> float:
-        """Take the next step of a machine; return after how long another one is due."""
+        """Take the next step of a machine; return the seconds until another one is due."""
         found = self.ledger.node(id)
         if found is None:
             return 0.0
@@ -193,7 +193,7 @@ class Life:
         return 0.0
 
     async def watch(self, id: str) -> float:
-        """Look whether a machine still answers that is there anyway and is nobody's; return after how long again."""
+        """Check whether a free static machine still answers; return the seconds until the next check."""
         found = self.ledger.node(id)
         if found is None or found[0].host is None or found[0].request or found[0].state != "ready":
             return WATCH_S
@@ -214,7 +214,7 @@ class Life:
         return WATCH_S
 
     async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
-        """Raise CloudUnavailable; whatever else happens, it is tried again until nothing is left."""
+        """Delete the machine; failures are retried until nothing is left. Raise CloudUnavailable."""
         if any(self.ledger.node(id) is not None for id in slot_ids(node)):
             return POLL_S  # a build may still have one of its slots
         try:
@@ -230,7 +230,8 @@ class Life:
         return self._patience_s(node)
 
     def _patience_s(self, node: MadeNode) -> float:
-        """Return after how long to ask again for one that does not go: some never do, and others are waited for."""
+        """Return the pause before the next attempt to delete a machine that stays: some never go, and requests wait for
+        the room of others."""
         past_s = (self.ledger.context.now_ms() - node.since_ms) / 1000
         return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 

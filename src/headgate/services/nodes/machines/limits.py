@@ -1,4 +1,4 @@
-"""Limits: what counts where, and what there is too little of.  Pure."""
+"""Limits: what counts towards which limit, and which limits are reached. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NodeLimit:
     """Kind -> amount; a missing kind is not limited."""
 
     def lacks(self, used: Amounts, more: Amounts) -> str:
-        """Return what there is too little of; empty: nothing."""
+        """Return the kinds of which there is too little; empty if there is enough."""
         short = [
             f"{used.get(kind, 0.0):g} of {max(self.room[kind], 0.0):g} {kind} are in use"
             for kind, much in more.items()
@@ -89,7 +89,7 @@ class NodeLimits:
         leave: Sequence[MadeNode],
         idle: Mapping[Key, Amounts] = NOTHING,
     ) -> str:
-        """Return what there is too little room of for these, once what counts `idle` is gone; empty: nothing."""
+        """Return the limits that lack room for these machines, once `idle` machines are gone; empty if none does."""
         whole, more = self._whole(request, take, make), self._more(request, take, make)
         for key in (key for key in more if key in idle and key[0] in SHARED):
             self._add(more, key, _less(idle[key]))
@@ -104,7 +104,7 @@ class NodeLimits:
         return "; ".join(dict.fromkeys(filter(None, found)))
 
     def counted(self, several: Iterable[MadeNode]) -> Uses:
-        """Return what machines count, now."""
+        """Return the amounts of machines at present."""
         found: Uses = {}
         for node in several:
             for key, uses in self._of(node):
@@ -112,7 +112,7 @@ class NodeLimits:
         return found
 
     def is_shared(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> bool:
-        """Return whether an account has too little room for these only since others use it, too."""
+        """Return whether the account lacks room for these only because others use it, too."""
         for key, uses in self._more(request, take, make).items():
             if key[0] == "account" and self._limit(key).lacks(used := self._used.get(key, {}), uses):
                 alone = dict(used)
@@ -122,20 +122,20 @@ class NodeLimits:
         return False
 
     def returned(self, node: MadeNode, free: MadeNode) -> None:
-        """Count a machine as nobody's that somebody gave back."""
+        """Count a machine that was given back as free."""
         for key, uses in self._of(node):
             self._add(self._used, key, _less(uses))
         for key, uses in self._of(free):
             self._add(self._used, key, uses)
 
     def lack_of_pool(self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts) -> str:
-        """Return why one more that nobody has must not be made; empty: it may."""
+        """Return why no further free machine may be made; empty if it may."""
         found = [self._limit(key).lacks(self._used.get(key, {}), more)
                  for key, more in self._pooled(provider, label, tenant, uses)]  # fmt: skip
         return "; ".join(filter(None, found))
 
     def made(self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts) -> None:
-        """Count one that nobody has."""
+        """Count a new free machine."""
         for key, more in self._pooled(provider, label, tenant, uses):
             self._add(self._used, key, more)
 
@@ -146,7 +146,7 @@ class NodeLimits:
         make: Iterable[ToMake],
         leave: Sequence[MadeNode],
     ) -> None:
-        """Count what a request is given."""
+        """Count the machines that a request gets."""
         make = list(make)
         for key, uses in self._more(request, take, make).items():
             self._add(self._used, key, uses)
@@ -161,7 +161,7 @@ class NodeLimits:
                 one.behind.add(node.id)
 
     def leaves_hosts(self, provider: str, ids: Collection[str]) -> bool:
-        """Return whether these listed machines leave those who wait longer enough."""
+        """Return whether taking these listed machines leaves enough for requests that wait longer."""
         return all(kept.leaves(ids) for kept in self._hosts.get(provider, ()))
 
     def keep(
@@ -200,7 +200,7 @@ class NodeLimits:
         return [] if own else [key for key in lacking if key[0] in SHARED]
 
     def room_of(self, provider: FlatProvider) -> dict[str, float]:
-        """Return what the provider may have of each kind: what its own limits, its account and others leave."""
+        """Return the provider's room of each kind: what its own limits, its account and others leave."""
         used, at = self.used_by(provider), self._used.get(self._place[provider.name], {})
         account = self._limit(self._place[provider.name]).room
         room = {kind: much - (at.get(kind, 0.0) - used.get(kind, 0.0)) for kind, much in account.items()}
@@ -209,10 +209,10 @@ class NodeLimits:
         return room
 
     def used_by(self, provider: FlatProvider) -> Mapping[str, float]:
-        """Return what its machines take."""
+        """Return the amounts of the provider's machines."""
         return self._used.get(("provider", provider.name), {})
 
-    # --- what counts where
+    # --- counting
 
     def _limit(self, key: Key) -> NodeLimit:
         kind, *what = key
@@ -235,12 +235,12 @@ class NodeLimits:
         return NodeLimit(key, f"max-nodes of label {what[1]}", {"machines": float(min(said))} if said else {})
 
     def _others(self, key: Key) -> Amounts:
-        """Return what others use of an account."""
+        """Return the amounts that others use of an account."""
         here = next((one for one in self._every.values() if self._place[one.name] == key), None)
         return self._site.account(here)[1] if here is not None else {}
 
     def _of(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine counts, now."""
+        """Yield what a machine counts at present."""
         if node.fixed:
             if node.request or node.state == "hold":
                 yield ("provider", node.provider), ONE
@@ -255,7 +255,7 @@ class NodeLimits:
                     yield ("label", tenant, node.label), COUNTED
 
     def _owned(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine counts because somebody has it."""
+        """Yield what a machine counts because it has an owner."""
         yield ("project", node.tenant, node.project), COUNTED
         yield ("tenant", node.tenant), ONE if node.fixed else node.share or node.uses
         yield ("label", node.tenant, node.label), COUNTED
@@ -271,13 +271,13 @@ class NodeLimits:
 
     @staticmethod
     def _own(request: NodeRequest, label: str, uses: Amounts) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine would count because the request has it."""
+        """Yield what a machine would count if the request had it."""
         yield ("project", request.tenant, request.project), COUNTED
         yield ("tenant", request.tenant), uses
         yield ("label", request.tenant, label), COUNTED
 
     def _whole(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
-        """Return what these count once the request has them."""
+        """Return what these machines count once the request has them."""
         found: Uses = {}
         for node, _ in take:
             uses = ONE if node.fixed else node.uses
@@ -295,7 +295,7 @@ class NodeLimits:
         return found
 
     def _more(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
-        """Return what is to be counted besides what is counted already: machines that nobody has take their room."""
+        """Return what counts in addition to machines that count already: free machines take their room."""
         found = self._whole(request, take, make)
         for node, _ in take:
             counted = dict(self._of(node)) if not node.fixed else {}
@@ -313,7 +313,7 @@ class NodeLimits:
             yield ("label", tenant, label.name), COUNTED
 
     def _held(self, key: Key) -> dict[str, float]:
-        """Return what is held by hand, or for a build that failed: nobody knows for how long."""
+        """Return the amounts of machines that people hold, or that failed builds hold, for an unknown time."""
         found: dict[str, float] = {}
         mains = held_machines(self._site.nodes)
         for node in self._site.nodes:
@@ -322,7 +322,7 @@ class NodeLimits:
         return found
 
     def _behind(self, request: NodeRequest) -> list[MadeNode]:
-        """Return the machines of those that come after it, which they have since it is waiting."""
+        """Return the machines of later requests, which they got since this one waits."""
         line = list(self._site.order or self._site.line)
         after = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
         return [

@@ -129,7 +129,7 @@ class MachineMaker:
     async def _follow(self, node: MadeNode, fate: Fate) -> None:
         """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
         if node.main and node.state in ENDING:
-            await self._ledger.change(node.id, lambda _: None)  # nothing of it is in any cloud
+            await self._ledger.change(node.id, lambda _: None)  # no cloud holds anything of it
             return
         wanted = fate.of(node)
         if wanted != node:
@@ -204,7 +204,7 @@ class MachineMaker:
                 await self._never(waiting, why)
             case NodePlan() as plan:
                 slots_left = any(one.label.slots > len(one.nodes) for one in plan.make)
-                return await self._give(waiting, plan) and slots_left  # the next look knows of them
+                return await self._give(waiting, plan) and slots_left  # the next look sees the slots
             case Later() as later:
                 await self._explain(waiting, later)
                 for node in later.idle:
@@ -277,7 +277,7 @@ class MachineMaker:
             ops.append(self._put(_given(node, request, name)))
         uploads = standing_uploads([make.label for make in plan.make], self._context.map, self._context.mirror)
         if uploads is None:
-            return False  # one of the images is being deleted: the next look knows
+            return False  # one of the images is being deleted: the next look sees that
         checks += uploads
         for make in plan.make:
             ops += self._made_of(make, request.tenant, request)
@@ -347,7 +347,7 @@ class MachineMaker:
         for node in list(pools.idle(self._context.now_ms())):
             await self._outdate(node, "it was not needed for a long time")
 
-    # --- what takes a while
+    # --- lengthy work
 
     def _steps(self) -> None:
         """Begin the next step of every machine that has one and is due."""
@@ -363,7 +363,7 @@ class MachineMaker:
 
         for node in sorted(self._seen.nodes.values(), key=place):
             if node.main and node.state != "building":
-                continue  # what is asked of its cloud is asked for its machine
+                continue  # calls to its cloud are made for its machine
             if node.state in (*ENDING, *ARRIVING, "requested", "building"):
                 self._errands.begin(_errand(node), node.connection, partial(self._life.step, node.id))
             elif node.fixed and node.state == "ready" and not node.request:

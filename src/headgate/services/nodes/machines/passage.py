@@ -86,7 +86,7 @@ class YieldingMachines:
         """Return whether one of its slots is taken."""
         return any(one.id in taken for one in self._slots.of(machine.id))
 
-    # --- who waits in vain
+    # --- requests that wait in vain
 
     def give_back(self, node: MadeNode) -> None:
         """Have one be nobody's, so that others may have it for the rest of the look, and go if nobody has it then."""
