@@ -1,4 +1,4 @@
-"""Record what people order for a while, and tell what comes of it: see `map.orders`."""
+"""Record people's orders that hold for a while, and report their effect: see `map.orders`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be rea
 
 
 def state_of(context: Context, tenant: str) -> TenantState:
-    """Return what the mirror shows of it."""
+    """Return the tenant's state as the mirror shows it."""
     return _state(context.mirror.get(context.map.events.tenant(tenant).state.path))
 
 
@@ -34,7 +34,7 @@ def _state(entry: Entry | None) -> TenantState:
 
 
 async def shut(context: Context, session: Session, tenant: str, pipeline: str, queue: str) -> bool:
-    """Return whether nothing may land from this queue now, as the store has it, whatever the mirror shows."""
+    """Return whether nothing may land from this queue now, as the store (not the mirror) has it."""
     path = context.map.events.tenant(tenant).state.path
     entry = await answered(session, lambda: context.store.get(path))
     return closing_of(_state(entry).closings, pipeline, queue) is not None
@@ -43,7 +43,7 @@ async def shut(context: Context, session: Session, tenant: str, pipeline: str, q
 async def ordered(
     context: Context, tenant: str, change: Callable[[TenantState], TenantState], besides: Sequence[Op] = ()
 ) -> TenantState:
-    """Return the state after `change`, once this mirror shows it; `besides` is written with it.  `change` may be asked
+    """Return the state after `change`, once this mirror shows it; `besides` is written with it. `change` may be called
     more than once."""
     place = context.map.events.tenant(tenant).state
 
@@ -59,8 +59,8 @@ async def ordered(
 
 
 async def landings_over(context: Context, tenant: str, pipeline: str) -> tuple[str, ...]:
-    """Wait until nothing that was asked to land before is being pushed.  Return the changes that still may be, when
-    that takes too long."""
+    """Wait until no earlier landing is being pushed. Return the changes that may still land when that takes too
+    long."""
     mirror = context.mirror
     begun = {one.request.id for one in context.merges.open(mirror) if _lands(one.request.meta, tenant, pipeline)}
     try:

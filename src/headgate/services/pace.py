@@ -1,4 +1,4 @@
-"""Limit how fast a worker begins what it takes, so that no project's flood leaves the others without processors."""
+"""Limit how fast a worker starts new work, so that no project's flood leaves the others without processors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pace:
         """Project -> number of its recent starts."""
 
     def begins(self, request: str, project: str) -> None:
-        """Count a piece of work as one that begins."""
+        """Count a piece of work as one that is starting."""
         if self._max:
             one = _Beginning(self._clock(), project)
             self._beginning[request] = one
@@ -56,7 +56,7 @@ class Pace:
             self._counts[project] += 1
 
     def begun(self, request: str) -> bool:
-        """Count it no longer; tell whether it was counted."""
+        """Stop counting the work as one that is starting; return whether it was counted."""
         one = self._beginning.pop(request, None)
         if one is None:
             return False
@@ -67,7 +67,7 @@ class Pace:
         return True
 
     def wait_s(self, project: str | None = None) -> float:
-        """Return the seconds until one more of the project, or of any (None), may begin, whatever happens; 0: now."""
+        """Return the seconds until one more piece of work of the project, or of any (None), may start; 0: now."""
         if not self._max:
             return 0.0
         now_s = self._clock()

@@ -113,7 +113,7 @@ class PlaybookSemaphores:
         return places > before or now >= self._since[name][1] + PATIENCE_S
 
     def _before(self, record: SemaphoreRecord) -> Iterator[Waiter]:
-        """Yield those who go before us; all of them as long as we do not wait in the line."""
+        """Yield the waiters ahead of us; all of them as long as we are not in the line."""
         for waiter in record.waiters:
             if self._own(waiter):
                 return

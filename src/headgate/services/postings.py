@@ -1,4 +1,4 @@
-"""Make the requests to a forge: to land a change, or to tell its people something."""
+"""Make requests to a forge: to land a change, or to report to its people."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) ->
 
 
 def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
-    """Return the request to a merger to push what lands."""
+    """Return the request to a merger to push the landing."""
     meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
     return Request(action.id, action.precedence, meta=meta | told_of(action.work.change))
 
 
 def told_of(change: Change) -> dict[str, str]:
-    """Return what requests say of the change that they are for."""
+    """Return the description of the change that requests are for."""
     return {"change": change.id, "project": change.project}
 
 
@@ -56,7 +56,7 @@ def trimmed(work: LandRequest) -> LandRequest:
 
 
 def said(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
-    """Return a text for the people of a change, which votes for nothing.  `kind`: as of `gate.actions.Report`."""
+    """Return a text for the people of a change, without a vote. `kind` is as in `gate.actions.Report`."""
     about = notice("report", id, tenant, work.pipeline, work.change, "", now_ms)
     return OutboxMessage(
         "", QueueReport(**asdict(replace(about, message=work.note)), report=kind), key=id, change=work.change

@@ -17,7 +17,7 @@ answer."""
 
 
 async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
-    """Return why what is to land may not be pushed now, for people; empty: it may.
+    """Return why the landing may not be pushed now, for people; empty if it may. Raise ReporterAway, ReportPutOff.
 
     Raise ReporterAway, ReportPutOff."""
     for part in (*work.parts, *work.later):
@@ -31,7 +31,7 @@ async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str)
 
 
 async def _of_one(forge: Forge, change: Change, asked: Demands, tenant: str) -> str:
-    """Return why one change may not be pushed.  Of what has landed as it was tested the merger knows."""
+    """Return why one change may not be pushed. The merger knows which changes have landed as they were tested."""
     now = await forge.look_up(change.key)
     if now is None:
         return f"{change.key} is not there any more"

@@ -1,4 +1,4 @@
-"""Asking a tenant, or a pipeline of it, for something by hand, and hearing what became of it."""
+"""Submit a manual request to a tenant or a pipeline, and receive its outcome."""
 
 from __future__ import annotations
 

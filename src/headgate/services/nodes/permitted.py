@@ -48,7 +48,7 @@ class Permitted:
         return account.cloud.refusal(provider.projects, host)
 
     def why(self, provider: FlatProvider, label: FlatLabel) -> str:
-        """Return why a provider, as it is configured, has no machine of a label; empty: it has one, or lists none."""
+        """Return why a provider, as it is configured, has no machine of a label; empty if it has one, or lists none."""
         refused = ""
         for host in provider.hosts:
             if label.name == host.get("label") or set(label.names) & set(_aliases(host)):

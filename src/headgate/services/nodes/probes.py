@@ -1,4 +1,4 @@
-"""Looking whether machines are well that nobody has: who does not answer is given to nobody until it does."""
+"""Probe whether unused machines are healthy: a machine that does not answer is given to nobody until it does."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Probing:
             await end(*self._running.values())
 
     async def _list(self, moment: int) -> None:
-        """Take up what machines there are now; those that are new are due at once."""
+        """Load the list of machines; new ones are due at once."""
         loop = asyncio.get_running_loop()
         began_s, found = loop.time(), dict[str, _Known]()
         for partition, _ in await self._inventory.admin.partitions():
@@ -109,7 +109,7 @@ class Probing:
         return min(known.due_s, now_s + pause_s) if known else now_s
 
     def _pause_s(self, machine: Object, provider: Object) -> float:
-        """Return after how long it is probed again; 0: it is not."""
+        """Return the seconds until the next probe of the machine; 0: it is not probed."""
         said = {**provider.properties, **{key: value for key, value in machine.properties.items() if value}}
         if said.get(PROBE) == NONE:
             return 0.0
@@ -120,7 +120,7 @@ class Probing:
             return self._interval_s
 
     def _begin(self) -> None:
-        """Probe those that are due, as many as may be; who is in use is due later."""
+        """Probe machines that are due, within the limit; machines in use are due later."""
         now_s, taken = asyncio.get_running_loop().time(), self._taken()
         while self._line and self._line[0][0] <= now_s and len(self._running) < PROBES_MAX:
             _, uuid = heapq.heappop(self._line)
@@ -131,7 +131,7 @@ class Probing:
                 self._running[uuid] = asyncio.ensure_future(self._probe(one))
 
     async def _probe(self, one: _Known) -> float:
-        """Return after how long it is to be probed again."""
+        """Probe the machine; return the seconds until its next probe."""
         uuid, why = one.object.uuid, ""
         machine = Machine(one.object.name, one.object.properties, one.provider.properties, "")
         try:

@@ -1,4 +1,4 @@
-"""An executor's side: asks for the nodes of a build, has them for as long as it runs."""
+"""An executor's side: requests the nodes of a build, and has them for as long as it runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NodeRequester:
     uses the runner's own machine."""
 
     def __init__(self, context: Context, tenants: Tenants, *, zone: str = "", own: Collection[str] = ()) -> None:
-        """Ask on behalf of an executor of `zone`; `own`: labels of machines that the runner has."""
+        """Request on behalf of an executor of `zone`; `own` are labels of machines that the runner has."""
         self._context, self._tenants, self._zone, self._own = context, tenants, zone, own
 
     def labels(self) -> set[str]:
@@ -126,7 +126,7 @@ class NodeRequester:
 
 
 def _ready(spec: BuildSpec, nodeset: Nodeset, answer: NodeAnswer) -> BuildSpec:
-    """Return the build with its machines; nodes that are no hosts are in `zuul.resources` alone."""
+    """Return the build with its machines; nodes that are not hosts are only in `zuul.resources`."""
     if not answer.resources and not answer.secrets and len(answer.hosts) == sum(len(one.name) for one in nodeset.nodes):
         return replace(spec, job=replace(spec.job, nodeset=nodeset), hosts=answer.hosts)
     nodes = (replace(one, name=tuple(name for name in one.name if name in answer.hosts)) for one in nodeset.nodes)

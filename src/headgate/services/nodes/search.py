@@ -86,7 +86,7 @@ class MachineFinder:
 
 
 def expression(label: Label) -> Expression:
-    """Return what the label asks for: machines of the project it names.  Raise Invalid."""
+    """Return the search that the label stands for: machines of the project it names. Raise Invalid."""
     said = parse(label.search)
     if said.project or said.every_project:
         raise Invalid(f"filter {label.search!r}: whose machines they are is said by the label's `project`")

@@ -1,4 +1,4 @@
-"""Local providers say how many slots they have; the machines that stand for them are made to be so many."""
+"""Keep the machines that stand for slots of local providers as many as these declare."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ random."""
 
 
 def explained(known: NodeWait | None, request: str, why: str, now_ms: int) -> NodeWait:
-    """Return the record of a request that waits for this reason: from now on, or since it has been the reason."""
+    """Return the record of a request that waits for this reason, with the time since which it has been the reason."""
     if known is not None and known.why == why:
         return known
     return replace(known or NodeWait(request), why=why, since_ms=now_ms)
 
 
 def with_tries(wait: NodeWait, tried: Sequence[str]) -> NodeWait:
-    """Return the record with what went wrong since."""
+    """Return the record with the failures since."""
     return replace(wait, tried=(*wait.tried, *tried)[-TRIED_MAX:])
 
 
@@ -55,6 +55,6 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
 
 
 def _grown_s(wait: NodeWait, what: str, first_s: float, most_s: float) -> float:
-    """Return a time that grows with every try: another one for each request, and the same at every look."""
+    """Return a time that grows with every attempt: different for each request, and the same at every look."""
     chance = int(derived(wait.request, what, str(wait.gave))[:8], 16) / 2**32
     return min(first_s * 2.0 ** min(wait.gave, 30), most_s) * (1 + chance)

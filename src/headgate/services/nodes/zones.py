@@ -19,7 +19,7 @@ IMAGE = "image"
 
 
 def can_run(record: ComponentRecord, found: Open) -> bool:
-    """Return whether an executor has what a build needs besides machines; one that is cancelled needs nothing."""
+    """Return whether an executor has what a build needs besides machines; a cancelled build needs nothing."""
     return record.data.containers or IMAGE not in found.request.meta or found.request.wanted == "cancel"
 
 
@@ -45,7 +45,7 @@ def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
 
 
 def _said(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str] | None:
-    """Return the zones from which all of the labels are reached; None: no provider has them."""
+    """Return the zones from which all of the labels are reached; None if no provider has them."""
     zones = [{zone_of_label(one, label) for one in known if one.label(label) is not None} for label in wanted]
     if not any(zones):
         return None
@@ -54,13 +54,13 @@ def _said(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str] | 
 
 
 def _best(zones: Collection[str], context: Context) -> str:
-    """Return a zone that has executors now, if one has."""
+    """Return a zone with running executors, if there is one."""
     there = {zone for data in (record.data for record in executors(context)) for zone in served_zones(data)}
     return min(zones, key=lambda zone: (zone not in there, zone != "", zone))
 
 
 def served_zones(data: ComponentFacts) -> tuple[str, ...]:
-    """Return the zones of which an executor runs builds; empty text: those of none."""
+    """Return the zones whose executors run builds; the empty name stands for no zone."""
     return (data.zone, "") if data.unzoned or not data.zone else (data.zone,)
 
 

@@ -1,1 +1,1 @@
-"""What happens in a gate is told to queues of messages: kept with what it tells of, then posted, in order."""
+"""Publish the events of a gate to message queues: notices are stored with the events, then posted in order."""

@@ -1,4 +1,4 @@
-"""Posting to queues, which are made if need be; all of a project in one partition."""
+"""Post to queues, which are made if necessary, with everything of a project in one partition."""
 
 from __future__ import annotations
 

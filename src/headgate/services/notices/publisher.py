@@ -1,4 +1,4 @@
-"""Post what happens to the queues of a message server, in order."""
+"""Post events to the queues of a message server, in order."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What nobody can handle is set aside, and the rest goes on."""
+"""Set aside things that cannot be handled, so that the rest continues."""

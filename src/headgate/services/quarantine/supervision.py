@@ -1,4 +1,4 @@
-"""Works that go on beside each other: what one raises stops it alone, and it is begun again."""
+"""Run tasks side by side: an error stops only the task that raises it, which is started again."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Tended:
             log.error("%s: that it stands still cannot be written down: %s", self._what, refused)
 
     async def _pause(self, pause_s: float, damaged: str) -> None:
-        """Wait until it is time, or until somebody retries it or repairs what is damaged."""
+        """Wait until the pause is over, or until somebody retries the work or repairs the damaged record."""
         mirror, loop = self._context.mirror, asyncio.get_running_loop()
         until_s, shown, was = loop.time() + pause_s, self._shown, mirror.get(damaged)
         with mirror.part(self._path, *([damaged] if damaged else [])) as part:

@@ -1,1 +1,1 @@
-"""What pipelines report, on its way to whoever takes reports: one outbox for each connection."""
+"""Reports of pipelines on their way to their receivers: one outbox for each connection."""

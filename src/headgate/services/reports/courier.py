@@ -194,7 +194,7 @@ class Courier:
         await self._counted(away, len(ended), now_s, guard)
 
     def _ends(self, event: Unread[Postings], result: list[Op] | Exception) -> list[Op]:
-        """Return what takes a report out of the outbox: it was taken, or it never will be."""
+        """Return the operations that remove a report from the outbox, because it was taken or never will be."""
         if not isinstance(result, Exception):
             return [*event.consume(), *result]
         if _landings(event):
@@ -202,7 +202,7 @@ class Courier:
         return Quarantine(self.context).report(event, self._place.queue.path, self.connection, result)
 
     async def _counted(self, away: Sequence[ReporterAway], ended: int, now_s: float, guard: At) -> None:
-        """Wait longer, or no longer, for whoever takes reports, and tell how that is."""
+        """Adjust the pause for the receiver, and record its state."""
         everywhere = [one.wait_s for one in away if not one.alone]
         if everywhere:
             self._away.grow(now_s, max(everywhere))
@@ -232,7 +232,7 @@ class Courier:
         return ReportRefused(str(result)) if times > BROKEN_MAX and self._is_late(event) else _Broken(str(result))
 
     async def _tell(self, event: Unread[Postings]) -> list[Op]:
-        """Return the answers that somebody waits for.  Raises what the reporter does."""
+        """Deliver the reports; return the answers that pipelines wait for. Raise the reporter's errors."""
         name, answers = event.body.rpartition("/")[2], list[Op]()
         for number, posting in enumerate(event.event.postings):
             if posting.land is not None and self.lander is not None and self._session is not None:
@@ -242,7 +242,7 @@ class Courier:
         return answers
 
     def _unasked(self, event: Unread[Postings], why: str) -> list[Op]:
-        """Return operations that answer those who wait for what is no longer tried."""
+        """Return operations that answer the pipelines that wait for requests that are given up."""
         found = [(one, one.land) for one in _landings(event) if one.land is not None]
         return [op for one, work in found if self.lander for op in self.lander.given_up(one, work, why)]
 
@@ -299,7 +299,8 @@ def _project(event: Unread[Postings]) -> str:
 
 
 def whose(posting: OutboxMessage) -> str:
-    """Return what orders the report: the change over all its patchsets, the ref, or the lane of what it answers."""
+    """Return the key of the report's order: the change over all its patchsets, the ref, or the lane of what it
+    answers."""
     report = posting.report
     line = f" {one.connection} {one.source} {one.lane}" if (one := report.answers) is not None else ""
     return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}{line}"

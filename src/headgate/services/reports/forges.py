@@ -37,13 +37,13 @@ SEEN_MAX_MS = 60_000
 
 @dataclass(slots=True)
 class ForgeReporter:
-    """See `ports.reporter.Reporter`."""
+    """Implement `ports.reporter.Reporter` for a forge."""
 
     context: Context
     forge: Forge
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raise ReporterAway, ReportPutOff, ReportRefused."""
+        """Deliver the report. Raise ReporterAway, ReportPutOff, ReportRefused."""
         if posting.pushed is not None:
             await self._show(posting, posting.pushed)
         elif self.forge.can.edits or posting.report.report != SETTLED:
@@ -72,7 +72,7 @@ class ForgeReporter:
     # --- landing by a push
 
     async def _push(self, posting: OutboxMessage, work: LandRequest) -> list[Op]:
-        """Return the request to a merger, who answers; or the answer, where the forge says that it may not land."""
+        """Return the request to a merger, which answers; or the answer, if the forge forbids the landing."""
         report = posting.report
         forges = {**self.context.forges, self.forge.name: self.forge}
         if why := await kept_back(forges, work, report.tenant):
@@ -82,7 +82,7 @@ class ForgeReporter:
         return self.context.merges.submit(request, msgspec.json.encode(work))
 
     async def _show(self, posting: OutboxMessage, pushed: Pushed) -> None:
-        """See to it that the forge shows what has landed."""
+        """Make the forge show the landing."""
         change = posting.change
         assert change is not None, "what is told at a forge is told of a change"
         now = await self.forge.look_up(change.key)
@@ -102,7 +102,7 @@ class ForgeReporter:
             raise refused
 
     def given_up(self, posting: OutboxMessage, work: LandRequest, why: str) -> list[Op]:
-        """Return the answer that the forge could not be had to merge it."""
+        """Return the answer that the forge did not merge the change."""
         return self._answer(posting, _of(work, ok=False, error=f"the forge did not merge it: {why}"))
 
     def _answer(self, posting: OutboxMessage, answer: LandAnswer) -> list[Op]:

@@ -16,7 +16,7 @@ from headgate.store.types import StoreError
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """Hold what a pipeline does to an object."""
+    """Hold the effect of a pipeline on an object."""
 
     set: dict[str, str] = {}
     unset: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class ObjectReporter:
-    """See `ports.reporter.Reporter`.  Told again it is the same."""
+    """Implement `ports.reporter.Reporter`. Repeating a report changes nothing."""
 
     def __init__(self, name: str, inventory: Inventory, partition: str, project: str) -> None:
         """Make a reporter with the parameters of `WatchedObjects`."""

@@ -11,7 +11,7 @@ from headgate.services.notices.posts import ServerPosts
 
 
 class QueueReporter:
-    """See `ports.reporter.Reporter`.  A message is posted once, however often it is told."""
+    """Implement `ports.reporter.Reporter`. A message is posted once, even if its report is repeated."""
 
     def __init__(self, posts: ServerPosts) -> None:
         self._posts = posts

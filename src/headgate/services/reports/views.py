@@ -1,4 +1,4 @@
-"""Show people what waits in the outboxes, and record what they want done with it."""
+"""Show people the waiting reports, and record their orders for these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.store.types import Op
 
 
 class Outbox(NamedTuple):
-    """Describe what waits for one connection."""
+    """Describe the reports that wait for one connection."""
 
     connection: str
     waiting: int
@@ -41,5 +41,5 @@ def outbox(context: Context, connection: str) -> Outbox:
 
 
 def wanted(context: Context, connection: str, do: str) -> Sequence[Op]:
-    """Return operations that retry (`do`) what waits at once, or drop it, for the commit of whoever asks."""
+    """Return operations that retry (`do`) waiting reports at once, or drop them, for the caller's commit."""
     return [context.map.reports(connection).wish.put(OutboxWish(do))]

@@ -41,8 +41,8 @@ class Bygone:
         return self._of(item, buildset.id if buildset is not None else item.id, result, message, builds)
 
     def superseded(self, before: State, after: State, asked: Sequence[Action]) -> Iterator[Finished]:
-        """Yield the buildsets of `before` that no item has any more; of those that go on, the builds that were replaced
-        or stopped."""
+        """Yield the buildsets of `before` that no item has any more and, of those that continue, builds that were
+        replaced or stopped."""
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
         here = {build for _, item in after.items() for build in _every(item)}
         for action in asked:
@@ -143,8 +143,8 @@ class Bygone:
         )
 
     def _known(self, build: Build) -> Build:
-        """Return a build with how it ended: as its worker says in this turn, or, if it was stopped, as its request
-        says."""
+        """Return a build with its outcome: as its worker reports in this turn or, if it was stopped, as its request
+        records."""
         if build.result is None and (outcome := self.outcomes.get(build.id)) is not None:
             outcome = outcome.fit()
             return replace(
@@ -167,7 +167,7 @@ class Bygone:
 
 
 def _every(item: Item) -> Iterator[str]:
-    """Yield its builds, also those of which it is not known yet whether they count."""
+    """Yield all builds, including those of which it is unknown yet whether they count."""
     yield from (one.build.id for one in item.carried)
     yield from (build.id for build in item.buildset.builds.values()) if item.buildset is not None else ()
 
@@ -178,19 +178,19 @@ def _work(build: Build, *, whole: bool) -> str:
 
 
 def _gone(old: BuildSet, new: BuildSet) -> list[Build]:
-    """Return the builds of `old` that others took the place of."""
+    """Return the builds of `old` that others replaced."""
     here = {build.id for build in new.builds.values()}
     return [build for build in old.builds.values() if build.id not in here]
 
 
 def _stopped(old: BuildSet, new: BuildSet) -> list[Build]:
-    """Return the builds that were under way in `old` and are cancelled in `new`: they will say no more."""
+    """Return the builds that were under way in `old` and are cancelled in `new`: they will not report any more."""
     running = {build.id for build in old.builds.values() if build.result is None}
     return [build for build in new.builds.values() if build.id in running and build.result == "CANCELED"]
 
 
 def tree_of(item: Item) -> str:
-    """Return an id that is the same for what was tested on the same state of the code; empty if that is not known."""
+    """Return an id that is the same for tests of the same state of the code; empty if that is unknown."""
     buildset, change = item.buildset, item.change
     if buildset is None or buildset.state is None:
         return ""

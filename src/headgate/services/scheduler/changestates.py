@@ -1,4 +1,4 @@
-"""Show what the connections know of changes, decoded once each time a change moves."""
+"""Show the connections' states of changes, decoded once per change of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChangeStates:
         """Connection and topic -> keys of the open changes with that topic, as of the last `now`."""
 
     def now(self) -> Mapping[str, ChangeState]:
-        """Change key -> change state."""
+        """Return change key -> change state."""
         if self._caches.moves != self._seen:
             self._seen = self._caches.moves
             self._look(self._caches.changed())
@@ -48,7 +48,7 @@ class ChangeStates:
         return self._projects.get(project, {})
 
     def under(self, layout: LayoutView) -> Mapping[str, ChangeState]:
-        """Return the change states as a configuration has them, in which topics may bind changes together."""
+        """Return the change states as a configuration sees them, in which topics may bind changes together."""
         known = self.now()
         return ByTopic(known, self.topics, layout) if self.topics else known
 
@@ -62,7 +62,7 @@ class ChangeStates:
         return self.moves
 
     def _look(self, changed: set[str] | None) -> None:
-        """Look at the entries that changed, or whose bodies came; at all entries when `changed` is None."""
+        """Read entries that changed, or whose bodies arrived; all entries when `changed` is None."""
         for connection in self._connections:
             place = self._map.cache.connection(connection)
             prefix = place.cache.inside("")
@@ -120,7 +120,7 @@ class ChangeStates:
 
 
 def shown(map: Map, mirror: Mirror, change: Change) -> ChangeState | None:
-    """Return what is known of a change, as the mirror shows it."""
+    """Return the state of a change, as the mirror shows it."""
     place = map.cache.connection(change.connection)
     entry = mirror.get(_path(place, change.key))
     cached = readable(entry, CacheEntry) if entry is not None else None

@@ -1,4 +1,4 @@
-"""The configuration of projects as text, kept in the store: whoever builds a layout need not ask git again."""
+"""Store the configuration of projects as text, so that layouts are built without calling git."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reading(NamedTuple):
         return tuple(sorted(found))
 
     def now(self, context: Context) -> Reading:
-        """Return how it is read as its forge says of its branches now."""
+        """Return how the project is read, given its forge's present branch protection."""
         return Reading(tuple(replace(source, protection=protection(context, source)) for source in self.sources))
 
     @property
@@ -57,7 +57,7 @@ class Reading(NamedTuple):
 
     @property
     def way(self) -> str:
-        """Digest: equal only for what is read the same way."""
+        """Return a digest that is equal for equal readings only."""
         return hashlib.sha256(repr(self.sources).encode()).hexdigest()[:16]
 
     def touched_by(self, files: tuple[str, ...] | None, branch: str) -> bool:
@@ -81,7 +81,7 @@ class Former:
         self._place = context.map.config.former(project)
 
     def kept(self, branch: str, digest: str) -> list[Op]:
-        """Return what keeps those of a branch that are to be replaced, where a layout is made of them."""
+        """Return operations that keep the texts of a branch that are to be replaced, if a layout uses them."""
         if digest not in self._named():
             return []
         now, former = self._map.config.cache(self._project).branch(branch), self._place.content(digest)
@@ -90,7 +90,7 @@ class Former:
         return [Put(path, value) for path, value in pairs if self._mirror.get(path) is None]
 
     def unnamed(self) -> list[Op]:
-        """Return what takes away those that no layout is made of."""
+        """Return operations that delete former texts that no layout uses."""
         named = {self._place.inside(escape(digest)) for digest in self._named()}
         entries = self._mirror.under(self._place.path)
         depth = len(self._place.path.split("/"))

@@ -1,4 +1,4 @@
-"""One connection: what is seen there becomes events, and events are moved on to the tenants they concern."""
+"""One connection: observations become events, which are moved on to the tenants they concern."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class ConnectionRunner:
         await asyncio.Event().wait()
 
     async def _forget(self, guards: Guards) -> None:
-        """Forget the changes that closed long ago, once there are a tenth more than are remembered."""
+        """Forget changes that closed long ago, once there are a tenth more than the limit."""
         known = self._change_states.now()
         if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
             return
@@ -219,7 +219,7 @@ class ConnectionRunner:
                 await context.mirror.reached(entry.path, entry.version)
 
     def _to_be_shown(self, was: ChangeState, now: ChangeState) -> bool:
-        """Return whether a report waits by which the forge is to show that a push landed this commit."""
+        """Return whether a waiting report will make the forge show that a push landed this commit."""
         if not now.change.number or was.change.commit != now.change.commit:
             return False
         stream = self._context.map.reports(self._forge.name).stream
@@ -319,7 +319,7 @@ class _Known(Mapping[str, ChangeState]):
 
 
 def needed_first(change_states: Iterable[ChangeState]) -> Iterator[ChangeState]:
-    """Yield each change state after those its change needs, and those in a circle as they come."""
+    """Yield each change state after those that its change needs; in a cycle, in the given order."""
     left = {change_state.change.key: change_state for change_state in change_states}
     while left:
         free = [
@@ -333,7 +333,7 @@ def needed_first(change_states: Iterable[ChangeState]) -> Iterator[ChangeState]:
 
 
 def _is_of_refs(event: TriggerEvent) -> bool:
-    """Return whether the event is of a tag or another ref that is not a branch."""
+    """Return whether the event concerns a tag or another ref that is not a branch."""
     return not event.change.is_change and not event.change.ref.startswith(HEADS)
 
 
@@ -350,7 +350,7 @@ def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
 
 
 def _with_what_was_known(now: ChangeState, was: ChangeState) -> ChangeState:
-    """Return what a forge says of a commit, with what it does not say, or no longer says, of it."""
+    """Return the forge's report on a commit, completed with earlier facts that it lacks."""
     now = replace(now, checks=was.checks)
     if was.landed and now.change.number:  # even if its forge merged nothing, or somebody opens it again
         now = replace(now, landed=True)

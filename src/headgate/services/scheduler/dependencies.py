@@ -32,8 +32,8 @@ class Needed:
     def __init__(
         self, context: Context, connection: str, projects: Collection[str], connections: tuple[str, ...]
     ) -> None:
-        """Make a completer. `projects` has the canonical names of the projects of all tenants, `connections` all
-        connections with changes."""
+        """Make a completer. `projects` has the canonical names of all tenants' projects, `connections` all connections
+        with changes."""
         self._context, self._connection, self._projects = context, connection, frozenset(projects)
         self._cased = {one.casefold(): one for one in self._projects}
         self._all = ChangeStates(context.map, context.mirror, connections)
@@ -59,7 +59,7 @@ class Needed:
         return ""
 
     def _known(self, key: str) -> str:
-        """Return a key with the name that the tenants have for its project, where people write it in another case."""
+        """Return the key with the tenants' spelling of its project, which people may write in another case."""
         project, _, number = key.rpartition("#")
         found = project if project in self._projects else self._cased.get(project.casefold(), project)
         return numbered(found, number)
@@ -119,7 +119,7 @@ class Needed:
         return found
 
     def _is_due(self, known: ChangeState | None) -> bool:
-        """Return whether only a look can tell the change's state."""
+        """Return whether the change's state can only be learned from its forge."""
         return known is None or (known.open and known.change.project not in self._projects)
 
     def retold(

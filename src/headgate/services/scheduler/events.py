@@ -1,4 +1,4 @@
-"""Read what a pipeline takes up, with what of it lies apart."""
+"""Read the events of a pipeline, with the parts of them that lie apart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Apart = BuildEnded | BuildPaused | MergeAnswer
 
 
 async def whole(context: Context, waiting: Unread[Event]) -> Unread[Event]:
-    """Return it with what lies apart from it, which goes when it goes."""
+    """Return the event with the part that lies apart from it, which is deleted with it."""
     event = waiting.event
     if not isinstance(event, Apart) or not event.apart:
         return waiting
@@ -40,7 +40,7 @@ async def whole(context: Context, waiting: Unread[Event]) -> Unread[Event]:
 
 
 def _with(event: Apart, plain: bytes) -> Apart:
-    """Return the event with what lay apart from it.  Raise ValueError."""
+    """Return the event with the part that lay apart from it. Raise ValueError."""
     match event:
         case MergeAnswer():
             return decode(plain, MergeAnswer)
@@ -60,7 +60,8 @@ def _returned(event: BuildEnded | BuildPaused, plain: bytes) -> tuple[dict[str, 
 
 
 def _lost(event: Apart) -> BuildEnded | MergeAnswer:
-    """Return what to take up instead: a build is tried again; a change is told that its merge is unknown."""
+    """Return a substitute for an event that lost a part: a build is tried again; a change learns that its merge is
+    unknown."""
     if isinstance(event, MergeAnswer):
         return MergeAnswer(event.buildset, ok=False, error="the merger's answer was lost; have the change tried again")
     build = event.outcome.build if isinstance(event, BuildEnded) else event.build

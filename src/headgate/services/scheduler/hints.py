@@ -1,4 +1,4 @@
-"""The hints of one connection: each is handed to its forge once, and goes with the look that answers it."""
+"""The hints of one connection: each is handed to its forge once, and removed with the look that answers it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Hints:
         self._stream = context.map.events.connection(forge.name).events.hints.stream
 
     async def follow(self) -> None:
-        """Pass on hints that waited before, because nobody knows how far the last look came."""
+        """Pass on hints that waited before, because it is unknown how far the last look came."""
         mirror, handed = self._context.mirror, set[str]()
         with mirror.part(self._stream.queue, self._stream.data) as stirs:
             while True:
@@ -54,7 +54,7 @@ class Hints:
                 await stirs.moved(seen)
 
     def answered(self, ids: Collection[str]) -> list[list[Op]]:
-        """Return what ends each hint with one of these ids, however often it was given."""
+        """Return operations that remove each hint with one of these ids, including repeated ones."""
         if not ids:
             return []
         waiting = self._stream.waiting(self._context.mirror, limit=TAKEN_MAX)

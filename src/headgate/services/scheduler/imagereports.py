@@ -1,4 +1,4 @@
-"""Record what ended items report of images, for the launcher, which uploads them."""
+"""Record the image reports of ended items for the launcher, which uploads the images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES_MAX = 50
 
 
 def image_ops(map: Map, configuration: Configuration, asked: Sequence[Action], world: World) -> Iterator[list[Op]]:
-    """Yield what records the reports of the items that a turn ends; told again it is the same."""
+    """Yield operations that record the image reports of the items that a turn ends; repeating them changes nothing."""
     for action in asked:
         if isinstance(action, Record) and action.item.live and not action.item.epilogue:
             report = _report(action, configuration.layouts.landed, world)
@@ -36,7 +36,7 @@ def image_ops(map: Map, configuration: Configuration, asked: Sequence[Action], w
 
 
 def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
-    """Return what the item says of images, by the reporters of its result; None: nothing."""
+    """Return the item's report on images, by the reporters of its result; None if there is none."""
     item, body = ended.item, body_of(ended.item.change)
     if item.buildset is None or ended.refused:
         return None
@@ -57,7 +57,7 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
 
 
 def _files(item: Item, layout: Layout) -> Iterator[ImageFile]:
-    """Yield the files that are images; what is none is told in the log of the scheduler."""
+    """Yield the files that are images; others are mentioned in the scheduler's log."""
     for job, build, number, artifact in images_of(item):
         stanza = layout.singles["image"].get(job.image_build_name)
         source = layout.tenant.find(stanza.source.project) if stanza is not None else None

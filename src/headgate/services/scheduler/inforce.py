@@ -40,7 +40,7 @@ class InForce(NamedTuple):
 def in_force(
     context: Context, configuration: Configuration, before: LayoutRecord | None, projects: Mapping[str, object]
 ) -> InForce:
-    """Return what is to take effect of what is kept now, and what is held back because it is wrong."""
+    """Return the stored content that is to take effect, and the content that is held back because of errors."""
     now = {project: kept(context, project) for project in projects}
     branches = {project: {branch: one.digest for branch, one in found.items()} for project, found in now.items()}
     found_of = ((source.project, protection(context, source)) for source in configuration.tenant.projects)
@@ -63,14 +63,14 @@ def _fresh(now: Mapping[str, str], before: Mapping[str, str]) -> Iterator[tuple[
 
 
 def expected(record: LayoutRecord, project: str) -> dict[str, str]:
-    """Return branch -> digest of what is kept of the project as the record was made."""
+    """Return branch -> digest of the project's stored content when the record was made."""
     held = {branch: one.digest for branch, one in record.held.get(project, {}).items()}
     return {**record.branches.get(project, {}), **held}
 
 
 def told(context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce) -> list[TurnPart]:
-    """Say what is held back now, and what is in force again.  Return what tells others of it; told again, it is the
-    same."""
+    """Announce configuration that is held back now, or in force again. Return the operations that notify others;
+    repeating them changes nothing."""
     tenant, was = configuration.tenant, before.held if before is not None else {}
     for project, branches in was.items():
         for branch in branches:
@@ -95,7 +95,7 @@ def told(context: Context, configuration: Configuration, before: LayoutRecord | 
 
 
 def _note(errors: tuple[ConfigError, ...]) -> str:
-    """Return the note for the person who pushed it."""
+    """Return the note for the person who pushed the configuration."""
     shown = [error.render() for error in errors[:ERRORS_MAX]]
     more = [f"There are {len(errors) - ERRORS_MAX} more errors."] if len(errors) > ERRORS_MAX else []
     first = (

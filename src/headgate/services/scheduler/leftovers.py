@@ -33,7 +33,7 @@ class Leftovers:
         self._context, self._tenants = context, tenants
 
     def pipelines(self) -> set[tuple[str, str]]:
-        """Return (tenant, pipeline) of those that nobody has."""
+        """Return (tenant, pipeline) of pipelines that no longer exist."""
         map = self._context.map
         found = set[tuple[str, str]]()
         for tenant in self._named(map.tenant.path, map.events.tenant.path):
@@ -47,7 +47,7 @@ class Leftovers:
         return found
 
     def tenants(self) -> set[str]:
-        """Return those that nobody has, and that the tenant file does not name."""
+        """Return tenants that no longer exist and that the tenant file does not name."""
         map, known = self._context.map, {*self._tenants, *self._tenants.file.refused}
         named = self._named(map.tenant.path, map.events.tenant.path, map.layout.path, map.semaphores.path)
         return {name for name in named if name not in known}
@@ -70,7 +70,7 @@ class Leftovers:
 
 
 async def ended(context: Context, tenant: str, pipeline: str) -> bool:
-    """Return whether nobody works for the pipeline any more; wait a little where somebody does."""
+    """Return whether nobody works for the pipeline any more; otherwise wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
     asked = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
     if not any("item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in asked):
@@ -81,12 +81,12 @@ async def ended(context: Context, tenant: str, pipeline: str) -> bool:
 
 
 def leftover(context: Context, *places: Dir) -> list[TurnPart]:
-    """Return what takes away all that is seen at and below these."""
+    """Return operations that delete everything visible at and below these paths."""
     return [TurnPart([Delete(entry.path)]) for place in places for entry in context.mirror.under(place.path)]
 
 
 async def removed(context: Context, pieces: Iterable[TurnPart], guards: Sequence[At]) -> None:
-    """Take it away, and wait until the mirror shows that.  Raise Conflict."""
+    """Delete it, and wait until the mirror shows that. Raise Conflict."""
     for commit in packed(pieces):
         await context.store.commit(commit.checks, commit.ops, guards=guards)
         for op in commit.ops:

@@ -1,4 +1,4 @@
-"""Write what the configuration says of machines where launchers read it: they need no layout."""
+"""Record the configured providers of machines for launchers, which therefore need no layout."""
 
 from __future__ import annotations
 

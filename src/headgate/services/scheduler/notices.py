@@ -54,7 +54,7 @@ _BEGUN = ("pending", "queued", "in_progress")
 
 
 def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield what is told in parts that fit into a record each, however much happens in one turn."""
+    """Yield the notices of one turn in parts that each fit into a record."""
     for start in range(0, len(told), TOLD_MAX):
         yield told[start : start + TOLD_MAX]
 
@@ -116,7 +116,7 @@ def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | 
 
 
 def _builds(was: Item | None, item: Item, about: Mapping[Change, Notice]) -> Iterator[Notice]:
-    """Yield a notice for each build of the item that has ended since it was `was`."""
+    """Yield a notice for each build of the item that has ended since the state `was`."""
     if item.buildset is None:
         return
     jobs = {job.id: job for job in item.buildset.jobs}
@@ -223,7 +223,7 @@ def _hows(
 
 
 def before_merging(world: World, work: LandRequest, item: Item) -> list[OutboxMessage]:
-    """Return what a forge has to know before it merges: the votes and statuses that it asks for."""
+    """Return the reports that a forge needs before it merges: the votes and statuses that it requires."""
     change, found = work.change, list[OutboxMessage]()
     report = _report("success", item, change, "SUCCESS", work.note, world, again=work.buildset)
     for number, how in enumerate(world.pipeline.reports.get("success", {}).get(change.connection, ())):
@@ -233,7 +233,7 @@ def before_merging(world: World, work: LandRequest, item: Item) -> list[OutboxMe
 
 
 def outboxes(context: Context, world: World) -> Outboxes:
-    """Return where a turn puts what forges are to be told, and to do."""
+    """Return the outboxes for a turn's reports and requests to forges."""
     return context.outboxes(partial(before_merging, world))
 
 
@@ -339,7 +339,7 @@ def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
 
 
 def tell_of(asked: list[Action], after: State) -> None:
-    """Log what people look for: what is tested, and tested anew; what lands; how every item ended."""
+    """Log events that people look for: what is tested, and tested again; what lands; how every item ended."""
     of = (
         {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
         if any(isinstance(action, Merge | Land) for action in asked)

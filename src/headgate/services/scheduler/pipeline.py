@@ -1,4 +1,4 @@
-"""One pipeline, driven by whoever holds its lock."""
+"""One pipeline, driven by the holder of its lock."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FRESH_MIN = 5
 
 
 class FaultyEvent(Exception):
-    """Report an event whose handling raises; the cause says what."""
+    """Report an event whose handling raises an error, which is the cause."""
 
     def __init__(self, waiting: Unread[Event]) -> None:
         super().__init__(waiting.entry)
@@ -107,7 +107,7 @@ class PipelineRunner:
         """Whether there may be entries that the last holder of the lock left half-written."""
 
     async def run(self, session: Session) -> None:
-        """Run until cancelled, until the lock is lost, or until nothing is left of a pipeline that nobody has."""
+        """Run until cancelled, until the lock is lost, or until nothing is left of a pipeline that no longer exists."""
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
             await self._take_over()
@@ -119,7 +119,7 @@ class PipelineRunner:
                     await self._turns(stirs, guard)
 
     async def _turns(self, stirs: MirrorPart, guard: At) -> None:
-        """Take turns until nothing is left of a pipeline that nobody has."""
+        """Take turns until nothing is left of a pipeline that no longer exists."""
         while True:
             seen = stirs.moves
             if not await self._turn(guard):
@@ -134,11 +134,11 @@ class PipelineRunner:
 
     @property
     def _without(self) -> str:
-        """Return why nobody has the pipeline any more; empty while somebody has."""
+        """Return why the pipeline no longer exists; empty while it does."""
         return self._configuration.without(self.name)
 
     async def _take_over(self) -> None:
-        """Load the state as the last holder left it, and note what of it cannot be read."""
+        """Load the state as the last holder left it, and note its unreadable entries."""
         entries = await self._context.store.list(self._place.path)
         self._state, damaged = load(self._place, entries)
         self._aside = {one.item: f"{one.path} cannot be read: {one.why}" for one in damaged if one.item}
@@ -271,7 +271,7 @@ class PipelineRunner:
         return after
 
     def _leaving(self, world: World) -> list[TurnPart]:
-        """Return what is written to the quarantine of what is set aside with this turn."""
+        """Return operations that write the things that this turn sets aside to the quarantine."""
         pieces, of = list[TurnPart](), {item.id: item for _, item in self._state.items()}
         gone = [(of[id].change, why, id) for id, why in self._aside.items() if id in of and of[id].live]
         gone += [(one.change, f"{one.path}: {one.why}", one.path) for one in self._damaged if one.change is not None]

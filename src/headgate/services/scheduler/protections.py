@@ -25,7 +25,7 @@ class Protections:
         self._place = context.map.cache.connection(connection).protection
 
     def pieces(self, told: Mapping[str, Protection]) -> Iterator[TurnPart]:
-        """Yield what to commit, in order, so that it is kept; nothing of what is kept already."""
+        """Yield the commits that store the protection, in order; nothing for what is stored already."""
         mirror = self._context.mirror
         for project, said in told.items():
             place = self._place(project).record
@@ -40,7 +40,7 @@ class Protections:
             yield from (TurnPart([op]) for op in stale)
 
     def _kept(self, project: str) -> Protection | None:
-        """Return what is kept; None where it is damaged, too: it is written anew."""
+        """Return the stored protection; None also where it is damaged, so that it is written again."""
         path = self._place(project).record.path
         entry = self._context.mirror.get(path)
         try:

@@ -26,12 +26,12 @@ Telling = Callable[[Iterable[TriggerEvent]], list[Op]]
 
 
 def part_of(ref: str) -> str:
-    """Return the name of the part in which a ref is."""
+    """Return the name of the part that contains a ref."""
     return hashlib.sha256(ref.encode()).hexdigest()[:2]
 
 
 async def last_seen(context: Context, connection: str, project: str, ref: str) -> str:
-    """Return what a ref named when it was last seen; empty: there was none."""
+    """Return the object that a ref named when last seen; empty if there was no such ref."""
     place = context.map.cache.connection(connection)
     if ref.startswith(HEADS):
         kept = await blob.read(context.store, place.branches.data.path)
@@ -58,8 +58,8 @@ class Refs:
         self._parts: dict[tuple[str, str], dict[str, str]] = {}
 
     async def recall(self, guard: At) -> None:
-        """Read what the last leader left. If something of a project is damaged, forget all its refs: pushes made
-        meanwhile start nothing."""
+        """Read the refs that the last leader stored. If something of a project is damaged, forget all its refs: pushes
+        made meanwhile start nothing."""
         self.seen.clear()
         self._parts.clear()
         looked, found, damaged = set[str](), dict[str, dict[str, str]](), dict[str, Undecodable]()
@@ -110,7 +110,7 @@ class Refs:
                 yield TurnPart([place.looked.put(RefsLooked(self._context.now_ms()))])
 
     def saw(self, moved: Mapping[str, Mapping[str, str]]) -> None:
-        """Take up what was committed."""
+        """Remember refs that were committed."""
         for project, refs in moved.items():
             _set(self.seen.setdefault(project, {}), refs)
             for part, names in _by_part(refs).items():

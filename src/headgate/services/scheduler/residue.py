@@ -28,7 +28,7 @@ class Unasked:
         self._nodes = context.map.nodes
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
-        """Return each by its path."""
+        """Return the answers, each by its path."""
         asked = set(mirror.names(self._nodes.requests.path))
         answers = mirror.under(self._nodes.answers.path)
         return {entry.path: [entry] for entry in answers if entry.path.rpartition("/")[2] not in asked}
@@ -55,7 +55,7 @@ class Disconnected:
         return bool(mirror.under(self._events.connection(connection).events.election.path))
 
     def locks(self, entry: Entry) -> tuple[str, str]:
-        """Return those that whoever watches the connection holds, be it a process with other settings than ours."""
+        """Return the locks held by processes that watch the connection, possibly with other settings than ours."""
         above = (self._cache.connection.path, self._events.connection.path)
         name = next(entry.path.removeprefix(f"{p}/") for p in above if entry.path.startswith(f"{p}/"))
         connection = unescape(name.partition("/")[0])
@@ -72,18 +72,18 @@ class Forsaken:
         self._map, self._mirror = context.map, context.mirror
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
-        """Return the records that name any, by their paths."""
+        """Return the records that name missing holders or waiters, by their paths."""
         every = (*mirror.under(self._map.semaphores.path), *mirror.under(self._map.global_semaphores.path))
         return {entry.path: [entry] for entry in every if self._kept(entry) not in (None, _read(entry))}
 
     def mended(self, entry: Entry) -> Op:
-        """Return what leaves the others in their places."""
+        """Return the record that keeps the others in their places."""
         kept = self._kept(entry) or SemaphoreRecord(())
         empty = not kept.holders and not kept.waiters
         return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(kept)
 
     def _kept(self, entry: Entry) -> SemaphoreRecord | None:
-        """Return it without those that are gone; None: it cannot be read, and turns make it anew."""
+        """Return the record without those that are gone; None if it cannot be read, and turns make it again."""
         record = _read(entry)
         if record is None:
             return None

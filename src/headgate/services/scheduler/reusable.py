@@ -45,7 +45,7 @@ class PassedBuilds:
 
     @property
     def asking(self) -> tuple[asyncio.Future[None], ...]:
-        """Return what is under way, which nobody else ends."""
+        """Return the look-up under way, which only the caller ends."""
         return tuple(self._asking.values())
 
     def of(self, sought: Sought) -> Build | None:
@@ -54,7 +54,7 @@ class PassedBuilds:
         return self._answers.get(sought)
 
     def look(self) -> None:
-        """Look up, between turns, what the last one asked for, all at once, and forget what it did not."""
+        """Look up, between turns, all builds that the last turn asked for, and forget others."""
         self._answers = {one: found for one, found in self._answers.items() if one in self._wanted}
         fresh = [one for one in self._wanted if one not in self._answers and one not in self._asking]
         if fresh:
@@ -93,7 +93,7 @@ class PassedBuilds:
         return {build.inputs: _passed(build) for build in builds if build.inputs in wanted and build.inputs}
 
     async def _made_ms(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int | None]:
-        """Return when the newest key of each project was made; None: it has none."""
+        """Return the time at which the newest key of each project was made; None if it has none."""
         found: dict[tuple[str, str], int | None] = {}
         for connection, project in keys:
             place = KeyStorage().connection(connection).project(project.partition("/")[2]).secrets

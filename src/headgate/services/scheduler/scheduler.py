@@ -53,7 +53,7 @@ included."""
 
 
 class _Running(NamedTuple):
-    """Hold a work of this process."""
+    """Hold a running work of this process."""
 
     rests_on: object
     """The part of the tenant file that the work depends on; when it changes, the work is started again."""

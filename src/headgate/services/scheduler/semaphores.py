@@ -1,4 +1,4 @@
-"""Semaphores as one pipeline holds them: records that its turns write, and that others hold places in, too."""
+"""Semaphores as one pipeline holds them: their records are written by its turns, and have places of others, too."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Semaphores:
 
     @contextmanager
     def patience(self, over: Callable[[], None], other_ms: int | None = None) -> Iterator[None]:
-        """Call `over` once a free place that is kept for a waiter is to be kept no longer, or after `other_ms`."""
+        """Call `over` once a free place need no longer be kept for a waiter, or after `other_ms`."""
         left = [since + PATIENCE_MS - self._context.now_ms() for _, since in self._since_ms.values()]
         others = [] if other_ms is None else [max(other_ms, 1)]
         delay_ms = min((ms for ms in (*left, *others) if ms > 0), default=None)
@@ -55,7 +55,7 @@ class Semaphores:
         return name in self._since_ms and self._context.now_ms() >= self._since_ms[name][1] + PATIENCE_MS
 
     def waiters(self, layouts: TenantLayouts, state: State) -> dict[str, tuple[Waiter, ...]]:
-        """Return semaphore -> who waits for a place, without those who leave a free one alone."""
+        """Return semaphore -> its waiters, without those that have left a free place unused."""
         found = dict[str, tuple[Waiter, ...]]()
         for name in self._names(layouts, state):
             entry, record = self._entry(name), self._record(name)
@@ -79,7 +79,7 @@ class Semaphores:
         return not any(map(self._is_ours, record.holders)) and not any(map(self._is_own, record.waiters))
 
     def held(self, layouts: TenantLayouts, state: State) -> Counter[str]:
-        """Return semaphore -> how many places other pipelines and playbooks hold."""
+        """Return semaphore -> number of places that other pipelines and playbooks hold."""
         held: Counter[str] = Counter()
         for name in self._names(layouts, state):
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
@@ -137,7 +137,7 @@ class Semaphores:
         return pieces
 
     def _line(self, name: str, ours: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
-        """Return others who wait, and ours, in order; others who leave a free place alone are to come again."""
+        """Return other waiters, and ours, in order; others that leave a free place unused have to come again."""
         others = () if self._is_passed_over(name) else self._record(name).waiters
         return tuple(sorted([*ours, *(waiter for waiter in others if not self._is_own(waiter))]))
 

@@ -30,7 +30,7 @@ class Leaving(Protocol):
     """Declare a place where something may be left over."""
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
-        """Name -> entries that nobody seems to want, to be removed together."""
+        """Return name -> entries that seem to be unwanted, to be removed together."""
         ...
 
 

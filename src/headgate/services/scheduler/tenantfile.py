@@ -1,4 +1,4 @@
-"""The tenant file: read when somebody asks for it, written to the store, from where every process follows it."""
+"""Read the tenant file on request, and write it to the store, where every process follows it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TenantFileRunner:
         self._hup = asyncio.Event()
 
     def obey(self) -> None:
-        """Read the file anew, soon."""
+        """Read the file again soon."""
         self._hup.set()
 
     async def publish(self, session: Session) -> None:
@@ -127,7 +127,7 @@ class TenantFileRunner:
 
 
 async def in_force(store: Store) -> SystemConf | None:
-    """Return the tenant file that the store has; None when there is none, or when it is damaged: it is written anew."""
+    """Return the tenant file in the store; None if there is none, or if it is damaged, so that it is written again."""
     try:
         value = await blob.read(store, Map().system.conf.path)
         return None if value is None else msgspec.json.decode(value, type=SystemConf)
@@ -137,7 +137,7 @@ async def in_force(store: Store) -> SystemConf | None:
 
 
 def told(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
-    """Return what is different, for people."""
+    """Return the differences, for people."""
     changed = [name for name in after if name in before and after[name] != before[name]]
     parts = [
         _named("added", [name for name in after if name not in before]),

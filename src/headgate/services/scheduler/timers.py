@@ -1,4 +1,4 @@
-"""Pipelines that a timer triggers: at the time they name, every branch that has jobs in them is put there."""
+"""Fire timers: at its times, every branch that has jobs in the pipeline is enqueued there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DueTimer(NamedTuple):
 
 
 class Timers:
-    """Fire timers while elected: one process does. What was due while none ran is not made up for."""
+    """Fire timers in the elected process. Times that passed while none ran are not made up for."""
 
     def __init__(self, context: Context, tenants: Mapping[str, Configuration]) -> None:
         self._context, self._tenants = context, tenants

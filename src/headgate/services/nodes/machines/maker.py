@@ -101,7 +101,7 @@ class MachineMaker:
     # --- one look
 
     def _now(self) -> SeenMachines:
-        """Return what there is, with the listed machines that may be used."""
+        """Return the present machines and requests, with the listed machines that may be used."""
         now = seen(self._context.map, self._context.mirror)
         self._configured = {one.name: one for several in now.providers.values() for one in several}
         return dataclasses.replace(now, providers=self._permitted.of(now.providers))
@@ -139,7 +139,7 @@ class MachineMaker:
             await self._ledger.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
 
     async def _open(self) -> None:
-        """Write down the slots of machines that several builds have."""
+        """Record the slots of machines that several builds use."""
         for id in [node.id for node in self._seen.nodes.values() if node.opened < node.slots]:
             while (found := self._ledger.node(id)) is not None and found[0].state not in ENDING:
                 machine, slots = open_slots(found[0])
@@ -149,7 +149,7 @@ class MachineMaker:
                     break
 
     async def _register(self) -> None:
-        """Write down the machines that providers list and nobody knows yet."""
+        """Record the machines that providers list and that have no record yet."""
         tags, now_ms = {SYSTEM_TAG: self._hunt.system}, self._context.now_ms()
         every = (one for several in self._seen.providers.values() for one in several if one.is_static)
         found = {id: node for one in every for id, node in host_nodes(one).items()}
@@ -166,7 +166,7 @@ class MachineMaker:
     # --- requests
 
     async def _serve(self, now: NodeState) -> None:
-        """Serve the requests in order; whoever has all of its machines is answered."""
+        """Serve the requests in order; a request that has all of its machines is answered."""
         choosing = Choosing(self._site(now))
         for waiting in now.waiting:
             request = waiting.request
@@ -212,13 +212,13 @@ class MachineMaker:
         return False
 
     def _progress(self, node: MadeNode) -> str:
-        """Return how far it is; a slot is as far as its machine."""
+        """Return how far the machine is; a slot is as far as its machine."""
         short, machine = node.provider.rpartition("/")[2], self._seen.nodes.get(node.main, node)
         state = node.state if node.state == "ready" else machine.state
         return f"{node.node} is {state} at {short}" + (f": {machine.why}" if machine.why else "")
 
     def _whole(self, request: NodeRequest) -> bool:
-        """Return whether it has as many machines as it asked for, be they there or not."""
+        """Return whether the request has as many machines as it wants, usable or not."""
         return sum(node.request == request.id for node in self._seen.nodes.values()) == len(request.nodes)
 
     def _site(self, now: NodeState) -> NodeSurvey:
@@ -266,7 +266,7 @@ class MachineMaker:
         return account.away or unmade(provider, label) or self._backoff.why(provider.name, label)
 
     async def _give(self, waiting: WaitingRequest, plan: NodePlan) -> bool:
-        """Take all of it, or nothing; return which."""
+        """Take all machines of a plan, or none; return whether they were taken."""
         request, at = waiting.request, self._seen.at
         checks, ops = [waiting.at], list[Op]()
         for node in plan.leave:
@@ -287,8 +287,8 @@ class MachineMaker:
         return self._context.map.nodes.made(node.id).record.put(node)
 
     def _made_of(self, make: Make, tenant: str, request: NodeRequest | None = None) -> list[Op]:
-        """Return what is written down before a cloud is asked for a machine; of one with slots, those of its request
-        beside it."""
+        """Return the records to write before a cloud is called for a machine; a machine with slots includes the
+        request's slots."""
         tags = {SYSTEM_TAG: self._hunt.system, TERM_TAG: self._hunt.term}
         node = new_node(make.provider, make.label, make.uses, tags, tenant, request, self._context.now_ms())
         if not node.slots:
@@ -317,7 +317,7 @@ class MachineMaker:
         await self._ledger.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
 
     async def _explain(self, waiting: WaitingRequest, later: Later) -> None:
-        """Write why it waits, and where for room, where that has changed."""
+        """Record why the request waits, and where it waits for room, if that has changed."""
         id, now_ms = waiting.request.id, self._context.now_ms()
         place, known = self._context.map.nodes.waits(id).record, self._seen.waits.get(id)
         wait = explained(known, id, later.why, now_ms)
@@ -337,7 +337,7 @@ class MachineMaker:
         await self._ledger.change(node.id, change)
 
     async def _keep_ready(self, choosing: Choosing) -> None:
-        """Make what is lacking of the machines that are kept ready; take away what nobody has wanted for long."""
+        """Make missing machines of those that are kept ready; delete machines that nobody has wanted for long."""
         self._seen = self._now()
         pools = ReadyPools(self._seen, self._fate, choosing)
         for tenant, made in pools.lacking():
@@ -350,14 +350,15 @@ class MachineMaker:
     # --- lengthy work
 
     def _steps(self) -> None:
-        """Begin the next step of every machine that has one and is due."""
+        """Start the next step of every machine that is due."""
         known = {_errand(node) for node in self._seen.nodes.values()}
         known |= {f"watch {node.id}" for node in self._seen.nodes.values() if node.fixed}
         self._errands.forget(lambda key: key.startswith(("node ", "watch ")) and key not in known)
         now_ms = self._context.now_ms()
 
         def place(one: MadeNode) -> tuple[int, int, str]:
-            """Return its place: what goes makes room; what does not go comes after all else."""
+            """Return the order of the step: deletions come first, because they make room; machines that fail to vanish
+            come last."""
             stuck = one.state in ENDING and now_ms - one.since_ms > 1000 * STUCK_S
             return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
 
@@ -371,7 +372,8 @@ class MachineMaker:
 
 
 def _errand(node: MadeNode) -> str:
-    """Return the name of its next step: of what is there anyway one for each state, as each may take long."""
+    """Return the name of the machine's next step; for static machines one for each state, because each may take
+    long."""
     return f"node {node.id} {node.state} {node.since_ms}" if node.fixed else f"node {node.id}"
 
 

@@ -1,4 +1,5 @@
-"""Machines that make room: those in the way of who waits, and those that who waits in vain gives back.  Pure."""
+"""Machines that make room: idle ones in the way of waiting requests, and those that hopeless requests give back.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ GONE = "it makes room for others who use the account, too"
 
 
 def is_free(node: MadeNode) -> bool:
-    """Return whether it can be given to whoever asks."""
+    """Return whether the machine can be given to a request."""
     return not node.request and node.state in FREE and not node.slots
 
 
@@ -25,7 +26,7 @@ class YieldingMachines:
     """Tell which machines make room at one look."""
 
     def __init__(self, site: NodeSurvey, free: dict[str, MadeNode], limits: NodeLimits) -> None:
-        """Share `free`, the machines that are nobody's, with who gives them away."""
+        """Share `free`, the machines without an owner, with the code that gives them away."""
         self._site, self._free, self._limits = site, free, limits
         self._nodes = {node.id: node for node in site.nodes}
         self._slots = MachineSlots(self._nodes)
@@ -52,7 +53,7 @@ class YieldingMachines:
         return found
 
     def in_the_way(self, key: Key, request: NodeRequest, taken: Collection[str], many: int) -> tuple[MadeNode, ...]:
-        """Return what may go so that there is room for so many, if nothing is on its way out."""
+        """Return idle machines that may be deleted to make room for so many, if no machine is being deleted already."""
         near = [
             node
             for node in self._site.nodes
@@ -76,14 +77,14 @@ class YieldingMachines:
         return tuple(node for several in [*whole[0], *whole[1]][:many] for node in several)
 
     def _unused(self, machine: MadeNode, behind: Collection[str]) -> bool:
-        """Return whether nobody has one of its slots but those behind who wait, too."""
+        """Return whether no request has one of its slots, except later ones that wait, too."""
         several = self._slots.of(machine.id)
         return bool(several) and all(
             one.id in self._free or (one.request in behind and one.state in FREE) for one in several
         )
 
     def _has(self, machine: MadeNode, taken: Collection[str]) -> bool:
-        """Return whether one of its slots is taken."""
+        """Return whether one of the machine's slots is taken."""
         return any(one.id in taken for one in self._slots.of(machine.id))
 
     # --- requests that wait in vain

@@ -1,4 +1,4 @@
-"""Machines that are kept ready for whoever asks: what lacks of them, and what nobody has wanted for long.  Pure."""
+"""Machines that are kept ready: which are missing, and which nobody has wanted for long. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ReadyPools:
     _kept: set[str] = field(default_factory=set)
 
     def lacking(self) -> Iterator[tuple[str, Make]]:
-        """Yield what is to be made, each with the tenant it is made for; there is room for it that nobody waits for."""
+        """Yield the machines to make, each with its tenant, where there is room that no request waits for."""
         for tenant, providers in sorted(self.seen.providers.items()):
             coming = Counter[str]()
             """Label -> number of machines made at this look that serve it, including those made for other labels."""
@@ -43,7 +43,7 @@ class ReadyPools:
                     coming.update(dict.fromkeys(made.label.names, made.label.slots))
 
     def idle(self, now_ms: int) -> Iterator[MadeNode]:
-        """Yield those beyond that nobody has wanted for long; of a machine with slots all or none."""
+        """Yield surplus machines that nobody has wanted for long; a machine with slots goes as a whole."""
         late = {
             node.id
             for node in self.seen.nodes.values()
@@ -62,8 +62,7 @@ class ReadyPools:
         return self.choosing.more(provider, label, tenant) if label is not None else None
 
     def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
-        """Return machines that serve a label, also by an alias, and are nobody's: those
-        that are kept anyway, then the best."""
+        """Return free machines that serve a label, also by an alias: those that are kept ready first, then the best."""
         made = {(one.name, label.name): label.digest for one in providers for label in one.serving(name)}
         found = [
             node
@@ -81,10 +80,10 @@ class ReadyPools:
 
 
 def _serves(name: str, providers: Sequence[FlatProvider]) -> int:
-    """Return by how many names jobs may ask for machines of a label."""
+    """Return the number of names by which jobs may request machines of a label."""
     return max((len(one.names) for of in providers for one in of.labels if one.name == name), default=0)
 
 
 def _pools(providers: Sequence[FlatProvider]) -> dict[str, int]:
-    """Return label -> how many are kept ready."""
+    """Return label -> number of machines that are kept ready."""
     return {one.name: one.min_ready for of in providers for one in of.labels if one.min_ready}

@@ -1,4 +1,4 @@
-"""Make the records of machines: of those that are to be made, and of those that providers list."""
+"""Make the records of machines: of new ones, and of those that providers list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_node(
     request: NodeRequest | None,
     now_ms: int,
 ) -> MadeNode:
-    """Return a machine that is to be made; `tags`: of the installation."""
+    """Return the record of a machine to make; `tags` are the installation's."""
     id = fresh()
     words = {
         "tenant_name": tenant,
@@ -94,7 +94,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
 
 
 def digests(several: Iterable[FlatProvider]) -> dict[str, set[str]]:
-    """Return by the id of each listed machine what it may be made of: tenants may list it differently."""
+    """Return the digests of each listed machine, by id: tenants may list it with different settings."""
     found: dict[str, set[str]] = {}
     for provider in several:
         for id, node in host_nodes(provider).items():
@@ -103,7 +103,7 @@ def digests(several: Iterable[FlatProvider]) -> dict[str, set[str]]:
 
 
 def names_of(node: MadeNode) -> tuple[str, ...]:
-    """Return the labels by which a listed machine may be asked for."""
+    """Return the labels that a listed machine serves."""
     own = node.said["provider"].get("node", {}).get("aliases") or ()
     return node.label, *node.said["label"].get("aliases", ()), *([own] if isinstance(own, str) else own)
 
@@ -114,5 +114,5 @@ def serving(nodes: Iterable[MadeNode], provider: str, name: str) -> list[MadeNod
 
 
 def order(several: Sequence[MadeNode]) -> list[MadeNode]:
-    """Return them with the machine first that has rested longest."""
+    """Return the machines, with the one first that has rested longest."""
     return sorted(several, key=lambda one: (one.since_ms, one.id))

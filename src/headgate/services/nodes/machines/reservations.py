@@ -25,7 +25,7 @@ OPEN_S = 60.0
 
 
 def is_open(waited_s: float) -> bool:
-    """Return whether others may overtake somebody who has waited so long."""
+    """Return whether others may overtake a request that has waited for this time."""
     kept_s = KEPT_FIRST_S
     while waited_s >= kept_s:
         waited_s -= kept_s
@@ -62,7 +62,7 @@ class ReservedRoom:
         )
 
     def take(self, more: Amounts, joined: Mapping[str, Amounts]) -> None:
-        """Count what those behind have now."""
+        """Count the amounts that later requests have now."""
         add(self.behind, more)
         for main, uses in joined.items():
             if main not in self.mains:
@@ -79,6 +79,6 @@ class KeptHosts:
     behind: set[str] = field(default_factory=set)
 
     def leaves(self, more: Collection[str]) -> bool:
-        """Return whether these for those behind leave enough others."""
+        """Return whether giving these machines to later requests leaves enough others."""
         touched = any(id in several for several in self.wanted for id in more)
         return not touched or choose(self.wanted, self.behind.union(more)) is not None

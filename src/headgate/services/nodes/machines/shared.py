@@ -25,7 +25,8 @@ def slot_ids(machine: MadeNode) -> list[str]:
 
 
 def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, list[MadeNode]]:
-    """Return the machine with at most so many more of its slots, and these: those of the lowest numbers."""
+    """Return the machine with at most this many more of its slots open, and these slots: those of the lowest
+    numbers."""
     upto = min(machine.opened + many, machine.slots)
     said = {
         "label": {key: value for key, value in machine.said["label"].items() if key != "userdata"},
@@ -56,7 +57,7 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
 
 
 def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
-    """Return a slot of a machine that is there: it is ready, with what is known of the machine."""
+    """Return a slot of a machine that is usable: ready, with the machine's properties."""
     return replace(
         slot,
         state="ready",
@@ -79,21 +80,21 @@ class MachineSlots:
                 self._of.setdefault(node.main, []).append(node)
 
     def of(self, machine: str) -> list[MadeNode]:
-        """Return the slots of a machine that are left."""
+        """Return the remaining slots of a machine."""
         return self._of.get(machine, [])
 
     def lost(self, slot: MadeNode) -> bool:
-        """Return whether its machine is on its way out, or gone."""
+        """Return whether the slot's machine is being deleted, or gone."""
         machine = self._nodes.get(slot.main)
         return machine is None or machine.state in ENDING
 
     def busy(self, slot: MadeNode) -> bool:
-        """Return whether somebody has one of the slots of its machine: those that nobody has go together."""
+        """Return whether a slot of the same machine has a user; unused ones are deleted together."""
         return any(is_busy(one) for one in self.of(slot.main))
 
 
 def is_busy(slot: MadeNode) -> bool:
-    """Return whether somebody has it."""
+    """Return whether the slot has a user."""
     return bool(slot.request) or slot.state not in (*FREE, *ENDING)
 
 

@@ -36,7 +36,7 @@ class SeenMachines:
 
     @property
     def listed(self) -> dict[str, set[str]]:
-        """Return the machines that are there anyway: id -> digests, one for each way in which they are listed."""
+        """Return the static machines: id -> digests, one for each way in which they are listed."""
         return digests(one for several in self.providers.values() for one in several)
 
     def labels(self, provider: str, name: str) -> list[FlatLabel]:
@@ -51,7 +51,7 @@ class SeenMachines:
 
 
 def seen(map: Map, mirror: Mirror) -> SeenMachines:
-    """Return what there is now."""
+    """Return the machines as they are now."""
     nodes, at = {}, {}
     for path, version, node in _read(mirror, map.nodes.made.path, MadeNode):
         nodes[node.id] = node
@@ -63,7 +63,7 @@ def seen(map: Map, mirror: Mirror) -> SeenMachines:
 
 
 def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
-    """Return what tenants say of where machines are made."""
+    """Return the tenants' providers of machines."""
     found: dict[str, list[FlatProvider]] = {}
     root = map.nodes.providers.path
     for tenant in mirror.names(root):
@@ -74,7 +74,7 @@ def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
 
 
 def is_made(request: NodeRequest, labels: Mapping[str, object], known: list[FlatProvider]) -> bool:
-    """Return whether a request asks for machines that are made.  Labels of the inventory come first."""
+    """Return whether a request wants machines that are made on demand. Labels of the inventory take precedence."""
     return any(label not in labels and any(one.label(label) is not None for one in known) for _, label in request.nodes)
 
 
@@ -89,7 +89,8 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, int, 
 
 @lru_cache(maxsize=20_000)
 def _decoded(entry: Entry, type: Any) -> Any:  # of that type
-    """Return a record; None: it cannot be read.  All are looked at again and again, and few change."""
+    """Return a record; None if it cannot be read. Results are cached, because all records are read often and few
+    change."""
     try:
         return Address(entry.path, type).decode(entry.value)
     except Undecodable:

@@ -1,1 +1,1 @@
-"""Messages and changes of objects that start pipelines: watched as forges are, one connection by one scheduler."""
+"""Messages and changes of objects that start pipelines; each connection is watched by one scheduler, as forges are."""

@@ -1,4 +1,4 @@
-"""Queues of messages as something to watch: each message starts what the trigger that names its queue is for."""
+"""Watch message queues: each message starts the pipelines whose triggers name its queue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WatchedQueues:
         """Queue -> number of its partitions, until queues are reported to have changed."""
 
     async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
-        """Return the partitions of the queue, which is made if need be."""
+        """Return the partitions of the queue, which is created if necessary."""
         queue = str(trigger.more["queue"])
         if queue not in self._known:
             try:
@@ -61,7 +61,7 @@ class WatchedQueues:
         return [OccasionLane(queue, str(n + 1)) for n in range(self._known[queue])]
 
     async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
-        """Return the beginning: as for workers that are new, everything that is there waits."""
+        """Return the beginning: as for new workers, all existing messages are read."""
         return ""
 
     async def after(
@@ -92,7 +92,7 @@ class WatchedQueues:
 
 
 def occasion(connection: str, lane: OccasionLane, message: Message) -> Occasion:
-    """Return what a message is to the gate.  Whatever its body is: what cannot be told is trouble of that message."""
+    """Return the message as the gate sees it, whatever its body: errors in the body are recorded for that message."""
     told = {
         "driver": "queue",
         "connection": connection,
@@ -119,7 +119,7 @@ def _json(value: object) -> str:
 
 
 def _data(body: str) -> dict[str, object]:
-    """Return what the body says, if it is JSON that everybody can read."""
+    """Return the data in the body, if it is JSON that everybody can read."""
     with suppress(Unfit):
         value = parsed(body.encode())
         bounded(value)

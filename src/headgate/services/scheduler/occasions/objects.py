@@ -1,4 +1,4 @@
-"""The inventory as something to watch: an object that comes to match, changes, or ceases to match starts a pipeline."""
+"""Watch the inventory: an object that starts to match, changes, or stops matching starts a pipeline."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WatchedObjects:
         return [OccasionLane(str(trigger.more.get("type", MACHINE)))]
 
     async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
-        """Return now: what is there already starts nothing."""
+        """Return the present: existing objects start nothing."""
         try:
             revision = await self._inventory.journal.now()
             await self._inventory.journal.reach(revision)
@@ -83,7 +83,7 @@ class WatchedObjects:
             await self._inventory.journal.passed(revision)
 
     async def _asked(self, trigger: TriggerFilter, lane: OccasionLane) -> tuple[Caller, Filter]:
-        """Raise InventoryError, Invalid."""
+        """Return the filter. Raise InventoryError, Invalid."""
         partition = await self._inventory.partition(self._partition)
         caller = Caller(USER, self._project, partition)
         said = replace(parse(str(trigger.more.get("filter", ""))), types=(lane.source,))

@@ -46,7 +46,7 @@ class LostOccasions:
         self._suspects: set[str] = set()
 
     async def sweep(self, guard: At, whose: Collection[tuple[str, str]]) -> None:
-        """Forget what nobody had at two looks.  `whose`: (tenant, pipeline) that there are triggers of."""
+        """Forget occasions without an event or item at two looks. `whose`: (tenant, pipeline) of all triggers."""
         mirror, found = self._context.mirror, set[str]()
         known = dict[tuple[str, str], set[str]]()
         for entry in mirror.under(self._place.begun.path):
@@ -98,7 +98,7 @@ class Bound(NamedTuple):
         return self.tenant, self.pipeline.name
 
     def place(self, lane: OccasionLane) -> str:
-        """Return the name of what is kept of a lane."""
+        """Return the name of the lane's record."""
         return derived("taken", *self.whose, *lane)
 
 
@@ -195,7 +195,7 @@ class OccasionRunner:
         return took
 
     def _open(self) -> Counter[tuple[str, ...]]:
-        """Count what has not ended, for each pipeline and each of its lanes."""
+        """Count the items that have not ended, for each pipeline and each of its lanes."""
         found = Counter[tuple[str, ...]]()
         for entry in self._context.mirror.under(self._place.occasions.begun.path):
             if (one := readable(entry, Begun)) is not None:
