@@ -168,10 +168,9 @@ class PostingFilter(msgspec.Struct, frozen=True):
 
 
 def postings(wanted: PropertyConditions) -> list[tuple[PostingFilter, ...]]:
-    """Return unions of lists such that every match is in each union; it is best to start from the smallest. Conditions
-    that no list can answer, such as forbidden tags, are left out.
+    """Return unions of lists such that every match is in each union; it is best to start from the smallest.
 
-    What no list can answer (what is forbidden) is not there.
+    Conditions that no list can answer, such as forbidden tags, are left out.
     """
     found: list[tuple[PostingFilter, ...]] = [(_item(item),) for item in wanted.require_items]
     found += [(PostingFilter("key", key),) for key in wanted.require_keys]

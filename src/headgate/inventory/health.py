@@ -84,8 +84,7 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def interval_s(said: str, default_s: float) -> float:
-    """Return the interval between probes of an object that the property sets; the default if it is empty. Raise
-    ValueError.
+    """Return the interval between probes of an object that the property sets; the default if it is empty.
 
     Raise ValueError.
     """

@@ -152,10 +152,9 @@ def used(leases: Iterable[ObjectLease], key: str) -> Decimal:
 
 
 def lacking(wanted: ObjectLease, object: Object, others: Sequence[ObjectLease]) -> str:
-    """Return why the object, parts of which others hold, cannot be leased; empty: it can be. The object is as the
-    requesting user may see it.
+    """Return why the object, parts of which others hold, cannot be leased; empty: it can be.
 
-    The object is as who asks may see it.
+    The object is as the requesting user may see it.
     """
     if any(other.whole for other in others):
         return "it is leased"
@@ -180,10 +179,9 @@ def could(amounts: Mapping[str, str], object: Object) -> bool:
 def within(
     quota: Quota, asked: ObjectLease, others: Iterable[ObjectLease], past: Iterable[ObjectLease], now_ms: int
 ) -> str:
-    """Return why the quota forbids the lease for its duration; empty: it does not. `others` are the leases in force,
-    `past` those that ended.
+    """Return why the quota forbids the lease for its duration; empty: it does not.
 
-    `others` are those that take something, `past` those that ended.
+    `others` are the leases in force, `past` those that ended.
     """
     own = [one for one in others if one.id != asked.id and _together(quota, one, asked)]
     if quota.most:

@@ -13,10 +13,9 @@ from headgate.inventory.schema import without
 
 def mask(rules: tuple[Permission, ...], caller: Caller) -> int | None:
     """Return the rights that the most specific rules for the caller give together, or None if no rule concerns the
-    caller. A rule for project and role is the most specific; rules for a project, for a role and for everybody
-    follow.
+    caller.
 
-    Project and role are more specific than a project, that than a role, that than everybody.
+    A rule for project and role is the most specific; rules for a project, for a role and for everybody follow.
     """
     concern = [
         rule for rule in rules if rule.project in ("", caller.project) and (not rule.role or rule.role in caller.roles)
@@ -77,12 +76,10 @@ def unwritable(
     caller: Caller,
     named: Iterable[str] = (),
 ) -> list[str]:
-    """Return the properties that differ although the caller may not change them. `named` are the keys in the caller's
-    request: a hidden one among them is always returned, whatever its value, because refusing only wrong guesses would
-    reveal the value.
+    """Return the properties that differ although the caller may not change them.
 
-    `named` are those the caller spoke of: one that is hidden is among them whatever it holds, as who is refused for a
-    wrong guess and not for a right one has been told its value.
+    `named` are the keys in the caller's request. A hidden one among them is always returned, whatever its value,
+    because refusing only wrong guesses would reveal the value.
     """
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     changed |= set(named) & hidden(definition, caller)
@@ -90,10 +87,9 @@ def unwritable(
 
 
 def operated(object: Object | None) -> dict[str, str]:
-    """Return the values that only operators write: how a machine is reached, and commands that run on it. The name
-    serves as the address if no address is set.
+    """Return the values that only operators write: how a machine is reached, and commands that run on it.
 
-    The name is an address where no other is said.
+    The name serves as the address if no address is set.
     """
     if object is None:
         return {}

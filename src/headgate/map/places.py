@@ -1,7 +1,6 @@
-"""The places. Paths follow the seed map byte for byte. `seed=False` marks additions to that map; `own=True` declares
-the value of the directory itself.
+"""The places. Paths follow the seed map byte for byte.
 
-`seed=False` marks what is ours, beyond that map; `own=True` is the value of the directory itself.
+`seed=False` marks additions to that map; `own=True` declares the value of the directory itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Autohold at work: executors hold what failed builds used, a scheduler has it given back in time.
+"""Autohold: executors hold everything that failed builds used, and a scheduler releases it in time.
 
-What is held is what the store says, at any moment: executors and launchers compare, so none of them needs to remember.
+The store alone decides at any moment what is held. Executors and launchers compare themselves with it, so that none of
+them needs to remember.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Determine the format in which records are written: the newest that every live component knows, and never an older one
 than before.
 
-A scheduler first says what is to come, and then looks who lives: whoever joined before that is seen, and whoever joins
-after it sees what is to come, and does not stay if it does not know it.
+A scheduler first announces the next format, and then checks which components live. It sees those that joined before the
+announcement; those that join later see the announcement, and leave if they do not know the format.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Semaphores that playbooks of one build take from their executor, in turn with whoever else waits for them.
+"""Semaphores that playbooks of one build take from their executor, in turn with all others that wait for them.
 
-Each record has a line, see `Waiter`: pipelines wait in it for their jobs, and the builds of a project for their
-playbooks.  A project whose build took a place goes behind all others, so that a flood of one delays another by a
-place; a place that is kept for somebody who does not take it is anybody's after a while.
+Each record has a line, see `Waiter`, in which pipelines wait for their jobs, and the builds of a project for their
+playbooks. A project whose build took a place goes to the end of the line, so that a flood of builds delays another
+project by one place only. A place that is kept for a waiter that does not take it becomes available to everybody after
+a while.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ class PlaybookSemaphores:
                     await part.moved_within(self._patience_s(), seen)
 
     async def drop(self, semaphores: Sequence[str], *, gave_up: bool) -> None:
-        """Give up what is held, and the place in line of who `gave_up`: others of the project stand in line anew.  What
-        is not taken away here goes in the turn that learns of the build's end."""
+        """Give up held places, and the place in line of those in `gave_up`: others of the project join the line again.
+
+        Places that are not given up here are removed in the turn that learns of the build's end.
+        """
         try:
             for name in semaphores:
                 await self._drop(self._place(name), gave_up)

@@ -1,5 +1,7 @@
-"""May a change of a forge still be pushed?  The forge is asked right before, since a server that takes the push asks
-nobody: whoever may bypass the rules of a branch passes what people took back as well.
+"""Ask a forge whether a change may still be pushed.
+
+The forge is asked immediately before the push, because the server that takes the push does not check: an account that
+may bypass the rules of a branch would also push a change whose approval was withdrawn.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ answer."""
 
 
 async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
-    """Return why the landing may not be pushed now, for people; empty if it may. Raise ReporterAway, ReportPutOff.
+    """Return why the landing may not be pushed now, for people; empty if it may.
 
-    Raise ReporterAway, ReportPutOff."""
+    Raise ReporterAway, ReportPutOff.
+    """
     for part in (*work.parts, *work.later):
         change = part.change
         forge, asked = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))

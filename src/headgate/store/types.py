@@ -49,11 +49,10 @@ class Corrupt(StoreError):
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """Represent one node as it was at `version`, which changes with every write and never comes back, even after
-    deletion. `born` is the commit in which it was created. An entry that is put above existing entries, or under
-    another lease than before, may keep its `born` or get a new one. An entry with a lease has nothing below it.
+    deletion.
 
-    `born` is the commit in which it was created.  Put at a place that already had something below it, or under
-    another lease than before, it may count as born with those, or anew.  What has a lease has nothing below it.
+    `born` is the commit in which it was created. An entry that is put above existing entries, or under another lease
+    than before, may keep its `born` or get a new one. An entry with a lease has nothing below it.
     """
 
     path: str

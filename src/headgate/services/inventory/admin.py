@@ -75,9 +75,9 @@ class Admin:
 
     async def open_partitions(self, caller: Caller, after: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
         """Return the partitions that are open to the caller and whose uuid follows `after`, by uuid; and the uuid after
-        which there may be more. Other partitions are not even read.
+        which there may be more.
 
-        What is not open to the caller is not even read.
+        Other partitions are not even read.
         """
         if caller.partitions is None:
             return await self._partitions_after(after, limit)

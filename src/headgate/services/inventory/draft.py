@@ -262,9 +262,8 @@ class InventoryDraft:
 
 def owned(object: Object, caller: Caller) -> Object | None:
     """Return the object if the caller may see it: if it is in their partition and project, or in no project.
-    Administrators own the objects of every project; only operators change objects without a project.
 
-    Administrators own the objects of every project; those of no project are an operator's to change.
+    Administrators own the objects of every project; only operators change objects without a project.
     """
     if object.partition != caller.partition:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InventoryError(Exception):
-    """Base of what is said to the caller; `names.Invalid` is its sibling for what cannot be, whatever the state."""
+    """Base of the errors that callers see; `names.Invalid` is for requests that are invalid whatever the state."""
 
 
 class NotFound(InventoryError):

@@ -28,7 +28,7 @@ class HealthMonitor:
         self._inventory = inventory
 
     async def report(self, caller: Caller, uuid: str, why: str) -> ObjectHealth:
-        """Record that an object is well or, with a text, what failed.  Raise Denied, NotFound, Invalid."""
+        """Record that an object is well or, with a text, its failure. Raise Denied, NotFound, Invalid."""
         self._inventory.admin.allow(caller)
         names.value(why, "reason")
         await self._inventory.get(caller, uuid)

@@ -265,10 +265,9 @@ class Inventory:
         return Written(tuple(objects), written.revision)
 
     async def apply_in_parts(self, caller: Caller, steps: Sequence[Step]) -> tuple[list[Outcome], int]:
-        """Apply each step as if it were alone, in as few commits as possible, several at a time and in no order. Return
-        the outcome of each step, or why it was refused; and the latest moment of the steps that were applied.
+        """Apply each step as if it were alone, in as few commits as possible, several at a time and in no order.
 
-        Return for each what became of it, or why it was refused; and the latest moment of those that were done.
+        Return the outcome of each step, or why it was refused; and the latest moment of the steps that were applied.
         """
         outcomes: list[Outcome] = [None] * len(steps)
         revisions = [0]

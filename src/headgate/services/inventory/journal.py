@@ -1,7 +1,7 @@
-"""The latest changes, as this process sees them: for watchers, and to show a moment that has passed.
+"""The latest changes, as this process sees them: for watchers, and to show a past moment.
 
-One watch of the store feeds it; readers never wait for one another, and a slow one is told when it has missed
-something.  Writers trim it: what is kept is bounded by number and size.
+One watch of the store feeds the journal. Readers never wait for one another, and a slow one gets an error when it has
+missed something. Writers trim the journal: the number and the size of its entries are limited.
 """
 
 from __future__ import annotations

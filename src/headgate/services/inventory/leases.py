@@ -1,7 +1,8 @@
-"""Giving objects, or parts of what they have, to who asks: in order, until a moment, never more than there is.
+"""Give objects, or parts of their capacity, to people in order, for a time, and never more than there is.
 
-Every change of a lease is one commit that checks the ledger and writes it, so that it stands on all leases there are.
-What launchers give is left to them (`launched`); everything else is given by whichever server looks first.
+Every change of a lease is one commit that checks the ledger and writes it, so that it takes all existing leases into
+account. Machines of launchers are given by these (`launched`); everything else is given by whichever server looks
+first.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class ObjectLeasing:
     # ---- requests
 
     async def ask(self, caller: Caller, wanted: ObjectLease, *, wait_s: int = 0) -> ObjectLease:
-        """Return the lease, given at once if it can be, or waiting; so long, or GIVE_UP_S.
+        """Return the lease, given at once if it can be, or waiting for `wait_s` or GIVE_UP_S.
 
-        Raise Invalid, PermissionDenied; Unmet for what cannot be had at all.
+        Raise Invalid, PermissionDenied; Unmet if it can never be given.
         """
         now_ms = self.inventory.clock()
         lease = leases.check(replace(

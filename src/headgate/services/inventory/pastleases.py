@@ -1,7 +1,7 @@
-"""Leases that ended, for quotas over time: no older ones than a quota can ask for, and no more than so many.
+"""Leases that ended, for quotas over time. They are kept as long as a quota may need them, up to a limit.
 
-With more of them two of one user become one, which counts at least as much: who leases for a second again and again has
-not spent less for it.
+Beyond the limit, two leases of one user are joined to one that counts at least as much, so that leasing for a second
+again and again does not hide hours from a quota.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Finding objects by the indexes, a portion at a time.
+"""Find objects by the indexes, a portion at a time.
 
-Every answer shows one moment: what changed while the store was read is undone with the journal, which is also how
-later pages show the moment of the first.  A page goes through one index after the other (`scans`), each in its own
-order, from where the page before ended: it costs what is on it, however many matches there are.  What else must be
-looked at is bounded, and where the bound ends a page early it says so.
+Every answer shows one moment: changes made while the store was read are undone with the journal, and later pages show
+the moment of the first page in the same way. A page goes through one index after the other (`scans`), each in its own
+order, from where the page before ended: its cost depends on its size, not on the number of matches. Everything else
+that is read is limited, and a page that a limit ends early says so.
 """
 
 from __future__ import annotations

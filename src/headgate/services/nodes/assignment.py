@@ -41,9 +41,9 @@ class NodesLater:
 class Assigning:
     """Assign machines to requests, which must be given in order.
 
-    Those behind somebody who waits may have what leaves enough for it, whatever those have who were there before it:
-    of the machines that serve it, and of what its project may have.  Nothing is kept for whom what is held, leased or
-    set aside leaves too little in any case.
+    Requests behind one that waits get machines as long as enough remain for it: enough of the machines that serve it,
+    and enough of its project's limit. Nothing is kept for a request if held, leased or broken machines leave too few in
+    any case.
     """
 
     def __init__(

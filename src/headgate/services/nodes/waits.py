@@ -1,9 +1,10 @@
-"""Say why a request waits for machines, since when, and what was tried; and when it gives back those that it has.
+"""Record why a request waits for machines, since when, and its failures; and decide when it gives back those that it
+has.
 
-Where others use an account, too, which nobody here can see to wait, each may have some of the machines that it wants,
-and wait for the rest for ever.  So who has some and gets no further gives them back after a while, and asks again after
-a time that chance tells: whoever else waits has all of its machines meanwhile.  Both times grow with every such try, so
-that ever less is made in vain.
+Where others use an account that this installation cannot see, each may get some of the machines that it wants, and wait
+for the rest for ever. A request that has some machines and makes no progress therefore gives them back after a while,
+and tries again after a random time, during which the others can complete theirs. Both times grow with every attempt, so
+that less and less is made in vain.
 """
 
 from __future__ import annotations

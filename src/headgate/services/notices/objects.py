@@ -1,6 +1,6 @@
 """Post changes of the inventory to the queues of a message server, like events of gates.
 
-Only what it was done to is told, and by whom: whoever may read the object looks at it.
+A notice names only the object and the user who changed it: those who may read the object look at it there.
 """
 
 from __future__ import annotations

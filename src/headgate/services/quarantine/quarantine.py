@@ -1,7 +1,8 @@
-"""The place for what raises whenever it is handled: events, changes, damaged records, and works that stand still.
+"""The place for things whose handling always raises an error: events, changes, damaged records, and works that stand
+still.
 
-Whoever meets such a thing tries it a few times, then sets it aside in the commit that takes it out of the way.  It
-stays there, with its error, until somebody retries or drops it by hand.
+A process that meets such a thing tries it a few times, then sets it aside in the commit that removes it from its place.
+It stays there, with its error, until somebody retries or drops it.
 """
 
 from __future__ import annotations

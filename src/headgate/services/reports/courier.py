@@ -1,8 +1,8 @@
-"""The outbox of one connection: its reports are told in order, change by change, until they are taken.
+"""The outbox of one connection: its reports are delivered in order, change by change, until they are accepted.
 
-Nothing waits for it, and no turn does what it does.  While whoever takes reports is away, all of them wait, and a
-record beside them says why; one that is put off holds up those of its own change alone; one that is refused is set
-aside, where people see it, and retry or drop it.
+Nothing waits for it, and it works outside of turns. While the receiver is away, all reports wait, and a record beside
+them says why. A delayed report holds up only those of its own change. A refused one is set aside, where people see it,
+and retry or drop it.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ class Courier:
             await self._well(guard)
 
     def _judged(self, event: Unread[Postings], result: list[Op] | BaseException) -> list[Op] | BaseException:
-        """Return what came of a report: of one change alone, where nobody answers at its reports and others are taken
-        in between, else all would wait for it, for ever."""
+        """Return the result of a delivery. A change whose reports get no answer, while those of others do, is treated
+        alone; otherwise all would wait for it, for ever."""
         whose = _change(event)
         if not isinstance(result, ReporterAway) or result.alone:
             self._broken.pop(whose, None)

@@ -95,8 +95,8 @@ class Needed:
         return change_state if now == change else replace(change_state, change=now)
 
     async def looked_up(self, change_states: Iterable[ChangeState]) -> list[ChangeState]:
-        """Return what is new of the changes that these need, and that nobody watches.  A forge that is away is asked
-        again later."""
+        """Return new states of changes that the given ones need and that no pipeline watches. A forge that is away is
+        asked again later."""
         named = (key for one in change_states if one.open for key in one.change.needs if key in self._owners)
         keys, found = dict.fromkeys(named), list[ChangeState]()
         known = self._all.now() if keys else {}

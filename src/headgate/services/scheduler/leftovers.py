@@ -1,7 +1,7 @@
-"""Find in the store what is left of pipelines and tenants that no longer exist, and remove it.
+"""Find in the store the remains of pipelines and tenants that no longer exist, and remove them.
 
-Whoever still runs for one is told to stop by the turns of `pipeline`; what is left once they have goes here, and what
-comes even later is found when it is looked again.
+Workers of such a pipeline are stopped by the turns of `pipeline`. What remains after that is removed here, and anything
+that appears later is found by the next look.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Leftovers:
 
 
 async def ended(context: Context, tenant: str, pipeline: str) -> bool:
-    """Return whether nobody works for the pipeline any more; otherwise wait a little first."""
+    """Return whether nobody works for the pipeline any more. If somebody does, wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
     asked = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
     if not any("item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in asked):

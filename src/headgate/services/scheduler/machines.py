@@ -15,9 +15,9 @@ log = logging.getLogger("headgate.tenant")
 
 
 def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
-    """Return what makes the records of a tenant's providers say what its layout says; none where they do.
+    """Return operations that bring the records of a tenant's providers up to date with its layout; none if they are.
 
-    One whose values are wrong stays as it was: its builds wait for machines that can be made.
+    A provider with wrong values stays as it was: its builds wait for machines that can be made.
     """
     places = context.map.nodes.providers(tenant)
     wanted = {places.provider(one.name).record.path: one for one in flattened(layout)}

@@ -45,7 +45,7 @@ class PassedBuilds:
 
     @property
     def asking(self) -> tuple[asyncio.Future[None], ...]:
-        """Return the look-up under way, which only the caller ends."""
+        """Return the look-ups under way; only the caller ends them."""
         return tuple(self._asking.values())
 
     def of(self, sought: Sought) -> Build | None:

@@ -53,9 +53,9 @@ class EtcdBackend:
     @classmethod
     def beside(cls, url: str, root: str) -> EtcdBackend:
         """Return a view of the keys below another root of this etcd: the path `/a` is the key `<root>/a`, byte for
-        byte. The keys need not form a tree of ours, and no mark is written there.
+        byte.
 
-        It need not be a tree of ours, and nothing is written there to mark it as one.
+        The keys need not form a tree of ours, and no mark is written there.
         """
         return cls(replace(parse(url), root=root, bare=""))
 

@@ -78,8 +78,8 @@ def unmade(provider: FlatProvider, name: str) -> str:
 
 
 def fitted(request: NodeRequest, several: Sequence[FlatProvider], map: Map, mirror: Mirror) -> Sequence[FlatProvider]:
-    """Return what the providers are to a request: to a build that tries an upload, those that have it, with labels of
-    its image made of just this one, and of no machine that is there."""
+    """Return the providers as they apply to a request. A build that tries an upload sees only providers that have it,
+    with labels of its image made from exactly this upload, and no static machines."""
     if not request.upload:
         return several
     found = next((one for one in uploads(map, mirror) if one.id == request.upload), None)

@@ -1,6 +1,6 @@
-"""Keeps images that jobs build where machines are made of them, and takes away what nobody needs.
+"""Keep images that jobs build where machines are made from them, and delete them when nobody needs them.
 
-Everything it knows is in the store, written before a cloud is asked for anything: so whoever follows it goes on.
+All knowledge is in the store, written before a cloud is called, so that a successor can continue.
 """
 
 from __future__ import annotations

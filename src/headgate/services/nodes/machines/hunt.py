@@ -1,9 +1,8 @@
-"""Find and delete what is left of our resources in accounts, whoever made it, even where nothing is configured any
-more.
+"""Find and delete leftover resources of ours in accounts, even in accounts that are no longer configured.
 
-A copy of a store has the same tag for what is its own.  So what is made also has the term of the launcher that had it
-made: each launcher begins one, and writes it down before anything is made in it.  What has a term that is not written
-down here is another installation's, and is left alone.
+A copy of a store has the same tag as the original. Resources therefore also have the term of the launcher that made
+them: each launcher begins a term, and records it before it makes anything. A resource with a term that is not recorded
+here belongs to another installation, and is left alone.
 """
 
 from __future__ import annotations

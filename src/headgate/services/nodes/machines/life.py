@@ -301,10 +301,8 @@ def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 
 def believed(host: Mapping[str, Any], keys: str) -> str:
-    """Return the keys that a machine is held to: those that its driver knows, which must answer there, or the first.
-
-    Raise MachineUnusable.
-    """
+    """Return the keys that identify a machine: those that its driver knows or, if it knows none, those that answered.
+    Raise MachineUnusable if none of the known keys answered."""
     known = str(host.get(HOST_KEY_VARIABLE) or "")
     if known and not set(known.split("\n")) & set(keys.split("\n")):
         raise MachineUnusable("what answers there does not have the key that the machine was made with")

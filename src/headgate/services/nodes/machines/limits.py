@@ -35,7 +35,7 @@ class NodeLimit:
     """Kind -> amount; a missing kind is not limited."""
 
     def lacks(self, used: Amounts, more: Amounts) -> str:
-        """Return the kinds of which there is too little; empty if there is enough."""
+        """Return, as text, the kinds of which there is too little; empty if there is enough."""
         short = [
             f"{used.get(kind, 0.0):g} of {max(self.room[kind], 0.0):g} {kind} are in use"
             for kind, much in more.items()

@@ -1,6 +1,6 @@
-"""Makes machines: compares what is asked for with what there is, and takes away what nobody wants.
+"""Make machines: compare the requests with the existing machines, and delete those that nobody wants.
 
-Everything it knows is in the store, written before a cloud is asked for anything: so whoever follows it goes on.
+All knowledge is in the store, written before a cloud is called, so that a successor can continue.
 """
 
 from __future__ import annotations

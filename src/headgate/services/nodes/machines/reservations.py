@@ -1,10 +1,10 @@
-"""Room that is kept for who waits for it.  Pure.
+"""Room that is kept for waiting requests. Pure.
 
-Who waits for room is overtaken by others only as far as these leave it what it wants: of a limit of 5, where somebody
-waits for 3, those behind may have 2.  So it waits for nobody but those who were there before it.  Where it waits for
-long, others may have all of the room for a moment, again and again and ever more seldom: so room is not left empty for
-hours, and sooner or later it is kept for longer than builds last.  Nothing is kept for whom what is held by hand, or
-what others use of an account, leaves too little in any case: not of its project either.
+Later requests may overtake a waiting request only as far as they leave it the room that it wants: of a limit of 5,
+where a request waits for 3, those behind it may have 2. So it waits only for machines that were there before it. When
+it waits for long, others may use all of the room for a moment, again and again, at growing intervals: room is not left
+empty for hours, and sooner or later it is kept for longer than builds last. Nothing is kept for a request if machines
+that people hold, or other users of an account, leave too little in any case; this also holds for its project's room.
 """
 
 from __future__ import annotations

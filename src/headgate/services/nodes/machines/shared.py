@@ -1,7 +1,7 @@
-"""Machines that several builds have at a time: each slot of one is a node of its own, to requests and to people.
+"""Machines that several builds use at a time: each slot is a node of its own, for requests and for people.
 
-The machine takes what it takes of its account, and its slots take nothing besides.  It is made for whoever wants the
-first of them, and goes once its last slot is gone: a slot that was used is gone, unless its label is reused.
+Only the machine, not its slots, counts for its account. It is made for the first request of a slot, and deleted once
+its last slot is gone. A used slot is gone, unless its label is reused.
 """
 
 from __future__ import annotations
