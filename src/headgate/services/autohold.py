@@ -61,7 +61,8 @@ def _read(entries: Iterable[Entry]) -> list[HoldRequest]:
 
 
 class BuildHolder:
-    """Hold what failed builds of one executor used: at most `builds_max` builds, with what `keeping` keeps for it."""
+    """Hold the resources of failed builds of one executor: at most `builds_max` builds, with `keeping` to preserve
+    them."""
 
     def __init__(self, context: Context, keeping: BuildHolding | None, builds_max: int) -> None:
         """Make a holder; without `keeping`, nothing is held."""

@@ -255,8 +255,8 @@ def former(context: Context, project: str, digest: str) -> dict[str, str] | None
 
 
 def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:
-    """Map each canonical project to the ways in which tenants read it. The cache is shared, so it holds what any of
-    them reads."""
+    """Map each canonical project to the ways in which tenants read it. The cache is shared, so it holds everything that
+    any of them reads."""
     found: dict[str, list[TenantProject]] = {}
     for tenant in tenants:
         for source in tenant.projects:

@@ -38,7 +38,7 @@ class Pace:
     """
 
     def __init__(self, beginning_max: int, clock: Callable[[], float] = _loop_s) -> None:
-        """Let so many begin at once, of one project half as many; 0: any number.  `clock`: seconds."""
+        """Let this many start at once, of one project half as many; 0: any number. `clock` returns seconds."""
         self._max, self._clock = beginning_max, clock
         self._beginning: dict[str, _Beginning] = {}
         """Request -> its start."""

@@ -236,7 +236,7 @@ class Inventory:
     ) -> AsyncIterator[tuple[list[tuple[ObjectChange, JournalCommit]], int]]:
         """Yield the changes of matching objects after a revision (0: from now on), and the revision reached.
 
-        An object that comes to match is told as it is, one that no longer does as it was.  Raises MomentExpired.
+        An object that starts to match is yielded as it is, one that stops matching as it was. Raise MomentExpired.
         """
         query = await self._questions.query(caller, any)
         if not revision:

@@ -115,10 +115,8 @@ class ObjectLeasing:
         return lease, line.index(lease.id) if lease.id in line else 0
 
     async def extend(self, caller: Caller, id: str, duration_s: int) -> ObjectLease:
-        """Make it end so long from now.
-
-        Raise NotFound, PermissionDenied, Invalid; Unmet when a quota or who waits is against it.
-        """
+        """Make the lease end this long from now. Raise NotFound, PermissionDenied, Invalid; Unmet when a quota or
+        waiting leases forbid it."""
         leases.check_duration(duration_s)
         for _ in range(ATTEMPTS_MAX):
             book, lease = await self._own(caller, id, change=True)

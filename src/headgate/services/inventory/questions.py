@@ -41,7 +41,8 @@ class Questions:
     async def filter(self, caller: Caller, said: Expression) -> Filter:
         """Return the filter with names and patterns resolved, and with the caller's partition and project as defaults.
 
-        Raises PermissionDenied for what is not the caller's, Unmet for a partition or type there is not.
+        Raise PermissionDenied for partitions or projects that are not the caller's, Unmet for a partition or type that
+        does not exist.
         """
         partitions = [await self.partition(one, caller) for one in said.partitions] or [caller.partition]
         everywhere = caller.admin and caller.partitions is None

@@ -148,8 +148,8 @@ class LauncherTerm:
         await self._assign(now)
 
     async def _assign(self, now: NodeState) -> None:  # noqa: C901 - one rule after the other
-        """Assign machines in order: builds and people stand in one line, and those behind do not take what one ahead
-        waits for."""
+        """Assign machines in order: builds and people stand in one line, and later requests do not take what an earlier
+        one waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
         avoided = {*self._avoided, *self._book.taken, *self._book.aside}
@@ -259,8 +259,7 @@ class LauncherTerm:
             await self._commit([one.at for one in waiting.claims], back)
 
     async def _prepared(self, claim: NodeClaim) -> dict[str, object]:
-        """Return what a build is told of the machine; record the key of the machine if it is new.  Raise
-        MachineUnusable."""
+        """Return the machine's data for a build; record the key of the machine if it is new. Raise MachineUnusable."""
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         if provider is None:
             raise MachineUnusable(f"there is no provider for machine {claim.name}")

@@ -32,7 +32,7 @@ class MachineLedger:
         return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
 
     async def change(self, id: str, change: Change, more: Callable[[MadeNode], Sequence[Op]] = lambda _: ()) -> None:
-        """Write what a machine is now, as it stands when it is written; None: it is gone.  Raise StoreError."""
+        """Write a change of the machine's record, applied to its present content; None deletes it. Raise StoreError."""
         place = self.context.map.nodes.made(id).record
         while (found := self.node(id)) is not None:
             node, at = found

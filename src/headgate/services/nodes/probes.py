@@ -152,7 +152,7 @@ class Probing:
             heapq.heappush(self._line, (one.due_s, uuid))
 
     async def _wait(self) -> None:
-        """Wait until somebody is due, a probe has ended, or machines may be listed anew because something changed."""
+        """Wait until a probe is due or has ended, or until machines may be listed again because something changed."""
         loop, moves = asyncio.get_running_loop(), list[asyncio.Future[object]]()
         ends = [self._line[0][0]] if self._line and len(self._running) < PROBES_MAX else []
         if self._inventory.journal.latest != self._listed:

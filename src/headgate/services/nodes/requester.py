@@ -87,7 +87,8 @@ class NodeRequester:
     async def _asked(
         self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
     ) -> AsyncIterator[NodeRequest]:
-        """Yield a request for nodes: while it is there, what is claimed for it is ours; it ends with the session."""
+        """Yield a request for nodes: while it exists, the machines that are claimed for it are ours; it ends with the
+        session."""
         occasion, of_image = spec.change.occasion, body_of(spec.change)
         nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
         request = NodeRequest(

@@ -57,8 +57,8 @@ class NodeState:
 
 
 def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
-    """Return the requests, claims and answers as they are now.  What cannot be read is as if it were not there; the
-    map's check tells of it."""
+    """Return the requests, claims and answers as they are now. Unreadable records are ignored; the map's check reports
+    them."""
     requests = {}
     for entry in mirror.under(map.nodes.requests.path):
         request = _read(Address(entry.path, NodeRequest), entry)

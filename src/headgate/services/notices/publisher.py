@@ -56,8 +56,8 @@ class Publisher:
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _posted(self, waiting: Sequence[Unread[Notices]], guard: At) -> Sequence[Unread[Notices]]:
-        """Return the notices that the server accepted, up to the first that it did not. What raises an error is set
-        aside after a few attempts."""
+        """Return the notices that the server accepted, up to the first that it did not. A notice that raises an error
+        is set aside after a few attempts."""
         for number, event in enumerate(waiting):
             try:
                 await self._post(event)

@@ -24,7 +24,7 @@ GAVE_WAY = "It was tested anew: what it rests on is another now."
 
 @dataclass(frozen=True, slots=True)
 class Bygone:
-    """Tell how one pipeline's turn records what has ended."""
+    """Record what has ended in one pipeline's turn."""
 
     tenant: str
     pipeline: str

@@ -85,8 +85,8 @@ class ConnectionRunner:
             )
 
     async def _recall(self, guards: Guards) -> None:
-        """Read the branch heads and other refs as the last leader saw them: what moved since is found by comparing.
-        Clear the troubles, which are found anew."""
+        """Read the branch heads and other refs as the last leader saw them, so that changes since then are found by
+        comparison. Clear the recorded problems, which are found again."""
         self._heads = {}
         try:
             value = await blob.read(self._context.store, self._branches)
@@ -102,8 +102,8 @@ class ConnectionRunner:
             await self._context.store.commit([], [place.put(RepositoryProblems({}))], guards=guards)
 
     async def _forget_heads(self, damaged: ValueError, guards: Guards) -> None:
-        """Put branch heads that cannot be read into quarantine.  What was pushed meanwhile is not known: it triggers
-        nothing, but every tenant has all its configuration read anew."""
+        """Put unreadable branch heads into quarantine. Pushes made meanwhile are unknown: they trigger nothing, but
+        every tenant reads all its configuration again."""
         context, path = self._context, self._branches
         entry = await context.store.get(path)
         value = entry.value if entry is not None else b""
@@ -228,8 +228,11 @@ class ConnectionRunner:
         return any(one.change is not None and one.change.key == now.change.key for one in postings)
 
     def _in_parts(self, events: Iterable[TriggerEvent]) -> list[list[Op]]:
-        """Return the operations that tell of a change's events, in parts that each fit into a commit; what is known of
-        the change goes with the last part.  Who takes over in between tells the others again, by the same ids."""
+        """Return the operations that record a change's events, in parts that each fit into a commit; the change's state
+        goes with the last part.
+
+        If another leader takes over in between, it records the others again, with the same ids.
+        """
         parts, size_bytes = list[list[Op]]([[]]), 0
         for event in events:
             ops = self._told_of([event])
@@ -281,8 +284,8 @@ class ConnectionRunner:
                 await mirror.gone(waiting[-1].entry)
 
     def _move(self, event: Unread[TriggerEvent]) -> list[TurnPart]:
-        """Return what moves an event on and removes it once all tenants concerned were told.  Where they are too many
-        for one commit, who takes over in between tells some of them again."""
+        """Return operations that move an event on, and remove it once all its tenants have it. If these are too many
+        for one commit, a leader that takes over in between sends the event to some of them again."""
         streams = list(self._concerned(event.event))
         news = replace(event.event, shared=True) if len(streams) > 1 else event.event
         told = [TurnPart(stream.append(news)) for stream in streams]

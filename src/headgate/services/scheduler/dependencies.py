@@ -1,7 +1,7 @@
-"""Find what changes need, on any connection: footers are read here for every forge, and changes that they name are
-looked up where nobody watches them.
+"""Find what changes need, on any connection.
 
-So the connections' caches are the index of who needs whom (`ChangeStates.dependants`), and no forge is searched.
+Footers are read here for every forge, and the changes that they name are looked up if no pipeline watches them. The
+connections' caches thus are an index of dependencies (`ChangeStates.dependants`), and no forge is searched.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Needed:
         return sorted(self._ids[1].get(id, ()))
 
     def completed(self, change_state: ChangeState) -> ChangeState:
-        """Return it with what its footers name.  Plain git has read its own: what is left there are URLs."""
+        """Return the change with the changes that its footers name. Plain git has read its own footers: only URLs are
+        left there."""
         change = change_state.change
         if not change.is_change:
             return change_state

@@ -1,4 +1,4 @@
-"""Decide which of a tenant's configuration, as it was read, is put into effect, and tell people what is held back."""
+"""Decide which of a tenant's configuration, as it was read, is put into effect, and report what is held back."""
 
 from __future__ import annotations
 

@@ -108,8 +108,8 @@ def notices(
 
 
 def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | None]:
-    """Return a function from an item to what it was before, or None; one that gave way to promoted ones is another
-    item, of the same change and event."""
+    """Return a function from an item to its earlier state, or None. An item that promoted ones have replaced is found
+    as another item of the same change and event."""
     known = {item.id: item for _, item in before.items()}
     moved = {(item.change.key, item.event): item for id, item in known.items() if id not in now}
     return lambda item: known.get(item.id) or moved.get((item.change.key, item.event))

@@ -16,8 +16,8 @@ from headgate.store.types import Op
 async def image_event_ops(
     context: Context, kind: EventKind, id: str, tenant: str, file: ImageFile, body: Body
 ) -> list[Op]:
-    """Return what tells the pipelines of a tenant that an image is to be built or tried, at the head of the branch that
-    defines it; nothing while nobody knows that branch."""
+    """Return operations that make a tenant's pipelines build or try an image, at the head of the branch that defines
+    it; none while that branch is unknown."""
     path = context.map.cache.connection(file.connection).branches.data.path
     kept = await blob.read(context.store, path)
     heads = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}

@@ -44,7 +44,7 @@ class UploadLedger:
         return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
 
     async def change(self, id: str, change: Change, more: Sequence[Op] = ()) -> None:
-        """Write what an upload is now, as it stands when it is written; None: it is gone.  Raise StoreError."""
+        """Write a change of the upload's record, applied to its present content; None deletes it. Raise StoreError."""
         place = self.ledger.context.map.image_uploads.uploads(id).record
         while (found := self.find(id)) is not None:
             one, at = found

@@ -261,7 +261,7 @@ class NodeLimits:
         yield ("label", node.tenant, node.label), COUNTED
 
     def _joined(self, key: Key, nodes: Iterable[MadeNode]) -> dict[str, Amounts]:
-        """Return the machines of which these are slots, where the limit is one of machines: what each takes."""
+        """Return the machines of which these are slots, each with its amounts, if the limit is one of machines."""
         mains = {node.main: self._mains[node.main] for node in nodes if node.main in self._mains}
         return {
             id: one.uses

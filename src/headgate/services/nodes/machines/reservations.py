@@ -49,8 +49,8 @@ class ReservedRoom:
     it."""
 
     def leaves(self, more: Amounts, joined: Mapping[str, Amounts]) -> bool:
-        """Return whether this much more for those behind leaves what is wanted; `joined`: machine -> what it takes, of
-        those of which they have slots then."""
+        """Return whether giving this much more to later requests leaves enough room; `joined` maps machines of which
+        they then have slots to the amounts of these machines."""
         whole = dict(more)
         for main, uses in joined.items():
             add(whole, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
