@@ -62,5 +62,5 @@ def read_nets(text: str) -> list[Net]:
 
 
 def single(address: str) -> Net:
-    """Return the network of one address; what is behind a `%` is its interface.  Raises ValueError."""
+    """Return the network of one address; the text after a `%` is its interface. Raises ValueError."""
     return ipaddress.ip_network(address.partition("%")[0])

@@ -65,7 +65,7 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """Return what people call it."""
+        """Return its name for people."""
         return f"Ansible {self.mark.version} (ansible-core {self.mark.core})"
 
 
@@ -86,19 +86,19 @@ class Environments:
         return self._locks / f"{version}.txt"
 
     def core(self, version: str) -> str:
-        """Return the version of ansible-core that it names."""
+        """Return the version of ansible-core that the list of packages names."""
         found = re.search(r"^ansible-core==(\S+)", self.lock(version).read_text(), re.MULTILINE)
         assert found is not None, "every list names one"
         return found[1]
 
     def place(self, version: str) -> Path:
-        """Return where it is, or is to be.  Raise OSError, if the file of the operator cannot be read."""
+        """Return its directory, which may not exist yet. Raise OSError if the operator's file cannot be read."""
         more = self.more.read_bytes() if self.more is not None else b""
         digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode() + more).hexdigest()
         return self.root / f"{version}-{digest[:_DIGEST_SIZE]}"
 
     def all(self, version: str) -> list[Environment]:
-        """Return those that can be used, the current one first, then the newest."""
+        """Return the usable environments, the current one first, then the newest."""
         try:
             now = self.place(version)
         except OSError:  # without the operator's file, installed environments still work
@@ -111,8 +111,9 @@ class Environments:
         return next(iter(self.all(version)), None)
 
     def choose(self, version: str, *, asked: bool) -> Environment | None:
-        """Return what runs the playbooks of a job; None: what is installed beside Headgate, if anything is.  Whether
-        the job or its tenant `asked` for the version, or it is that of who says nothing.  Raise AnsibleNotInstalled."""
+        """Return the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
+        `asked`: whether the job or its tenant requests the version, which otherwise is the default. Raise
+        AnsibleNotInstalled."""
         found = self.find(version)
         if found is not None:
             return found
@@ -124,14 +125,14 @@ class Environments:
 
 
 def beside() -> str | None:
-    """Return ansible-playbook beside this Python, or on the path."""
+    """Return the ansible-playbook that is installed with this Python, or the one on the path."""
     found = Path(sys.executable).parent / "ansible-playbook"
     return str(found) if found.exists() else shutil.which("ansible-playbook")
 
 
 @contextmanager
 def used(environment: Environment) -> Iterator[bool]:
-    """Keep it from being removed, and tell whether it is still there.  Raise OSError."""
+    """Protect it from removal, and return whether it still exists. Raise OSError."""
     try:
         fd = os.open(environment.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

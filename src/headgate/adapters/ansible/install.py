@@ -46,9 +46,8 @@ class CannotInstall(UserError):
 
 
 def install(environments: Environments, version: str, *, say: Say, wheels: Path | None = None) -> Environment:
-    """Return the environment of a version, made if need be: of the files in `wheels`, else of the package index's.
-
-    Raise CannotInstall."""
+    """Return the environment of a version, and make it if necessary: from the files in `wheels`, or else from the
+    package index. Raise CannotInstall."""
     known(version)
     if PYTHON not in PYTHONS[version]:
         runs = ", ".join(PYTHONS[version])
@@ -97,7 +96,8 @@ def _alone(path: Path, say: Say) -> Iterator[int]:
 
 
 def _make(environments: Environments, version: str, wheels: Path | None, lock: int) -> None:
-    """Raise CannotInstall, OSError.  What is half made is removed; of whoever is killed, by who comes next."""
+    """Make the environment. An incomplete one is removed, or, if this process is killed, the next installation removes
+    it. Raise CannotInstall, OSError."""
     place = environments.place(version)
     shutil.rmtree(place, ignore_errors=True)
     free = shutil.disk_usage(place.parent).free
@@ -123,8 +123,8 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
 
 
 def _steps(lock: Path, more: Path | None, place: Path, wheels: Path | None) -> Iterator[list[str]]:
-    """Yield the commands that make an environment.  Only wheels are taken: nothing that is fetched is run before all of
-    it was compared with its hash, where the operator's file has hashes, too."""
+    """Yield the commands that make an environment. Only wheels are accepted, and no fetched code runs before all
+    packages match their hashes, provided that the operator's file has hashes, too."""
     python = str(place / "bin" / "python")
     here = importlib.util.find_spec("pip") is not None
     yield [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(place)]
@@ -158,7 +158,7 @@ def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProc
 
 
 def _seal(place: Path, mark: EnvironmentMark) -> None:
-    """Write the mark in one step, after all else is on the disk."""
+    """Write the mark in one step, after all other files are on the disk."""
     fresh = place / f".{MARK}"
     with open(fresh, "wb") as file:
         file.write(msgspec.json.encode(mark))
@@ -170,7 +170,7 @@ def _seal(place: Path, mark: EnvironmentMark) -> None:
 
 
 def _sweep(environments: Environments, version: str) -> None:
-    """Remove the earlier ones of the version, but for those that builds are using: the next one to install tries."""
+    """Remove earlier environments of the version that no build uses; the next installation tries the others again."""
     now = environments.place(version)
     for place in environments.root.glob(f"{version}-*"):
         if place == now:
@@ -187,8 +187,8 @@ def _sweep(environments: Environments, version: str) -> None:
 
 
 def explained(version: str, place: Path, said: str, more: Path | None = None, *, added: bool = False) -> str:
-    """Return what an installer's words come to, and what to do.  `more`: the operator's file; `added`: it was its
-    turn."""
+    """Return the meaning of an installer's output, with advice. `more`: the operator's file; `added`: whether its
+    packages were being installed."""
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return _no_room(version, place, "no space was left")
     last = _last(said)
@@ -218,13 +218,13 @@ def _no_room(version: str, place: Path, why: str) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return what the system says of a connection."""
+    """Return the system's error about a connection."""
     found = re.search(r"\[Errno -?\d+\] ([^')\"\n]+)", said)
     return f" ({found[1]})" if found else ""
 
 
 def _last(said: str) -> str:
-    """Return the line that says most."""
+    """Return the most informative line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["it says nothing"])[-1][:_WORDS_MAX]

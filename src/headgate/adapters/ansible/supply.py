@@ -29,8 +29,8 @@ class AnsibleSupply:
 
     @asynccontextmanager
     async def taken(self, version: str, *, asked: bool, say: Say) -> AsyncIterator[Environment | None]:
-        """Hold what runs the playbooks of a job; None: what is beside Headgate, if anything is.  `asked`: see
-        `Environments.choose`.  Raise AnsibleNotInstalled, CannotInstall."""
+        """Hold the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
+        `asked`: see `Environments.choose`. Raise AnsibleNotInstalled, CannotInstall."""
         while True:
             found = await self._chosen(version, asked, say)
             if found is None:
@@ -55,7 +55,8 @@ class AnsibleSupply:
         return self._environments.find(version)
 
     async def _installed(self, version: str) -> None:
-        """Install a version once for all builds that wait for it; one that is cancelled leaves it to the others."""
+        """Install a version once for all builds that wait for it; a build that is cancelled does not stop the
+        others."""
         running = self._installing.get(version)
         if running is None:
             running = self._installing[version] = asyncio.ensure_future(self._install(version))
@@ -79,7 +80,7 @@ class AnsibleSupply:
             raise CannotInstall(why or f"installing Ansible {version} ended with status {process.returncode}")
 
     async def close(self) -> None:
-        """Stop, once no build runs any more."""
+        """Stop; call this once no build runs any more."""
         await end(*self._installing.values())
 
 

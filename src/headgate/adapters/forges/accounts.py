@@ -27,19 +27,19 @@ class OnTheWeb:
 
     @property
     def root(self) -> str:
-        """Return what stands between the host and a project in the address of a page."""
+        """Return the part between the host and the project in the URL of a page."""
         return urlsplit(self.web).path
 
     def short(self, project: str) -> str:
-        """Return the name that the forge has for a project, of its canonical one."""
+        """Return the forge's name of a project, from its canonical name."""
         return project.removeprefix(f"{self.canonical_hostname}/")
 
     def canonical(self, short: str) -> str:
-        """Return the canonical name of a project, of the forge's own."""
+        """Return the canonical name of a project, from the forge's name."""
         return f"{self.canonical_hostname}/{short}"
 
     def below(self, url: str) -> str:
-        """Return the path of a page of this forge; empty: the address leads elsewhere, or is none."""
+        """Return the path of a page of this forge; empty if the URL leads elsewhere or is none."""
         try:
             parts = urlsplit(url)
             hosts = {self.host, urlsplit(self.web).hostname, self.canonical_hostname}
@@ -50,7 +50,7 @@ class OnTheWeb:
 
 
 def over_ssh(key: str) -> dict[str, str]:
-    """Return settings of git with which it logs in with a key (its path) and no other, and asks nobody."""
+    """Return settings of git that log in with the key at this path alone, without prompts."""
     return {"core.sshCommand": f"ssh -i {shlex.quote(key)} -o IdentitiesOnly=yes -o BatchMode=yes"}
 
 
@@ -60,7 +60,7 @@ def host_of(server: str) -> str:
 
 
 def address(option: str, said: str) -> str:
-    """Return it without a slash at its end.  Raise UserError."""
+    """Return the address without a slash at its end. Raise UserError."""
     try:
         parts = urlsplit(said)
         host = parts.hostname

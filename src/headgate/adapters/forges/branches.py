@@ -22,7 +22,7 @@ class BranchReader:
         self._engine, self._connection = engine, connection
 
     async def head(self, project: str, branch: str) -> str:
-        """Return where a branch is now; empty: it is not there.  Raise ReporterAway."""
+        """Return the current commit of a branch; empty if the branch does not exist. Raise ReporterAway."""
         ref = HEADS + branch
         try:
             return (await self._engine().mirror(project, self._connection).remote.refs(ref)).get(ref, "")
@@ -30,7 +30,7 @@ class BranchReader:
             raise ReporterAway(f"{project} cannot be read: {error}") from error
 
     async def tree(self, project: str, branch: str, commit: str) -> str:
-        """Return the tree of a commit that is on a branch; empty: the branch does not have it any more.  Raise
+        """Return the tree of a commit on a branch; empty if the branch no longer contains the commit. Raise
         ReporterAway."""
         mirror, head = self._engine().mirror(project, self._connection), await self.head(project, branch)
         try:
@@ -41,8 +41,8 @@ class BranchReader:
             raise ReporterAway(f"{project} cannot be read: {error}") from error
 
     async def merge_of(self, project: str, branch: str, commit: str) -> str:
-        """Return the commit by which a branch came to have another one; empty: it does not have it, or has had it for
-        long.  Raise ReporterAway."""
+        """Return the commit that brought another one into a branch; empty if the branch does not contain that one, or
+        has contained it for long. Raise ReporterAway."""
         at = await self.head(project, branch)
         if not at or not await self.tree(project, branch, at):
             return ""

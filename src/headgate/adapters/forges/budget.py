@@ -37,7 +37,7 @@ class CallBudget:
     """Project -> calls answered for it in this process since the budget was last reset."""
 
     def wait_s(self, now_s: float, *, urgent: bool = True, project: str = "", others: QuietUntil = NO_LIMIT) -> float:
-        """Return how long to wait before asking about a project; 0: it may be asked.  `others`: what other processes
+        """Return how long to wait before a call about a project; 0: call at once. `others`: limits that other processes
         have learned."""
         until_s = max(self.quiet_s, others.all_s, 0 if urgent else others.spare_s)
         if until_s > now_s:
@@ -49,7 +49,7 @@ class CallBudget:
         return 0.0
 
     def _kept_from(self, project: str) -> int:
-        """Return how much is kept for others from a project that has had more than its equal part."""
+        """Return the part of the budget that is kept from a project which has used more than its equal part."""
         part = self.limit / max(1, len(self.had))
         if not project or self.had[project] <= part:
             return 0
@@ -57,19 +57,19 @@ class CallBudget:
         return int(min(self.limit * FAIR, wanted))
 
     def counted(self, project: str) -> None:
-        """Note that something was answered about a project."""
+        """Count an answered call about a project."""
         if project:
             self.had[project] += 1
 
     def quiet(self, now_s: float) -> QuietUntil:
-        """Return what other processes have to know."""
+        """Return the limits that other processes need to know."""
         spent = self.limit > 0 and self.reset_s > now_s
         all_s = max(self.quiet_s, self.reset_s + 1 if spent and not self.remaining else 0)
         scarce = spent and self.remaining <= int(self.limit * RESERVE)
         return QuietUntil(all_s if all_s > now_s else 0.0, self.reset_s + 1 if scarce else 0.0)
 
     def learn(self, headers: Mapping[str, str], now_s: float) -> None:
-        """Take in what an answer says.  Answers overtake one another: of one hour the least is believed."""
+        """Learn from an answer. Answers may overtake one another: within one period, the lowest remainder is right."""
         limit, remaining = _number(headers, "x-ratelimit-limit"), _number(headers, "x-ratelimit-remaining")
         reset_s = _number(headers, "x-ratelimit-reset")
         if limit is None or remaining is None or reset_s is None or reset_s > now_s + RETRY_MAX_S:
@@ -81,12 +81,12 @@ class CallBudget:
         self.limit, self.reset_s = limit, reset_s
 
     def answered(self) -> None:
-        """Note that something was taken."""
+        """Note that the forge accepted a call."""
         self.refusals = 0
 
     def refused(self, status: int, headers: Mapping[str, str], message: str, now_s: float) -> float | None:
-        """Return how long to be quiet when that is what a refusal means, which is kept; None: it means something
-        else."""
+        """Return how long to pause after a refusal that is about limits, and keep that; None: the refusal is about
+        something else."""
         said, after_s = message.lower(), _number(headers, "retry-after")
         spent = _number(headers, "x-ratelimit-remaining") == 0
         limited = _PRIMARY in said or any(one in said for one in _SECONDARY)

@@ -55,12 +55,12 @@ class ChangeStateReader(ABC, Generic[Pull]):
     async def details(
         self, key: ForgeKey, pull: Pull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
     ) -> Details:
-        """Return what may change while the patchset stays the same.  `mark`: how far was told before; `files`: what it
-        changes, None: that is not known."""
+        """Return the parts of the state that may change while the patchset stays the same. `mark`: how far events were
+        reported; `files`: changed files, None if unknown."""
 
     @abstractmethod
     def forget_rules(self) -> None:
-        """Ask anew about rules: somebody changed them."""
+        """Read the rules again, since somebody has changed them."""
 
     async def of(
         self,
@@ -107,7 +107,8 @@ class ChangeStateReader(ABC, Generic[Pull]):
         return now, [await self._with_permission(key, pull.project, event) for event in told]
 
     async def _files(self, project: str, pull: Pull, heads: Mapping[str, str]) -> tuple[str, ...] | None:
-        """Return what it changes, as git says, which knows no limit; None: that cannot be told yet."""
+        """Return the changed files, from git, which has no limit on their number; None if they cannot be determined
+        yet."""
         head = heads.get(HEADS + pull.base, "")
         if not head:
             return None
@@ -129,7 +130,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         return replace(event, happening=happening)
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
-        """Return read, write, admin or none; empty: that is not known."""
+        """Return read, write, admin or none; empty if unknown."""
         now_s = self._now_s()
         until_s, known = self._permissions.get((project, login), (0.0, ""))
         if until_s > now_s:

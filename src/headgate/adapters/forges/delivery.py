@@ -13,7 +13,7 @@ yet."""
 
 
 def is_form(headers: Mapping[str, str]) -> bool:
-    """Say whether the JSON is a field of a form, which is what GitHub and Gitea offer beside JSON alone."""
+    """Tell whether the JSON is a field of a form, which GitHub and Gitea offer as an alternative."""
     kind, _, _ = headers.get("content-type", "").partition(";")
     return kind.strip().lower() == "application/x-www-form-urlencoded"
 

@@ -78,7 +78,7 @@ class RestDriver(ABC):
 
     @abstractmethod
     async def now(self, project: str, number: int) -> ChangeState:
-        """Return what a change of a project (canonical name) is now.  Raise NotThere, ForgeDenied, Rejected,
+        """Return the current state of a change of a project (canonical name). Raise NotThere, ForgeDenied, Rejected,
         ReporterAway."""
 
     async def report(self, posting: OutboxMessage) -> None:
@@ -96,5 +96,5 @@ class RestDriver(ABC):
             raise ReportPutOff(str(error)) from error
 
     async def close(self) -> None:
-        """Talk with nobody any more."""
+        """Close all connections."""
         await self._rest.close()

@@ -60,7 +60,7 @@ class ReportMark:
 
     @classmethod
     def of(cls, text: str) -> ReportMark:
-        """Return what a mark says; one of another form says nothing."""
+        """Parse a mark; an invalid one counts as empty."""
         parts = text.split("|")
         if len(parts) not in (4, 5) or not all(part.isdecimal() for part in (*parts[1:3], *parts[4:])):
             return cls()
@@ -68,19 +68,19 @@ class ReportMark:
 
     @property
     def since(self) -> str:
-        """Return the moment as the forge says it."""
+        """Return the time as the forge writes it."""
         return self.updated.partition("~")[0]
 
     @property
     def text(self) -> str:
-        """Return it as it is kept."""
+        """Return the mark as it is stored."""
         said = f"{self.updated}|{self.remark}|{self.review}|{self.again}"
         return f"{said}|{self.floor}" if self.floor else said
 
 
 def told_apart(updated: str, before: ReportMark, now_s: float) -> str:
-    """Return a moment of whole seconds such that what happens within one of them is told apart: with a number while it
-    is young, so that no list shows it like this and it is looked at once more."""
+    """Return a time of whole seconds that distinguishes updates within the same second: a young one has a number added,
+    so that it differs from every list and the change is looked at again."""
     if now_s - ms(updated) / 1000 > YOUNG_S:
         return updated
     known, _, number = before.updated.partition("~")
@@ -88,7 +88,7 @@ def told_apart(updated: str, before: ReportMark, now_s: float) -> str:
 
 
 def marked(pull: AnyPull, before: ReportMark) -> ReportMark:
-    """Return the mark once everything is told."""
+    """Return the mark after all events are reported."""
     remark = max((one.id for one in pull.remarks), default=0)
     review = max((one.id for one in pull.reviews), default=0)
     asked = _asked_again(pull)
@@ -109,8 +109,8 @@ def events(
     first: bool,
     spoken: Spoken = USUAL,
 ) -> Iterator[TriggerEvent]:
-    """Yield what happened.  `us`: of what Headgate said itself only results are told; `first`: nobody ever looked
-    at its project."""
+    """Yield the events. `us`: our accounts, whose actions are not reported except results; `first`: whether this is the
+    first look at the project."""
     change, key = now.change, now.change.key
     before = was.details or _NOTHING if was is not None else _NOTHING
     mark = ReportMark.of(before.mark)
@@ -149,7 +149,7 @@ def _edited(was: Change, now: Change) -> bool:
 def _said(
     pull: AnyPull, before: Details, mark: ReportMark, us: frozenset[str], since_ms: int, spoken: Spoken
 ) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
-    """Yield what people and programs said, each with what makes it this very thing."""
+    """Yield the comments of people and the reports of programs, each with its identity."""
     for name in pull.labels:
         if name not in (before.labels or ()):
             yield (

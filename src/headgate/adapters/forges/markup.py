@@ -23,7 +23,7 @@ _ACTIVE = re.compile(
 
 
 def inert(text: str) -> str:
-    """Return text that calls nobody, leads nowhere unseen, loads nothing and hides nothing; addresses stay."""
+    """Return text that mentions nobody, hides no link's destination, loads nothing and hides nothing; URLs stay."""
     parts, at = list[str](), 0
     for found in _ADDRESS.finditer(text):
         parts += [_inert(text[at : found.start()]), found[0]]

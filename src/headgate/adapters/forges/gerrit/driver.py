@@ -30,7 +30,7 @@ log = logging.getLogger("headgate.gerrit")
 
 
 class GerritForge:
-    """Connect to one Gerrit server. It keeps nothing but where to look next."""
+    """Connect to one Gerrit server. The only state is where to look next."""
 
     can = Abilities(
         lands="merge", votes=True, labels=True, topics=True, hashtags=True, drafts=True, threads=True,
@@ -123,7 +123,7 @@ class GerritForge:
             raise _away(error) from error
 
     async def _review(self, number: int, commit: str, body: dict[str, object]) -> None:
-        """Send one review; where Gerrit refuses its votes or comments, send the words alone and say what is missing."""
+        """Send one review; if Gerrit refuses its votes or comments, send the message alone and say what is missing."""
         try:
             await self._rest.review(number, commit, body)
         except GerritNotThere:
@@ -150,7 +150,7 @@ class GerritForge:
 
 
 def git_connection(server: Server, poll_interval_s: float = 30.0) -> GitConnection:
-    """Return how git reaches the server: by ssh with the connection's key, or by HTTP with its password, which stands
+    """Return how git reaches the server: by ssh with the connection's key, or by HTTP with its password, which appears
     in no URL and on no command line."""
     config: dict[str, str] = {}
     if server.git_over_ssh:

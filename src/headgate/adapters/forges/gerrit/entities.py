@@ -18,12 +18,12 @@ class GerritAccount(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def who(self) -> str:
-        """Return what to call them: the first of username, email and name that is there."""
+        """Return a name of the account: the first of username, email and name that is set."""
         return self.username or self.email or self.name or (f"account {self.id}" if self.id else "")
 
 
 class GerritVote(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold the vote of one account on one label; without `value` it may vote and has not."""
+    """Hold the vote of one account on one label; without `value` the account may vote and has not."""
 
     id: int = msgspec.field(name="_account_id", default=0)
     name: str = ""
@@ -178,7 +178,7 @@ class RefUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Represent one line of the stream. Only where to look is taken from it; everything else is read over REST."""
+    """Represent one line of the stream. It only says where to look; everything else is read over REST."""
 
     type: str
     change: StreamChange | None = None
@@ -188,7 +188,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moment(text: str) -> float:
-    """Return the seconds since the epoch of a time as the server writes it, in UTC; 0.0 for what is not a time."""
+    """Return a time of the server, in UTC, as seconds since the epoch; 0.0 for an invalid time."""
     try:
         return datetime.fromisoformat(text.partition(".")[0]).replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -32,7 +32,7 @@ class _What(NamedTuple):
 def events(
     was: ChangeState | None, now: ChangeState, info: ChangeInfo, comments: Sequence[GerritComment], at_ms: int
 ) -> tuple[TriggerEvent, ...]:
-    """Return what to tell.  `comments`: those on the patch set as a whole."""
+    """Return the new events. `comments`: those on the patch set as a whole."""
     told = [
         *_proposed(was, now, info),
         *_said(was, now, info, comments),
@@ -54,7 +54,7 @@ def events(
 
 
 def unheard(was: ChangeState | None, info: ChangeInfo) -> tuple[GerritMessage, ...]:
-    """Return the messages that nobody has told of."""
+    """Return the messages that are not reported yet."""
     if was is None or was.details is None:
         return info.messages[-MESSAGES_MAX:]
     _, last, date = GerritMark.of(was.details.mark)
@@ -97,7 +97,7 @@ def _said(
 
 
 def _values(was: ChangeState | None, now: ChangeState) -> Mapping[tuple[ForgeAccount, str], str]:
-    """Return the votes on this patch set as they were: account and label -> value."""
+    """Return the earlier votes on this patch set: account and label -> value."""
     if was is None or was.details is None or was.change.commit != now.change.commit:
         return {}
     return {(vote.who, vote.label): vote.value for vote in was.details.votes or ()}
@@ -106,7 +106,7 @@ def _values(was: ChangeState | None, now: ChangeState) -> Mapping[tuple[ForgeAcc
 def _shown(
     message: GerritMessage, who: ForgeAccount, now: Sequence[Vote], before: Mapping[tuple[ForgeAccount, str], str]
 ) -> tuple[Vote, ...]:
-    """Return all votes of a message's author; those that the message gave have their earlier values."""
+    """Return all votes of a message's author; votes of the message itself have their earlier values."""
     given = voted(message.message)
     found = []
     for vote in now:
@@ -119,7 +119,7 @@ def _shown(
 
 
 def voted(text: str) -> dict[str, str]:
-    """Return the labels that a message gives in its first line, with their values; `0`: it takes a vote back."""
+    """Return the labels in a message's first line, with their values; `0` withdraws a vote."""
     opening = _OPENING.match(text)
     found = {}
     for away, label, value in _VOTED.findall(opening[1]) if opening is not None else ():
@@ -131,7 +131,7 @@ def voted(text: str) -> dict[str, str]:
 
 
 def _set(was: ChangeState | None, now: ChangeState, info: ChangeInfo) -> Iterator[_What]:
-    """Return what is set now and was set otherwise before."""
+    """Return what is set now and was different before."""
     old = was.details if was is not None and was.details is not None else None
     new = now.details or Details()
     if old is None or not now.open:
@@ -159,7 +159,7 @@ def _closed(was: ChangeState | None, now: ChangeState, info: ChangeInfo) -> Iter
 
 
 def _by(info: ChangeInfo, did: str) -> ForgeAccount | None:
-    """Return who did what the server says was done last; None: it says nothing of that."""
+    """Return who caused the last event that the server describes; None if it does not name anybody."""
     found = (m.author for m in reversed(info.messages) if m.tag.startswith(f"{OF_THE_SERVER}{did}"))
     author = next(found, None)
     return _account(author) if author is not None else None

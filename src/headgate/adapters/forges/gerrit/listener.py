@@ -43,8 +43,7 @@ class Ear:
         self._hinted = {n: s for n, s in self._hinted.items() if at_s - s <= self._pace.silent_s}
 
     def doubt_s(self) -> float | None:
-        """Return how long it is waited until the stream is taken for dead that has not told of something; None: it has
-        told of all."""
+        """Return how long to wait before a stream that missed something counts as dead; None if it missed nothing."""
         if not self._untold:
             return None
         left_s = min(self._untold.values()) + self._pace.silent_s - time.monotonic()

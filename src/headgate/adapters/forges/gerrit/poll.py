@@ -33,8 +33,8 @@ class Looker:
     async def look(
         self, number: int, was: ChangeState | None, projects: Collection[str], *, afresh: bool = False
     ) -> GerritLookResult | None:
-        """Return what is new of a change; None: nothing, or it is in none of the projects.  `was`: as it is known;
-        `afresh`: also what is below it may have changed.  Raise GerritAway, GerritRefused."""
+        """Return the news of a change; None if there are none, or it belongs to none of the projects. `was`: its known
+        state; `afresh`: whether the changes below it may have changed as well. Raise GerritAway, GerritRefused."""
         try:
             info = await self._rest.change(number)
         except GerritNotThere as gone:
@@ -55,7 +55,7 @@ class Looker:
         return GerritLookResult(now, told) if told or was != now else None
 
     async def read(self, info: ChangeInfo, was: ChangeState | None, *, afresh: bool = False) -> ChangeState:
-        """Return what is known of a change after an answer.  Raise GerritAway, GerritRefused."""
+        """Return the state of a change after an answer. Raise GerritAway, GerritRefused."""
         below = await self._below(info, was, afresh)
         if info.current is not None and len(info.current.commit.parents) > 1:
             files = await self._rest.files(info.number, info.current_revision, parent=1)
@@ -80,12 +80,12 @@ class Looker:
         return stack(self._server, info, await self._rest.related(info.number, info.current_revision))
 
     def learn(self, known: Iterable[ChangeState]) -> None:
-        """Take the projects of changes that others have seen."""
+        """Learn the projects of changes that were seen elsewhere."""
         self._projects |= {int(s.change.number): s.change.project for s in known if s.change.number}
 
     def named(self, url: str) -> str:
-        """Return the key of the change of this server that a URL is about, as far as that can be told without asking;
-        empty: of none."""
+        """Return the key of this server's change in a URL, as far as it can be determined without a call; empty if
+        there is none."""
         number = change_number(self._server, url)
         if number is None:
             return ""

@@ -73,7 +73,7 @@ class GerritDenied(GerritRefused):
 
 
 class GerritRest:
-    """Make the calls that the driver needs, and no others; `calls` counts them."""
+    """Make the calls that the driver needs; `calls` counts them."""
 
     def __init__(self, client: httpx.AsyncClient, server: Server, page: int = PAGE) -> None:
         """Make a client. `client` comes from `gerrit_client`; `page` is how many changes one answer may have."""
@@ -94,7 +94,7 @@ class GerritRest:
         return await self._get(f"changes/{number}", ChangeInfo, [("o", option) for option in options])
 
     async def changes(self, query: str, options: Sequence[str] = BRIEF, most: int = CHANGES_MAX) -> list[ChangeInfo]:
-        """Return what a search finds, `most` of it.  Raise GerritAway, GerritRefused."""
+        """Return at most `most` results of a search. Raise GerritAway, GerritRefused."""
         found: dict[int, ChangeInfo] = {}
         start = 0
         while True:
@@ -110,7 +110,7 @@ class GerritRest:
         return (await self._get(f"changes/{number}/revisions/{revision}/related", RelatedChanges)).changes
 
     async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, GerritFile]:
-        """Return what differs from the parent of that number; 0: as Gerrit shows it.  Raise GerritAway,
+        """Return the differences from the parent of that number; 0: those that Gerrit shows. Raise GerritAway,
         GerritRefused."""
         asked = [("parent", str(parent))] if parent else []
         return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, GerritFile], asked)
@@ -125,12 +125,12 @@ class GerritRest:
         return (await self._get(f"projects/{quote(path, safe='')}/HEAD", str)).removeprefix("refs/heads/")
 
     async def review(self, number: int, revision: str, body: Mapping[str, Any]) -> None:
-        """Say something of a revision.  Raise GerritAway, GerritRefused."""
+        """Post a review of a revision. Raise GerritAway, GerritRefused."""
         await self._post(f"changes/{number}/revisions/{revision}/review", body)
 
     async def submit(self, number: int, revision: str) -> ChangeInfo:
-        """Have exactly this revision merged; GerritConflict: it is not the current one, or may not be submitted.
-        Raise GerritAway, GerritRefused."""
+        """Submit exactly this revision; GerritConflict: it is not the current one, or cannot be submitted. Raise
+        GerritAway, GerritRefused."""
         await self._post(f"changes/{number}/revisions/{revision}/submit", {})
         return await self.change(number)
 
@@ -167,7 +167,7 @@ class GerritRest:
 
 
 async def _bounded(answer: httpx.Response, most: int) -> bytes:
-    """Return what it says, as far as one piece beyond the most."""
+    """Return the answer, up to one piece beyond the limit."""
     found = bytearray()
     async for piece in answer.aiter_bytes():
         found += piece
@@ -195,7 +195,7 @@ def _refused(path: str, answer: httpx.Response, said: str) -> NoReturn:
 
 
 def gerrit_client(server: Server) -> httpx.AsyncClient:
-    """Return what makes the calls: nothing of the environment is added, no redirection is followed."""
+    """Return the HTTP client: it uses nothing of the environment, and follows no redirections."""
     user, password = server.user, server.password
     auth: httpx.Auth = httpx.DigestAuth(user, password) if server.digest else httpx.BasicAuth(user, password)
     return httpx.AsyncClient(

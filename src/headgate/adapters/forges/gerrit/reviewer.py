@@ -24,9 +24,9 @@ _CUT = "\n… (truncated)"
 
 
 def review(posting: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
-    """Return the body of the review (JSON); None: there is nothing to say.  Votes and comments are for the patch set
-    that is current, what a report says in words is for the one that it is about.  Gerrit passes over labels that it
-    does not have: they are told of in words and, where there are to be none, ValueError is raised."""
+    """Return the body of the review (JSON); None if it would be empty. Votes and comments apply to the current patch
+    set, the message to the patch set of the report. Gerrit ignores labels that it does not have: the message names
+    them, and ValueError is raised where there is no message."""
     change, how, report = posting.change, posting.how, posting.report
     current = change is not None and change.commit == info.current_revision
     body: dict[str, Any] = {"tag": f"{TAG}{report.pipeline}"}
@@ -67,7 +67,7 @@ def is_told(body: Mapping[str, Any], posting: OutboxMessage, info: ChangeInfo, u
 def file_comments(
     said: Mapping[str, tuple[FileComment, ...]], files: Mapping[str, object] | None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what jobs say of files that the change has, as many as are taken."""
+    """Return the jobs' comments on files that the change has, up to the limit."""
     found: dict[str, list[dict[str, Any]]] = {}
     left = COMMENTS_MAX
     for path, comments in said.items():
@@ -87,7 +87,7 @@ def file_comments(
 
 
 def cut(text: str) -> str:
-    """Return a message that is not too long for Gerrit."""
+    """Return a message that is short enough for Gerrit."""
     data = text.encode()
     if len(data) <= MESSAGE_MAX_BYTES:
         return text

@@ -14,7 +14,8 @@ _LABEL = re.compile(r"label:\"?([A-Za-z0-9-]+)")
 
 
 def rules(info: ChangeInfo) -> tuple[Rule, ...]:
-    """Return what is not met, or may be taken back; an old server that does not say leaves it to the submit."""
+    """Return the unmet requirements, and those that may become unmet; for an old server without requirements, the
+    submit decides."""
     found = [_rule(one, info) for one in info.requirements]
     if info.work_in_progress:
         found.append(Rule("is work in progress: press *Start review*", met=False))
@@ -30,10 +31,8 @@ def _rule(one: Requirement, info: ChangeInfo) -> Rule:
 
 
 def missing(one: Requirement, may: set[str]) -> tuple[str, ...]:
-    """Return the labels that a requirement waits for and, of what else it waits for, the words of its expression.
-
-    `may`: the labels that our account may vote on.  Where one of several votes is enough, it is ours that is waited
-    for."""
+    """Return the labels that a requirement waits for and, for its other conditions, the text of its expression. `may`:
+    the labels that our account may vote on. If one of several votes suffices, ours is the one that is missing."""
     wrong = dict.fromkeys(_wrong(one))
     labels = {atom: found[1] for atom in wrong if (found := _LABEL.match(atom)) is not None}
     ours = [label for label in labels.values() if label in may]

@@ -42,7 +42,7 @@ class Server:
 
     @classmethod
     def of(cls, name: str, said: Mapping[str, str]) -> Server:
-        """Return what a section says, with paths that are absolute.  Raise UserError."""
+        """Return the options of a section, with absolute paths. Raise UserError."""
         options = _Section(said)
         server = options.text("server") or options.wrong("server", "it has no default; it is the host of Gerrit")
         user = options.text("user") or options.wrong("user", "it has no default; it is the account that Headgate has")
@@ -77,15 +77,15 @@ class Server:
         )
 
     def path(self, project: str) -> str:
-        """Return the name that the server has for a project by canonical name."""
+        """Return the server's name of a project, from its canonical name."""
         return project.removeprefix(f"{self.canonical_hostname}/")
 
     def project(self, path: str) -> str:
-        """Return the canonical name of a project that the server names."""
+        """Return the canonical name of a project, from the server's name."""
         return f"{self.canonical_hostname}/{path}"
 
     def git_url(self, path: str) -> str:
-        """Return where its repository is; who asks there says nothing of passwords in it."""
+        """Return the URL of its repository; it contains no password."""
         if self.git_over_ssh:
             return f"ssh://{quote(self.user, safe='')}@{self.ssh_server}:{self.port}/{quote(path)}"
         return f"{self.baseurl}/a/{quote(path)}"
@@ -121,9 +121,8 @@ class _Section:
 
 
 def change_number(server: Server, url: str) -> int | None:
-    """Return the number of the change that a URL is about, in any form that Gerrit has or had; None: of none here.
-
-    Scheme and port are not compared, as people write either."""
+    """Return the number of the change in a URL, in any form that Gerrit uses or used; None if it is none of this
+    server's. Scheme and port are ignored, since people write either."""
     words = _words(server, url)
     if words[:1] == ["c"]:
         words = words[words.index("+") + 1 :] if "+" in words else words[1:]
@@ -132,14 +131,14 @@ def change_number(server: Server, url: str) -> int | None:
 
 
 def change_project(server: Server, url: str) -> str:
-    """Return the canonical name of the project that such a URL names; empty: it names none."""
+    """Return the canonical name of the project in such a URL; empty if the URL names none."""
     words = _words(server, url)
     named = words[1 : words.index("+")] if words[:1] == ["c"] and "+" in words else []
     return server.project(unquote("/".join(named))) if named else ""
 
 
 def _words(server: Server, url: str) -> list[str]:
-    """Return the parts of a URL's path below that of the server, or none if it belongs to another server."""
+    """Return the components of a URL's path below the server's, or none if it belongs to another server."""
     try:
         said, base = urlsplit(url.strip()), urlsplit(server.baseurl)
     except ValueError:

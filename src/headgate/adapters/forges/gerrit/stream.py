@@ -51,7 +51,7 @@ class GerritHint(msgspec.Struct, frozen=True):
 
 
 def ssh_options(server: Server) -> list[str]:
-    """Return what ssh is told for any command on the server: nobody is asked anything, and no host key is learned."""
+    """Return the options of ssh for any command on the server: no prompts, and no new host keys."""
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": str(CONNECT_MAX_S),
@@ -72,14 +72,15 @@ def ssh_options(server: Server) -> list[str]:
 
 
 def command(server: Server, program: str = "ssh") -> list[str]:
-    """Return how the stream is opened."""
+    """Return the command that opens the stream."""
     where = ["-p", str(server.port), "-l", server.user, "--", server.ssh_server]
     return [program, "-T", *ssh_options(server), *where, "gerrit stream-events"]
 
 
 @asynccontextmanager
 async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIterator[GerritHint]]:
-    """Provide what it says, as it is said.  The iterator raises StreamDead when that ends, for whatever reason."""
+    """Provide the events of the stream as they arrive. The iterator raises StreamDead when the stream ends, for
+    whatever reason."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command(server, program),
@@ -133,7 +134,7 @@ async def _passed_over(stream: asyncio.StreamReader, size: int) -> None:
 
 
 def hint(said: bytes) -> GerritHint | None:
-    """Return where something may be new after a line; None: nowhere that concerns us."""
+    """Return the place that a line hints at; None if it does not concern us."""
     try:
         event = msgspec.json.decode(said, type=StreamEvent)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -152,11 +153,8 @@ def hint(said: bytes) -> GerritHint | None:
 
 
 def _of_change_ref(project: str, ref: str) -> GerritHint | None:
-    """Return a hint at the change that the ref names; None if it names no change.
-
-    Any ref below a change counts, not only its patch sets: what `meta` gets, such as votes of a robot, may have no
-    event of its own, and must not be lost.
-    """
+    """Return a hint at the change that the ref names; None if it names no change. Any ref below a change counts, not
+    only its patch sets: an update of `meta`, such as a robot's vote, may have no event of its own."""
     words = ref.split("/")
     number = words[3] if len(words) > 3 else ""
     return GerritHint(int(number), project, ref) if number.isascii() and number.isdecimal() else None
@@ -186,7 +184,7 @@ async def _complaint(process: Process) -> str:
 
 
 async def _ended(process: Process) -> None:
-    """End the process and whatever it has started, such as a proxy: it leads a group of its own."""
+    """End the process and everything it has started, such as a proxy: it leads a process group of its own."""
     try:
         if process.returncode is None:
             process.terminate()

@@ -50,7 +50,7 @@ def _why(change: Change, error: GerritConflict) -> str:
 
 
 async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -> MergeLanded:
-    """Compare what the branch has with what was tested."""
+    """Compare the branch with the tested commit."""
     head, tested = await _head(mirror, change), tested_tree(work, change)
     if not tested:
         return MergeLanded(head)
@@ -64,8 +64,8 @@ async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -
 
 
 def _with_tree(mirror: MirrorRepository, head: str, tested: str) -> str:
-    """Return the commit of a branch that has this tree: its head, or one that somebody has pushed upon since; empty:
-    there is none."""
+    """Return the commit of a branch that has this tree: its head, or a commit below later pushes; empty if there is
+    none."""
     at = head
     for _ in range(UPON_MAX):
         if str(mirror.tree(at).id) == tested:

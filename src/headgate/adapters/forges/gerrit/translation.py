@@ -20,7 +20,7 @@ MAGIC = frozenset({"/COMMIT_MSG", "/MERGE_LIST", "/PATCHSET_LEVEL"})
 
 
 class GerritMark(NamedTuple):
-    """Mark how far a change was told of; as text it is three words."""
+    """Mark how far the events of a change were reported; as text it is three words."""
 
     state: str = ""
     """Mark of the change's state, which changes with every event on the change."""
@@ -42,14 +42,14 @@ class GerritMark(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Say what a revision is built on; `bases` and `stale` are those of `gate.change.Change`."""
+    """Describe what a revision is built on; `bases` and `stale` are those of `gate.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
 
 
 def stack(server: Server, info: ChangeInfo, related: Iterable[Related]) -> Stack:
-    """Return what of the changes around a revision is directly below it and has not landed."""
+    """Return the changes directly below a revision that have not landed."""
     parents = [parent.commit for parent in info.current.commit.parents] if info.current is not None else []
     below = [one for one in related if one.commit.commit in parents and one.status != "MERGED" and one.number]
     project = server.project(info.project)
@@ -80,7 +80,7 @@ def change(server: Server, info: ChangeInfo, below: Stack) -> Change:
 
 
 def paths(info: ChangeInfo) -> tuple[str, ...] | None:
-    """Return the names of the files that a change changes, those that they had before, too; None: not known."""
+    """Return the names of the files that a change changes, including former names; None if unknown."""
     files = info.current.files if info.current is not None else None
     if files is None:
         return None
@@ -89,7 +89,7 @@ def paths(info: ChangeInfo) -> tuple[str, ...] | None:
 
 
 def change_state(server: Server, info: ChangeInfo, change: Change) -> ChangeState:
-    """Return what is known of a change."""
+    """Return the state of a change."""
     merged = info.status == "MERGED"
     uploader = info.current.uploader if info.current is not None else info.owner
     who = tuple(dict.fromkeys(one for one in (uploader.who, info.owner.who) if one))
@@ -97,7 +97,7 @@ def change_state(server: Server, info: ChangeInfo, change: Change) -> ChangeStat
 
 
 def details(server: Server, info: ChangeInfo) -> Details:
-    """Return what may change while the patch set stays the same."""
+    """Return the parts of the state that may change while the patch set stays the same."""
     return Details(
         us=(server.user,),
         state=info.status,
@@ -112,7 +112,7 @@ def details(server: Server, info: ChangeInfo) -> Details:
 
 
 def votes(info: ChangeInfo) -> tuple[Vote, ...]:
-    """Return the votes on the current patch set; none is not a vote."""
+    """Return the votes on the current patch set; a value of 0 is no vote."""
     return tuple(
         Vote(ForgeAccount(vote.username, vote.email), label, str(vote.value), int(moment(vote.date) * 1000))
         for label, said in sorted(info.labels.items())
@@ -122,7 +122,7 @@ def votes(info: ChangeInfo) -> tuple[Vote, ...]:
 
 
 def cut(message: str) -> str:
-    """Return a message as it is kept; its footers are at the end."""
+    """Return a message as it is stored; its footers are at the end."""
     message = message.replace("\0", "\ufffd")
     if len(message) <= MESSAGE_MAX_CHARS:
         return message

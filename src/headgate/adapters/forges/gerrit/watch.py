@@ -99,7 +99,7 @@ class Watcher:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Look where it is wanted, and where it is time to.  Raise GerritAway, GerritRefused."""
+        """Look at the places that are due or hinted at. Raise GerritAway, GerritRefused."""
         now = dict(known)
         quiet = {project for project in self._projects if heads.get(project) is None}
         numbers = dict(taken.numbers)
@@ -116,7 +116,8 @@ class Watcher:
             yield Sighting(answered=tuple(taken.answered))
 
     async def _asked(self, taken: GerritWatchList, now: Mapping[str, ChangeState]) -> tuple[set[int], bool]:
-        """Return the changes that differ from what is known, as far as it is time to ask, and whether all were."""
+        """Return the changes that differ from their known states, by the searches that are due, and whether these were
+        complete."""
         at_s = time.monotonic()
         if taken.everywhere or at_s - self._all_asked_s >= self._pace.all_s:
             there = [one for query in self._queries("status:open") for one in await self._rest.changes(query, ())]
@@ -174,8 +175,8 @@ class Watcher:
         return Sighting(tuple(one.change_state for one in found), tuple(told))
 
     async def _all(self, looks: Sequence[Coroutine[Any, Any, GerritLookResult | None]]) -> list[GerritLookResult]:
-        """Return what they find.  Of a change that alone cannot be looked at nothing is found; it is tried again as
-        long as it differs.  Raise GerritAway, GerritRefused."""
+        """Return the news of these changes. A change whose look alone fails yields nothing, and is tried again as long
+        as it differs. Raise GerritAway, GerritRefused."""
         tasks = [asyncio.ensure_future(look) for look in looks]
         found, failed = list[GerritLookResult](), 0
         try:
@@ -194,7 +195,7 @@ class Watcher:
         return found
 
     def _stir_above(self, found: GerritLookResult, by_number: Mapping[str, ChangeState]) -> None:
-        """Look again at what is built on a change that has a new patch set, or is gone."""
+        """Look again at the changes built on one that has a new patch set, or is gone."""
         change = found.change_state.change
         was = by_number.get(change.number)
         if was is not None and (was.change.commit, was.open) != (change.commit, found.change_state.open):

@@ -45,14 +45,14 @@ class GerritWatchList:
         self.stirred.set()
 
     def take(self) -> GerritWatchList:
-        """Return all of it; nothing is left."""
+        """Return the whole list, and leave it empty."""
         taken = GerritWatchList(self.numbers, self.refs, self.everywhere, self.answered)
         self.numbers, self.refs, self.everywhere, self.answered = {}, set(), False, []
         self.stirred.clear()
         return taken
 
     def put_back(self, taken: GerritWatchList) -> None:
-        """Put back what could not be looked at."""
+        """Put back the places whose look failed."""
         for number, afresh in taken.numbers.items():
             self.numbers[number] = self.numbers.get(number, False) or afresh
         self.refs |= taken.refs
@@ -62,7 +62,7 @@ class GerritWatchList:
 
 @dataclass(slots=True)
 class GerritPace:
-    """Set how often to look without being told."""
+    """Set how often to look without hints."""
 
     lately_s: float = LATELY_S
     all_s: float = ALL_S
@@ -73,16 +73,16 @@ class GerritPace:
 
     @classmethod
     def every(cls, seconds: float) -> GerritPace:
-        """Return the pace of a connection whose operator says how often it is to be looked at; 0: nothing."""
+        """Return the pace for an interval that the operator sets; 0 means the default."""
         return cls(lately_s=seconds, refs_s=seconds) if seconds else cls()
 
     def retry_s(self, failures: int) -> float:
-        """Return how long to wait after so many failures in a row, by chance up to half of it less."""
+        """Return the pause after this many failures in a row, shortened randomly by up to half."""
         longest: float = min(RETRY_MAX_S, self.retry_min_s * 2 ** min(failures, 20))
         return longest * random.uniform(0.5, 1.0)
 
 
 def wanted_of(hint: Hint) -> tuple[int, str]:
-    """Return the change, or the project whose refs, to look at after a hint; neither: everything."""
+    """Return the change that a hint names, or the project whose refs to look at; neither: everything."""
     number = int(hint.number) if hint.number.isascii() and hint.number.isdecimal() and len(hint.number) < 10 else 0
     return number, "" if number else hint.project

@@ -29,12 +29,12 @@ class GiteaAccount(OnTheWeb):
 
     @property
     def api(self) -> str:
-        """Return where REST is."""
+        """Return the URL of the REST API."""
         return f"{self.web}/api/v1"
 
 
 def account(name: str, said: Mapping[str, str]) -> GiteaAccount:
-    """Return what a section of the settings says.  Raise UserError."""
+    """Return the account that a section of the settings describes. Raise UserError."""
     server = said.get("server", "")
     web = address("baseurl", said.get("baseurl") or (server if "://" in server else f"https://{server}"))
     host = urlsplit(web).hostname or ""

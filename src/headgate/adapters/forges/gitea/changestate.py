@@ -65,7 +65,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
         return tuple(found)
 
     async def _protection(self, key: ForgeKey, pull: GiteaPull) -> Mapping[str, Any] | None:
-        """Return the rule that holds for the branch; None: there is none, or only administrators see it."""
+        """Return the protection of the branch; None if there is none, or only administrators may see it."""
         name = str((pull.branch or {}).get("effective_branch_protection_name") or "")
         if not name:
             return None

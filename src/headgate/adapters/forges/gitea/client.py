@@ -48,7 +48,7 @@ class GiteaClient(Rest):
         return {"Accept": "application/json", "Authorization": f"token {key.token}"}
 
     def taken(self, answer: Heard, budget: CallBudget) -> Any:
-        """See `Rest`.  A token that is refused is refused for everything: all waits for another one."""
+        """See `Rest`. A refused token is refused for every call, so that all calls wait for a new one."""
         if answer.status == 401:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S)
         if answer.status == 500:
@@ -58,7 +58,8 @@ class GiteaClient(Rest):
     async def pages(
         self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
     ) -> AsyncIterator[Any]:
-        """See `Rest`.  Pages are counted: links to the next one have the address that the server believes it has."""
+        """See `Rest`. Pages are counted, since links to the next page have the address that the server believes it
+        has."""
         seen, before = 0, None
         for page in range(1, PAGES_MAX + 1):
             answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)
@@ -76,11 +77,11 @@ class GiteaClient(Rest):
 
     @property
     def login(self) -> str:
-        """Return the name of the account, as far as it is known."""
+        """Return the login of the account; empty while unknown."""
         return self._login
 
     async def of(self, _project: str) -> ForgeKey:
-        """See `explain.Who`: one account for all."""
+        """See `explain.Who`: one account serves all projects."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ class GiteaClient(Rest):
         return (self._login,)
 
     async def git(self, _project: str) -> Mapping[str, str]:
-        """Return settings of git with which it may talk with the server."""
+        """Return git's settings for access to the server."""
         account = self.account
         if account.sshkey:
             return over_ssh(account.sshkey)

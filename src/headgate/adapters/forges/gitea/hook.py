@@ -46,7 +46,7 @@ class _Numbered(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """Hold what is read of a delivery."""
+    """Hold the relevant parts of a delivery."""
 
     repository: _Named | None = None
     action: str = ""
@@ -80,7 +80,7 @@ def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> 
 
 
 def _is_signed(account: GiteaAccount, headers: Mapping[str, str], said: str, body: bytes) -> bool:
-    """Say whether the body is signed, or of a form the JSON in it, which is what Gitea signs."""
+    """Tell whether the body is signed or, for a form, the JSON in it, which is what Gitea signs."""
 
     def fits(text: bytes) -> bool:
         wanted = hmac.new(account.webhook_token.encode(), text, hashlib.sha256).hexdigest()
@@ -100,10 +100,8 @@ def hint(
     headers: Mapping[str, str],
     body: bytes,
 ) -> Hint | Ignored:
-    """Return where a delivery says something happened.
-
-    `us`: logins that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
-    Misdelivered."""
+    """Return the place of the event of a delivery. `us`: logins that Headgate writes as; `known`: whether a project, by
+    canonical name, is watched. Raise Misdelivered."""
     event, id = verified(account, headers, body)
     if not (event.startswith("pull_request") or event in ("issue_comment", "status", "repository", *_REFS)):
         return Ignored(f"nothing follows from {event[:100]}")
@@ -128,7 +126,7 @@ def _read(event: str, body: bytes) -> _Delivered:
 
 
 def _named(event: str, id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
     change = said.pull_request or said.issue
     if event in _COMMENTS:

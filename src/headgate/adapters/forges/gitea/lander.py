@@ -113,7 +113,7 @@ class GiteaLander:
         return NotLanded(f"Gitea does not merge it: {said}{_advice(error, said)}")
 
     async def _merged(self, work: LandRequest, change: Change, there: Any) -> MergeLanded | None:
-        """Return what came of it when it is merged already, of this very head and into this very branch."""
+        """Return the result of a merge of this very head into this very branch, if it is merged already."""
         if not there["merged"] or (there["head"]["sha"], there["base"]["ref"]) != (change.commit, change.branch):
             return None
         commit, wanted = str(there.get("merge_commit_sha") or ""), tested_tree(work, change)
@@ -129,7 +129,7 @@ def _waits(change: Change) -> str:
 
 
 def _message(change: Change, method: str) -> dict[str, str]:
-    """Return what the commit says: the title, and what its author wrote below."""
+    """Return the message of the commit: the title, and the author's description."""
     body = change.message.removeprefix(change.title).strip() if change.title else change.message
     if method == "rebase":
         return {}

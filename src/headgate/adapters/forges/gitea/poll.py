@@ -24,8 +24,8 @@ _HOLDS = "what was known before holds; where nothing was, every branch counts as
 
 
 async def protection(client: GiteaClient, project: str) -> Guarded:
-    """Return what Gitea says of the branches of `project` (owner/name), and what it does not say, for people: then what
-    it said before holds.  Raise as `GiteaClient.get`."""
+    """Return Gitea's protections of the branches of `project` (owner/name), and, for people, what Gitea does not
+    provide: earlier values hold for that. Raise as `GiteaClient.get`."""
     protected, path = set[str](), f"/repos/{project}/branches"
     try:
         async for page in client.pages(client.key, path, urgent=False, whole=True):
@@ -82,8 +82,8 @@ class GiteaProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """See `forges.poll.Asking`.  A status moves nothing that the list shows, and Gitea never sends again what
-        was not delivered."""
+        """See `forges.poll.Asking`. A new status does not show in the list, and Gitea does not repeat failed
+        deliveries."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}

@@ -23,7 +23,7 @@ _STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMM
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """Hold a review as the protection of a branch counts it."""
+    """Hold a review as the branch protection counts it."""
 
     who: str
     state: str
@@ -46,7 +46,7 @@ class GiteaPull(AnyPull):
 
     @property
     def approved(self) -> bool:
-        """See `AnyPull`: as many approve it as its branch asks for."""
+        """See `AnyPull`: it has as many approvals as its branch requires."""
         wanted = int((self.branch or {}).get("required_approvals") or 0)
         return wanted > 0 and len(self.approvals()) >= wanted
 
@@ -56,15 +56,14 @@ class GiteaPull(AnyPull):
         return newest_of_each(self.reviews)
 
     def approvals(self, *, stale: bool = False) -> tuple[str, ...]:
-        """Return whose approvals count; `stale`: also those of a former head."""
+        """Return the authors of the approvals that count; `stale`: including approvals of a former head."""
         found = (one for one in self.opinions if one.official and one.state == "APPROVED" and not one.dismissed)
         return tuple({one.who: None for one in found if stale or not one.stale})
 
 
 async def look(client: GiteaClient, project: str, number: int, since: str, *, urgent: bool = True) -> GiteaPull:
-    """Return a pull request of `project` (owner/name).  `since`: of comments, those that are not older.
-
-    Raise NotThere, ForgeDenied, Rejected, ReporterAway."""
+    """Return a pull request of `project` (owner/name). `since`: oldest time of comments to read. Raise NotThere,
+    ForgeDenied, Rejected, ReporterAway."""
     repo = f"/repos/{project}"
     said = (await client.get(client.key, f"{repo}/pulls/{number}", urgent=urgent)).said
     query: Query = {"since": since} if since else {}

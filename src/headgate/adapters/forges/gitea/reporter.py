@@ -54,15 +54,16 @@ class GiteaTeller(ChangeReporter):
             await self.comment(key, repo, change, report, name, trouble)
 
     async def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
-        """See `ChangeReporter`: Gitea shows them all at once; of too many none is ours, and it is said anew."""
+        """See `ChangeReporter`: Gitea returns all comments at once; if they are too many, none counts as ours, and a
+        new one is written."""
         try:
             yield (await self._client.get(key, path)).said or []
         except ResponseTooLarge:
             yield []
 
     async def end(self, key: ForgeKey, path: str, commit: str) -> None:
-        """See `ChangeReporter`.  Whether somebody may say that a commit has merged it is a setting of the
-        repository."""
+        """See `ChangeReporter`. A setting of the repository decides whether a change may be marked as merged by a
+        commit."""
         try:
             await self._client.write("POST", key, f"{path}/merge", {"Do": "manually-merged", "MergeCommitID": commit})
         except (ForgeDenied, Rejected):
@@ -84,7 +85,7 @@ class GiteaTeller(ChangeReporter):
                         await self._client.write("DELETE", key, f"{path}/{there[name]}")
 
     async def _ids(self, key: ForgeKey, repo: str, names: list[str]) -> dict[str, int]:
-        """Return the numbers of labels, of the organization's as well; what is not there is made."""
+        """Return the numbers of labels, including the organization's; missing labels are created."""
         found: dict[str, int] = {}
         for path in (f"{repo}/labels", f"/orgs/{repo.split('/')[2]}/labels"):
             if set(names) <= found.keys():
@@ -103,7 +104,7 @@ class GiteaTeller(ChangeReporter):
     async def _review(
         self, key: ForgeKey, path: str, change: Change, report: QueueReport, how: Mapping[str, Any]
     ) -> str:
-        """Review it, where that is asked for or something is said of lines; return why that cannot be, for people."""
+        """Post a review if the report has one or jobs comment on lines; return why that is impossible, for people."""
         notes = notes_of(report, change)
         if not how.get("review") and not notes:
             return ""
@@ -121,7 +122,7 @@ class GiteaTeller(ChangeReporter):
 
 
 def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
-    """Return what jobs say of lines: each once, of files that the change has."""
+    """Return the jobs' comments on lines: each once, for files that the change has."""
     files = None if change.files is None else frozenset(change.files)
     found: dict[tuple[str, int, str], None] = {}
     for path, comments in report.comments.items():

@@ -25,8 +25,8 @@ UNDER_WAY = "pending"
 def rule_book(
     pull: GiteaPull, protection: Mapping[str, Any] | None, files: Collection[str] | None
 ) -> tuple[Rule, ...] | None:
-    """Return the rules in force; None: the branch may not be seen.  `protection`: the whole of it, where we see it;
-    `files`: what the pull request changes, where that is known."""
+    """Return the rules in force; None if the branch may not be seen. `protection`: all of it, if we may see it;
+    `files`: the changed files, if known."""
     branch = pull.branch
     if branch is None:
         return None
@@ -49,7 +49,7 @@ def rule_book(
 
 
 def _everybody(pull: GiteaPull, branch: Mapping[str, Any], more: Mapping[str, Any]) -> Iterator[Rule]:
-    """Yield what everybody sees."""
+    """Yield the rules that everybody may see."""
     wanted = int(branch.get("required_approvals") or 0)
     if wanted:
         have = pull.approvals(stale=more.get("ignore_stale_approvals") is False)
@@ -92,15 +92,15 @@ def _protected(patterns: str, path: str) -> bool:
 
 
 def matches(pattern: str, text: str, separators: str = "") -> bool:
-    """Say whether a text is what a pattern of Gitea says: `*` is anything without separators, `**` anything, `?` one
-    letter, `[a-c]` or `[!a-c]` one of them, `{a,b}` either; what is written badly is only itself."""
+    """Tell whether a text matches a pattern of Gitea: `*` is anything without separators, `**` anything, `?` one
+    letter, `[a-c]` or `[!a-c]` one of them, `{a,b}` either; an invalid pattern only matches itself."""
     rule = _rule(pattern.strip(), separators)
     return text == pattern if rule is None else rule.fullmatch(text) is not None
 
 
 @lru_cache(1_000)
 def _rule(pattern: str, separators: str) -> Any | None:
-    """Return it as a regular expression that takes linear time, whatever is written there."""
+    """Return the pattern as a regular expression that takes linear time, whatever it contains."""
     one = f"[^{re.escape(separators)}]" if separators else "."
     parts = re.findall(r"\*\*+|\*|\?|\[!?[^\]]+\]|\{|\}|,|\\.|.", pattern, re.DOTALL)
     words, depth = list[str](), 0

@@ -38,17 +38,17 @@ class GitHubAccount:
 
     @property
     def api(self) -> str:
-        """Return where REST is."""
+        """Return the URL of the REST API."""
         return "https://api.github.com" if self.web == f"https://{PUBLIC}" else f"{self.web}/api/v3"
 
     @property
     def graphql(self) -> str:
-        """Return where GraphQL is."""
+        """Return the URL of the GraphQL API."""
         return "https://api.github.com/graphql" if self.web == f"https://{PUBLIC}" else f"{self.web}/api/graphql"
 
     @property
     def git(self) -> str:
-        """Return what the name of a project is put behind for git."""
+        """Return the URL prefix of repositories, followed by the name of the project."""
         return f"ssh://git@{self.host}" if self.sshkey else self.web
 
     def short(self, project: str) -> str:
@@ -61,7 +61,8 @@ class GitHubAccount:
 
 
 def account(name: str, said: Mapping[str, str], key: str = "") -> GitHubAccount:
-    """Return what a section of the settings says; `key`: what the file `app_key` holds.  Raise UserError."""
+    """Return the account that a section of the settings describes; `key`: content of the file `app_key`. Raise
+    UserError."""
     server = said.get("server") or PUBLIC
     web = server if "://" in server else f"https://{server}"
     parts = urlsplit(web)

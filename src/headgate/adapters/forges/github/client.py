@@ -71,8 +71,8 @@ class GitHubClient(Rest):
             raise self._away(key, error) from error
 
     async def _renewed(self, key: ForgeKey, error: GitHubUnauthorized) -> ForgeKey:
-        """Return a key in place of one that is refused before its time.  Raise ReporterAway; of another key, as
-        that of the app itself, GitHubUnauthorized."""
+        """Return a replacement for a key that was refused early. Raise ReporterAway; for other keys, such as the app's
+        own, GitHubUnauthorized."""
         if self.renew is None or not key.who.startswith(_OURS):
             raise error
         fresh = await self.renew(key)
@@ -84,7 +84,7 @@ class GitHubClient(Rest):
         return ReporterAway(f"{self.account.host} refuses the {key.who}: {error}", REFUSED_S, alone=True)
 
     async def query(self, key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
-        """Return the data of a GraphQL query.  Raise as `get`; what may not be seen is None there."""
+        """Return the data of a GraphQL query; parts that we may not see are None. Raise as `get`."""
         budget, project = self.budget(key, "graphql"), f"{variables.get('owner', '')}/{variables.get('name', '')}"
         self.may(budget, key, urgent, project, "graphql")
         self.calls["graphql"] += 1

@@ -41,7 +41,7 @@ FAILED_MAX = 100
 
 
 class Deliveries:
-    """Turn deliveries that GitHub could not make into hints."""
+    """Turn GitHub's failed deliveries into hints."""
 
     def __init__(self, client: GitHubClient, tokens: Tokens, every_s: float) -> None:
         self._client, self._tokens, self._every_s = client, tokens, every_s
@@ -49,7 +49,7 @@ class Deliveries:
         """Ids of failed deliveries that were examined."""
 
     async def look_into(self, watching: Watching) -> None:
-        """Look into the log now and then."""
+        """Read GitHub's log of deliveries at intervals."""
         while True:
             await asyncio.sleep(self._every_s)
             try:
@@ -201,5 +201,5 @@ class GitHubForge:
             raise ReporterAway(f"{project} cannot be read: {error}") from error
 
     async def close(self) -> None:
-        """Talk with nobody any more."""
+        """Close all connections."""
         await self._client.close()

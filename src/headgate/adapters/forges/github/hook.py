@@ -80,7 +80,7 @@ class _Button(msgspec.Struct, frozen=True):
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """Name what a check run of ours is of, as its `external_id` has it."""
+    """Identify the check run, as in its `external_id`."""
 
     tenant: str
     pipeline: str
@@ -95,7 +95,7 @@ class _Comment(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """Hold what is read of a delivery."""
+    """Hold the relevant parts of a delivery."""
 
     repository: _Named | None = None
     action: str = ""
@@ -136,10 +136,8 @@ def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
 def hint(
     account: GitHubAccount, us: frozenset[str], known: Callable[[str], bool], headers: Mapping[str, str], body: bytes
 ) -> Hint | Ignored:
-    """Return where a delivery says something happened.
-
-    `us`: logins and slugs that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
-    Misdelivered."""
+    """Return the place of the event of a delivery. `us`: logins and slugs that Headgate writes as; `known`: whether a
+    project, by canonical name, is watched. Raise Misdelivered."""
     event, guid = verified(account, headers, body)
     return place(account, us, known, event, guid, unfolded(headers, body))
 
@@ -147,7 +145,7 @@ def hint(
 def place(
     account: GitHubAccount, us: frozenset[str], known: Callable[[str], bool], event: str, guid: str, body: bytes
 ) -> Hint | Ignored:
-    """Return where a delivery says something happened that is genuine.  Raise Misdelivered."""
+    """Return the place of the event of a genuine delivery. Raise Misdelivered."""
     if event == "ping":
         return Ignored("it is a ping; the webhook works")
     if event not in _ACTIONS:
@@ -176,7 +174,7 @@ def _read(event: str, body: bytes) -> _Delivered:
 
 
 def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) -> str:
-    """Return what our app is called where a genuine delivery says it; empty: it does not.  So nobody needs to ask."""
+    """Return our app's slug if a genuine delivery contains it, which saves a call; empty if not."""
     if headers.get("x-github-event") not in ("check_run", "check_suite", "issue_comment"):
         return ""
     said = _read("", unfolded(headers, body))
@@ -186,7 +184,7 @@ def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
 
 
 def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
-    """Return whether the delivery only reports what Headgate wrote. What it merged or pushed must be seen
+    """Return whether the delivery only reports what Headgate wrote. Its own merges and pushes must be seen
     nevertheless."""
     if event in ("check_run", "check_suite"):
         run = said.check_run or said.check_suite
@@ -197,8 +195,8 @@ def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
 
 
 def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) -> Hint | Ignored:
-    """Return what who used a button wants; whether they may, is asked later.  GitHub tells the app of a run alone, and
-    only that app says what the run is of."""
+    """Return the request of somebody who used a button; their permission is checked later. GitHub notifies only the app
+    of a run, and only that app knows the run's change."""
     run, wanted = said.check_run, said.requested_action
     if run is None or run.app is None or not account.app_id or str(run.app.id) != account.app_id:
         return Ignored("it is a button of somebody else")
@@ -215,7 +213,7 @@ def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) 
 
 
 def _named(event: str, guid: str, project: str, said: _Delivered, us: frozenset[str]) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
     if event == "issue_comment" and (said.issue is None or said.issue.pull_request is None):
         return Ignored("it is a comment on an issue")

@@ -67,7 +67,7 @@ class GitHubLander:
             return NotLanded(f"GitHub does not merge it: {error}")
 
     async def _base(self, key: ForgeKey, project: str, change: Change) -> str:
-        """Return the branch that it is for now: whoever proposed it may choose another one, and GitHub merges there."""
+        """Return the present target branch: the author may choose another one, and GitHub merges there."""
         said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
         return str(said["base"]["ref"])
 
@@ -102,7 +102,7 @@ class GitHubLander:
         return NotLanded(f"GitHub does not merge it: {said}{_advice(said) or hidden}")
 
     async def _merged(self, key: ForgeKey, project: str, work: LandRequest, change: Change) -> MergeLanded | None:
-        """Return what came of it when it is merged already, of this very head and into this very branch."""
+        """Return the result of a merge of this very head into this very branch, if it is merged already."""
         said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
         if not said.get("merged") or (said["head"]["sha"], said["base"]["ref"]) != (change.commit, change.branch):
             return None
@@ -117,7 +117,7 @@ class GitHubLander:
 
 
 def _message(change: Change, method: str) -> dict[str, str]:
-    """Return what the commit says: the title, and what its author wrote below."""
+    """Return the message of the commit: the title, and the author's description."""
     body = change.message.removeprefix(change.title).strip() if change.title else change.message
     if method == "rebase":
         return {}

@@ -37,10 +37,9 @@ _HOLDS = "what was known before holds; where nothing was, every branch counts as
 
 
 async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple[Protection | None, str]:
-    """Return what GitHub says of the branches of `project` (owner/name), and what it does not say, for people:
-    then what it said before holds.  Raise as `GitHubClient.query`, or NotThere.
-
-    A ruleset protects a branch, and never locks it: Headgate may be the one whom it lets pass."""
+    """Return GitHub's protections of the branches of `project` (owner/name), and, for people, what GitHub does not
+    provide: earlier values hold for that. A ruleset protects a branch but never locks it, since Headgate may be allowed
+    to bypass it. Raise as `GitHubClient.query`, or NotThere."""
     owner, _, name = project.partition("/")
     protected, locked, after = set[str](), set[str](), None
     for _ in range(PAGES_MAX):

@@ -220,7 +220,7 @@ def _deed(said: Mapping[str, Any]) -> PullAction:
 
 
 def login(actor: Mapping[str, Any] | None) -> str:
-    """Return the name of an account as REST has it; of one that is gone, GitHub's ghost."""
+    """Return the login of an account as REST has it; for a deleted account, GitHub's ghost."""
     if actor is None:
         return "ghost"
     name = str(actor["login"])

@@ -86,7 +86,7 @@ class GitHubTeller(ChangeReporter):
     # --- the check run
 
     async def _check(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
-        """Make or change the check run of this pipeline; return why it cannot be, for people."""
+        """Create or update the check run of this pipeline; return why that is impossible, for people."""
         said = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if self._client.account.webhook_token:  # without webhooks, Headgate does not learn that a button is used
             said["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
@@ -115,7 +115,7 @@ class GitHubTeller(ChangeReporter):
         return ""
 
     async def _own_run(self, key: ForgeKey, repo: str, commit: str, name: str, *, ends: bool) -> int | None:
-        """Return the run to change: ours.  One that has ended stays as it is, unless its end is told again."""
+        """Return our run to update. A completed run stays as it is, unless the same result is reported again."""
         known = self.known.get(("run", f"{repo} {commit}", name))
         if known is not None:
             return known if ends or ("ended", str(known), "") not in self.known else None
@@ -128,7 +128,7 @@ class GitHubTeller(ChangeReporter):
         self.remember("ended", str(run), "", run)
 
     async def _runs(self, key: ForgeKey, repo: str, commit: str) -> Sequence[Mapping[str, Any]]:
-        """Return our check runs of a commit; they are asked for once, then this process knows them."""
+        """Return our check runs of a commit; they are requested once and then cached."""
         if ("asked", f"{repo} {commit}", "") in self.known:
             return ()
         query: dict[str, str | int] = {"per_page": 100}
@@ -144,7 +144,7 @@ class GitHubTeller(ChangeReporter):
 
 
 def check_run(report: QueueReport, name: str, change: Change, value: str, now: str) -> dict[str, Any]:
-    """Return a check run that says the value of the configuration."""
+    """Return a check run with the settings of the configuration."""
     about = Meant(report.tenant, report.pipeline, change.number, report.event)
     summary = body(report, "")[: BODY_MAX - 1].strip() or heading(report)
     said: dict[str, Any] = {
@@ -161,13 +161,13 @@ def check_run(report: QueueReport, name: str, change: Change, value: str, now: s
 
 
 def button(pipeline: str) -> dict[str, str]:
-    """Return the button of a check run that takes its change out; see `hook`."""
+    """Return the button of a check run that removes its change from the pipeline; see `hook`."""
     description = line(f"Take it out of {pipeline}", DESCRIPTION_MAX)
     return {"label": "Abort", "description": description, "identifier": ABORT}
 
 
 def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
-    """Return what jobs say of lines: each once, of files that the change has, those that weigh more first."""
+    """Return the jobs' comments on lines: each once, for files that the change has, the most severe first."""
     files = None if change.files is None else frozenset(change.files)
     found: dict[bytes, dict[str, Any]] = {}
     for path, comments in report.comments.items():

@@ -21,9 +21,8 @@ BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
 
 
 def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:
-    """Return the rules in force; None: not all may be seen, and one of the others is in the way.
-
-    `us`: logins and slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass."""
+    """Return the rules in force; None if our account may not see all of them and the merge is blocked. `us`: logins and
+    slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass."""
     if pull.rules is None:
         return None
     found = [replace(one, bypassed=True) if pull.as_admin else one for one in _classic(pull, frozenset(us))]
@@ -41,7 +40,7 @@ def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] =
 
 
 def lacking(pull: GitHubPull, us: Collection[str]) -> set[int]:
-    """Return the ids of the rulesets of which something is not met: of those it is asked whether we may bypass them."""
+    """Return the ids of the rulesets with unmet rules, for which to find out whether we may bypass them."""
     return {
         said["repositoryRuleset"]["databaseId"]
         for said in pull.rules or ()

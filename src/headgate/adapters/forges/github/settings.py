@@ -18,7 +18,7 @@ from headgate.ports.reporter import ReporterAway
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Return the forge, which has talked with nobody yet.  Raise UserError."""
+    """Return the forge, which has sent nothing yet. Raise UserError."""
     said = dict(given.said)
     for option in ("app_key", "sshkey"):
         if option in said:
@@ -49,7 +49,7 @@ def _key(path: str) -> str:
 
 
 async def _access(one: GitHubAccount, tokens: Tokens, project: str) -> Mapping[str, str]:
-    """Return settings of git with which it may talk about a project.  Raise RemoteError."""
+    """Return git's settings for access to a project. Raise RemoteError."""
     try:
         return await tokens.git(one.short(project))
     except (GitHubAppNotInstalled, ReporterAway, ForgeDenied, Rejected) as error:

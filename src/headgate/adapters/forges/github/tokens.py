@@ -52,7 +52,7 @@ class Tokens:
         """Login of the account that owns the personal token."""
 
     def app_key(self) -> ForgeKey:
-        """Return the app as itself."""
+        """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
         said = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
         try:
@@ -62,7 +62,7 @@ class Tokens:
         return ForgeKey(f"app {account.app_id}", token)
 
     async def of(self, project: str) -> ForgeKey:
-        """Return who Headgate is at a project (owner/name).  Raise GitHubAppNotInstalled, ReporterAway."""
+        """Return the key for a project (owner/name). Raise GitHubAppNotInstalled, ReporterAway."""
         account = self._client.account
         if not account.app_id:
             return ForgeKey(f"token of {account.name}", account.api_token)
@@ -115,19 +115,19 @@ class Tokens:
         return key
 
     def reads_rules(self, project: str) -> bool:
-        """Say whether classic rules of branches may be read; GitHub shows none to who may not.  What is not known
-        counts as granted."""
+        """Tell whether classic branch protection may be read; GitHub hides it from accounts without the permission. An
+        unknown permission counts as granted."""
         granted = self._granted.get(self._installed.get(project, 0), {})
         return not granted or "administration" in granted
 
     def forget(self, project: str) -> None:
-        """Find out anew who Headgate is there: what was known is refused."""
+        """Discard the cached identity at a project, which GitHub refused."""
         installation = self._installed.pop(project, None)
         if installation is not None:
             self._tokens.pop(installation, None)
 
     async def anew(self, key: ForgeKey) -> ForgeKey | None:
-        """Return another key of an installation in place of one that is refused; None: there is none."""
+        """Return a replacement for an installation's refused key; None if there is none."""
         project = next((one for one, id in self._installed.items() if key.who == f"installation {id}"), None)
         if project is None:
             return None
@@ -150,7 +150,7 @@ class Tokens:
         return (self.login,) if self.login else ()
 
     async def git(self, project: str) -> Mapping[str, str]:
-        """Return settings of git with which it may talk with the server about a project (owner/name)."""
+        """Return git's settings for access to a project (owner/name)."""
         account = self._client.account
         if account.sshkey:
             return {"core.sshCommand": f"ssh -i {_quoted(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}

@@ -17,7 +17,7 @@ SIGNING = "whsec_"
 
 @dataclass(frozen=True, slots=True)
 class GitLabAccount(OnTheWeb):
-    """Say where it is, and who Headgate is there."""
+    """Describe where a GitLab is, and which account Headgate uses there."""
 
     name: str
     web: str = f"https://{PUBLIC}"
@@ -37,16 +37,16 @@ class GitLabAccount(OnTheWeb):
 
     @property
     def api(self) -> str:
-        """Return where REST is."""
+        """Return the URL of the REST API."""
         return f"{self.web}/api/v4"
 
     def path(self, project: str) -> str:
-        """Return where the API has a project, by canonical name."""
+        """Return the API's path of a project, from its canonical name."""
         return f"/projects/{quote(self.short(project), safe='')}"
 
 
 def account(name: str, said: Mapping[str, str]) -> GitLabAccount:
-    """Return what a section of the settings says.  Raise UserError."""
+    """Return the account that a section of the settings describes. Raise UserError."""
     server = said.get("server") or PUBLIC
     web = _web(said, server)
     clone = said.get("cloneurl") or web

@@ -27,7 +27,7 @@ OPEN = frozenset({"opened", "locked"})
 
 
 def ref_of(number: int) -> str:
-    """Return where git has the head of a merge request, also of one from a fork that is gone."""
+    """Return the ref of a merge request's head, which also exists if its fork is deleted."""
     return f"refs/merge-requests/{number}/head"
 
 
@@ -82,7 +82,8 @@ class GitLabChangeStateReader:
         return now, [await self._with_permission(request, event) for event in told]
 
     async def _files(self, request: GitLabMergeRequest, heads: Mapping[str, str]) -> tuple[str, ...] | None:
-        """Return what it changes, as git says, which knows no limit; None: that cannot be told yet."""
+        """Return the changed files, from git, which has no limit on their number; None if they cannot be determined
+        yet."""
         head = heads.get(HEADS + request.target, "")
         if not head:
             return None

@@ -58,8 +58,8 @@ class GitLabClient(Rest):
             ) from error
 
     async def change(self, method: str, project: str, path: str, said: Mapping[str, Any]) -> ForgeResponse:
-        """Do something in a project (canonical name), also in one that has another name by now: reading is sent on
-        there, and writing is not.  Raise as `get`."""
+        """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise as
+        `get`."""
         place = self.account.path(project)
         try:
             return await self.write(method, self.key, place + path, said)

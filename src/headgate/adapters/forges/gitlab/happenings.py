@@ -30,18 +30,18 @@ class GitLabMark:
 
     @classmethod
     def of(cls, text: str) -> GitLabMark:
-        """Return what a mark says; one of another form says nothing."""
+        """Parse a mark; an invalid one counts as empty."""
         updated, _, remark = text.partition("|")
         return cls(updated, int(remark)) if remark.isdecimal() else cls()
 
     @property
     def text(self) -> str:
-        """Return it as it is kept."""
+        """Return the mark as it is stored."""
         return f"{self.updated}|{self.remark}"
 
 
 def marked(request: GitLabMergeRequest, before: GitLabMark) -> GitLabMark:
-    """Return the mark once everything is told."""
+    """Return the mark after all events are reported."""
     return GitLabMark(request.updated, max((before.remark, *(one.id for one in request.remarks))))
 
 
@@ -54,7 +54,8 @@ def events(
     *,
     first: bool,
 ) -> Iterator[TriggerEvent]:
-    """Yield what happened.  `us`: what Headgate said itself is not told; `first`: nobody ever looked at its project."""
+    """Yield the events. `us`: our account, whose own actions are not reported; `first`: whether this is the first look
+    at the project."""
     change = now.change
     before = was.details or _NOTHING if was is not None else _NOTHING
 
@@ -85,7 +86,7 @@ def events(
 
 
 def _edited(was: ChangeState, now: ChangeState) -> bool:
-    """Say whether it has another description or target, or is a draft no more: then it is to be tested anew."""
+    """Tell whether the description or target changed, or a draft became ready: then another test is necessary."""
     drafted = was.details is not None and was.details.draft is True
     ready = drafted and now.details is not None and now.details.draft is False
     return ready or (was.change.message, was.change.branch) != (now.change.message, now.change.branch)
@@ -94,7 +95,7 @@ def _edited(was: ChangeState, now: ChangeState) -> bool:
 def _said(
     request: GitLabMergeRequest, before: Details, us: frozenset[str], *, same: bool, since_ms: int
 ) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
-    """Yield what people said, each with what makes it this very thing.  `same`: no other commit was pushed."""
+    """Yield the comments, each with its identity. `same`: no other commit was pushed."""
     old, new = before.labels or (), request.labels
     added, removed = tuple(n for n in new if n not in old), tuple(n for n in old if n not in new)
     if added or removed:

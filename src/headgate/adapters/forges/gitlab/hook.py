@@ -122,10 +122,8 @@ def hint(
     body: bytes,
     now_s: float,
 ) -> Hint | Ignored:
-    """Return where a delivery says something happened.
-
-    `us`: who Headgate is there, empty while that is not known; `known`: whether a project, by canonical name, is
-    looked at.  Raise Misdelivered."""
+    """Return the place of the event of a delivery. `us`: our account, empty while unknown; `known`: whether a project,
+    by canonical name, is watched. Raise Misdelivered."""
     id = verified(account, headers, body, now_s)
     try:
         kind = _KIND.decode(body).object_kind or "an event of another kind"
@@ -167,8 +165,8 @@ def _place(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignore
 
 
 def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
-    that."""
+    """Return a hint. A number with a commit means that Headgate merged the request, and that the gate is about to
+    record that."""
     action = what.action or ""
     if action not in _ACTIONS:
         return Ignored(f"nothing follows from merge_request {action[:100]}")

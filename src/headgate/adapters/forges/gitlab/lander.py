@@ -72,8 +72,8 @@ class GitLabLander:
         return said
 
     async def _done(self, work: LandRequest, change: Change, said: Said) -> MergeLanded | NotLanded | None:
-        """Return what came of it when it is merged already, of this very head into this very branch, and why it cannot
-        be when it is another one by now; None: it can be tried."""
+        """Return the result if this very head is merged into this very branch, or why another head cannot be merged;
+        None: try to merge."""
         state, sha, target = said["state"], said["sha"], said["target_branch"]
         if target != change.branch:
             return NotLanded(f"it was tested on {change.branch}, and is for {target} by now")
@@ -104,7 +104,7 @@ class GitLabLander:
     async def _refused(
         self, work: LandRequest, change: Change, error: ForgeDenied | Rejected
     ) -> MergeLanded | NotLanded:
-        """Return what it comes to: GitLab itself says hardly more than that it does not."""
+        """Return the meaning of a refusal: GitLab gives hardly any reason."""
         done = await self._done(work, change, await self._now(change))
         if done is not None:
             return done
@@ -124,7 +124,7 @@ class GitLabLander:
     # --- result of the merge
 
     async def _landed(self, work: LandRequest, change: Change, said: Said) -> MergeLanded:
-        """Compare what the branch came to with what was tested: the API tells of no trees, so git does."""
+        """Compare the branch with the tested commit by git, since the API provides no trees."""
         commit = str(said.get("merge_commit_sha") or said.get("squash_commit_sha") or said["sha"])
         wanted = tested_tree(work, change)
         differs = bool(wanted) and await self._branches.tree(change.project, change.branch, commit) != wanted

@@ -36,8 +36,8 @@ class People:
         return (self.name,)
 
     async def permission(self, project: str, id: int) -> str:
-        """Return what an account may do in a project (canonical name), in the words of all forges: admin from
-        maintainers on, write of developers, read of other members, none; empty: that is not known."""
+        """Return the permission of an account in a project (canonical name): admin for maintainers and above, write for
+        developers, read for other members, or none; empty if unknown."""
         now_s = self._now_s()
         until_s, known = self._permissions.get((project, id), (0.0, ""))
         if until_s > now_s:
@@ -55,7 +55,7 @@ class People:
         return known
 
     def git(self) -> Mapping[str, str]:
-        """Return settings of git with which it may talk with the server."""
+        """Return git's settings for access to the server."""
         account = self._client.account
         if urlsplit(account.clone).scheme not in ("http", "https"):
             if not account.sshkey:
@@ -72,7 +72,7 @@ class People:
 
 
 def word(said: Mapping[str, object]) -> str:
-    """Return what a membership lets one do; one that is not active lets one do nothing."""
+    """Return the permission of a membership; an inactive one gives none."""
     level = said.get("access_level")
     if not isinstance(level, int) or level < GUEST or said.get("state", "active") != "active":
         return "none"

@@ -50,7 +50,7 @@ class GitLabSource:
         return look
 
     def refused(self, project: str) -> None:
-        """See `forges.watch.Source`: it is asked whether the token still is one, which git says badly."""
+        """See `forges.watch.Source`: check whether the token is still valid, which git's errors do not show clearly."""
         self.people.name = ""
 
 
@@ -85,7 +85,7 @@ class GitLabProjectPoll:
         return await self.stands.of(request, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """See `forges.poll.ProjectLook`: the list of branches says it of each; none is locked."""
+        """See `forges.poll.ProjectLook`: the list of branches contains the protection of each; none is locked."""
         found: set[str] = set()
         path = f"{self.client.account.path(self.project)}/repository/branches"
         try:
@@ -96,11 +96,12 @@ class GitLabProjectPoll:
         return Protection(frozenset(found), frozenset()), ""
 
     def forget_rules(self) -> None:
-        """See `forges.poll.Asking`: GitLab applies them itself, each time it is asked."""
+        """See `forges.poll.Asking`: GitLab applies the rules itself in each answer."""
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    """Say whether it has to be asked for; what lacks something is: that may be a pipeline, of which no time tells."""
+    """Tell whether a request is necessary; it is for each merge request that lacks something, which may be a pipeline,
+    whose changes do not update any time."""
     if known is None or not known.open or known.details is None or known.change.commit != there["sha"]:
         return True
     return bool(known.details.rules) or GitLabMark.of(known.details.mark).updated != there["updated_at"]

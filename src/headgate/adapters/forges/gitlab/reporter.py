@@ -53,14 +53,14 @@ class GitLabReporter:
         known."""
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Do what the reporter says.  Raise ReporterAway, ReportRefused."""
+        """Perform the reporter's actions. Raise ReporterAway, ReportRefused."""
         change, how = posting.change, posting.how
         assert change is not None, "what is told at a forge is told of a change"
         with _refused(change, "does not take the report"):
             await self._all(change, posting.report, how)
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """Close what has landed by a push and is still open.  Raise ReporterAway, ReportRefused."""
+        """Close a merge request that landed by a push and is still open. Raise ReporterAway, ReportRefused."""
         with _refused(change, f"does not close what has landed as {commit[:12]}"):
             place = f"/merge_requests/{change.number}"
             await self._client.change("PUT", change.project, place, {"state_event": "close"})
@@ -128,7 +128,7 @@ class GitLabReporter:
     # --- the approval
 
     async def _approval(self, change: Change, approves: bool) -> None:
-        """Set the approval. GitLab rejects what is already so, which is fine; so is a newer head."""
+        """Set the approval. GitLab rejects an approval that is set already, which is no error; nor is a newer head."""
         path = f"/merge_requests/{change.number}"
         if not approves:
             with suppress(NotThere):
@@ -148,7 +148,7 @@ class GitLabReporter:
     # --- the comment
 
     async def _comment(self, change: Change, report: QueueReport, name: str) -> None:
-        """Say it in the one comment of this pipeline, which is edited."""
+        """Write the report into the one comment of this pipeline, which is edited."""
         mark = mark_of(name)
         said, path = {"body": note(report, mark)}, f"/merge_requests/{change.number}/notes"
         place = f"{change.project}{path}"
@@ -165,7 +165,7 @@ class GitLabReporter:
         self._remember(place, mark, int(made.said["id"]))
 
     async def _own_notes(self, change: Change, path: str, place: str) -> None:
-        """Find those of all pipelines, once."""
+        """Find our comments for all pipelines, once."""
         us = await self._people.us()
         where = self._client.account.path(change.project) + path
         with suppress(ResponseTooLarge):  # our notes are among the first, or a new note is written
@@ -184,13 +184,13 @@ class GitLabReporter:
 
 
 def note(report: QueueReport, mark: str) -> str:
-    """Return a comment that orders nothing of GitLab, whatever jobs and messages say."""
+    """Return a comment that contains no commands for GitLab, whatever jobs and messages say."""
     return _QUICK.sub(r"\1\\/", body(report, mark).replace("\r", "\n"))
 
 
 @contextmanager
 def _refused(change: Change, what: str) -> Iterator[None]:
-    """Raise ReportRefused for what GitLab does not do, ReporterAway where it does not let us in."""
+    """Raise ReportRefused if GitLab refuses, ReporterAway if it rejects our token."""
     try:
         yield
     except NotThere as error:

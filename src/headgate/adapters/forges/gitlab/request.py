@@ -92,7 +92,7 @@ class GitLabMergeRequest:
 
     @property
     def ids(self) -> Mapping[str, int]:
-        """Return the accounts that are named, by name."""
+        """Return the ids of the accounts with these names."""
         users = (self.author, *(one.who for one in self.approvals), *(one.who for one in self.remarks))
         return {one.name: one.id for one in users}
 
@@ -100,8 +100,8 @@ class GitLabMergeRequest:
 async def look(
     client: GitLabClient, project: str, number: int, after: int = 0, *, urgent: bool = True
 ) -> GitLabMergeRequest:
-    """Return a merge request of a project (canonical name), with the comments after one.  Raise NotThere, ForgeDenied,
-    Rejected, ReporterAway."""
+    """Return a merge request of a project (canonical name), with the comments after a given one. Raise NotThere,
+    ForgeDenied, Rejected, ReporterAway."""
     path = f"{client.account.path(project)}/merge_requests/{number}"
     said = (await client.get(client.key, path, urgent=urgent)).said
     try:
@@ -122,7 +122,7 @@ async def look(
 
 
 async def _remarks(client: GitLabClient, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
-    """Return the newest comments down to the one that is known: strangers can push none of them away, nor hold up the
+    """Return the newest comments down to the last known one: strangers can neither push any of them off, nor block the
     change with long ones."""
     try:
         return await _newest(client, path, after, urgent, 100)
@@ -145,7 +145,7 @@ async def _newest(client: GitLabClient, path: str, after: int, urgent: bool, siz
 
 
 async def _jobs(client: GitLabClient, project: str, said: Mapping[str, Any], urgent: bool) -> tuple[Job, ...]:
-    """Return the jobs of its pipeline; none: it has no pipeline, or that is in a project that we may not read."""
+    """Return the jobs of its pipeline; none if it has no pipeline, or we may not read the project of the pipeline."""
     pipeline = said.get("head_pipeline")
     if not pipeline:
         return ()
@@ -205,7 +205,7 @@ def _request(
 
 
 def _of_old(said: Mapping[str, Any]) -> str:
-    """Return what a GitLab before 15.6 says, in the words of a newer one."""
+    """Translate the answer of a GitLab before 15.6 into a newer one's words."""
     word = str(said["merge_status"])
     if said.get("blocking_discussions_resolved") is False:
         return "discussions_not_resolved"

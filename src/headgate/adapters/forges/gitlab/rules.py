@@ -31,7 +31,7 @@ _WORDS = {
 
 
 def rule_book(request: GitLabMergeRequest) -> tuple[Rule, ...]:
-    """Return what is lacking; empty: nothing, or it is told otherwise (drafts, conflicts)."""
+    """Return what is missing; empty if nothing is, or if other members represent it (drafts, conflicts)."""
     word = request.status
     if word in _ELSEWHERE:
         return ()

@@ -13,7 +13,7 @@ from headgate.adapters.git.connection import GitConnection
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Return the forge, which has talked with nobody yet.  Raise UserError."""
+    """Return the forge, which has sent nothing yet. Raise UserError."""
     said = dict(given.said)
     if "sshkey" in said:
         said["sshkey"] = str((given.directory / said["sshkey"]).expanduser())
