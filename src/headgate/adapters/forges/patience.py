@@ -9,14 +9,14 @@ KEPT_MAX = 1_000
 
 
 class ForgePatience:
-    """Remember since when something is awaited."""
+    """Remember since when each result is awaited."""
 
     def __init__(self, seconds: float, now_s: Callable[[], float]) -> None:
         self._seconds, self._now_s = seconds, now_s
         self._since: OrderedDict[str, float] = OrderedDict()
 
     def lasts(self, key: str) -> bool:
-        """Say whether it may still be waited for; once it may not, the next time begins anew."""
+        """Tell whether to continue to wait; after it has refused, the next wait starts again."""
         now_s = self._now_s()
         since_s = self._since.setdefault(key, now_s)
         while len(self._since) > KEPT_MAX:
@@ -27,5 +27,5 @@ class ForgePatience:
         return False
 
     def forget(self, key: str) -> None:
-        """Wait for it no more."""
+        """Stop waiting for it."""
         self._since.pop(key, None)

@@ -45,7 +45,7 @@ class KnownChanges:
 
 
 class Words(NamedTuple):
-    """Name common things as one forge does."""
+    """Name common things in one forge's words."""
 
     noun: str
     """The forge's name for a change, for people."""
@@ -62,31 +62,31 @@ Found = tuple[ChangeState, list[TriggerEvent]]
 
 
 class ProjectPoll(Protocol):
-    """Declare what a driver reads of one project in one look."""
+    """Declare how a driver reads one project in one look."""
 
     @property
     def words(self) -> Words: ...
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """Return the numbers of what is open there, and whether it has moved since it was known."""
+        """Return the numbers of open changes, and whether each has moved since its known state."""
         ...
 
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """Return what a change is now; None: it is of no concern, being closed and unknown.  `heads`: ref -> commit of
-        the branches; `first`: nobody ever looked at the project.  Raise NotThere, ForgeDenied, Rejected,
+        """Return the state of a change; None if it is closed and unknown, and so irrelevant. `heads`: ref -> commit of
+        the branches; `first`: whether this is the first look at the project. Raise NotThere, ForgeDenied, Rejected,
         ReporterAway."""
         ...
 
     def forget_rules(self) -> None:
-        """Ask anew about rules: somebody changed them."""
+        """Read the rules again, since somebody has changed them."""
         ...
 
 
 @dataclass(slots=True)
 class ProjectLook:
-    """Look once at a project. `more` says that there is more than one look covers."""
+    """Look once at a project. `more` says that the look has not covered everything."""
 
     asking: ProjectPoll
     connection: str
@@ -123,7 +123,7 @@ class ProjectLook:
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:
-        """Yield what is new, and at last which hints that answers.  Raise what client and git do."""
+        """Yield the news, and at last the hints that are thereby answered. Raise the errors of client and git."""
         if any(hint.order for hint in self.hints):
             yield await self._orders()
             self.hints = [hint for hint in self.hints if hint.order is None]
@@ -150,7 +150,8 @@ class ProjectLook:
             yield Sighting(tuple(change_states), tuple(told), answered=answered)
 
     async def _orders(self) -> Sighting:
-        """Take what those want who may write, which the forge is asked; who wants it, and what, its hints say."""
+        """Accept the commands of people who may write, according to the forge; their hints name the person and the
+        command."""
         found, answered = list[tuple[str, ButtonOrder]](), list[str]()
         for hint in self.hints:
             if hint.order is None:
@@ -164,11 +165,11 @@ class ProjectLook:
 
     @property
     def _rules_moved(self) -> bool:
-        """Return whether a hint names no change, commit or ref, so that the rules, or anything, may have moved."""
+        """Return whether a hint names no change, commit or ref, so that the rules, or anything else, may have moved."""
         return any(not (hint.number or hint.commit or hint.ref) for hint in self.hints)
 
     async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
-        """Compare branches and tags, as plain git has them."""
+        """Compare branches and tags, as for plain git."""
         mirror = self.engine().mirror(self.project, self.connection)
         listing = await mirror.remote.listing(HEADS, TAGS)
         misfits = Misfits()
@@ -216,7 +217,7 @@ class ProjectLook:
             return None  # it was transferred, or never existed
 
     async def _due(self, own: Mapping[str, ChangeState]) -> list[int]:
-        """Return the numbers of what may have moved."""
+        """Return the numbers of changes that may have moved."""
         found = {int(hint.number) for hint in self.hints if hint.number.isdecimal() and len(hint.number) < 10}
         found |= self.again
         commits = {hint.commit for hint in self.hints if hint.commit and not hint.number}
@@ -229,14 +230,14 @@ class ProjectLook:
         return sorted(found, key=lambda number: (number in self.again | self.resting, number))
 
     async def _moved(self, own: Mapping[str, ChangeState]) -> set[int]:
-        """Return those that are open there and are not as known, and those that are known to be open and are not."""
+        """Return the open changes that differ from their known states, and the changes that are no longer open."""
         known = {int(s.change.number): s for s in own.values() if s.change.number.isdecimal()}
         there = await self.asking.opened(known)
         moved = {number for number, one in there.items() if one}
         return moved | {number for number, s in known.items() if s.open and number not in there}
 
     def _told(self, change_state: ChangeState) -> Found:
-        """Return a change as it is once the gate has landed it, and the event of that, without asking the forge."""
+        """Return a change as it is after the gate has landed it, and the event of that, without a call to the forge."""
         change = change_state.change
         id = derived(change.key, "landed", change.commit)
         details = replace(change_state.details, state="MERGED") if change_state.details is not None else None
@@ -253,8 +254,8 @@ def listed(
     known: Mapping[int, ChangeState],
     differs: Callable[[Any, ChangeState | None], bool],
 ) -> dict[int, bool]:
-    """Return the numbers that a page of a list shows, and whether each has moved; one of another form is asked for by
-    itself, where it is known."""
+    """Return the numbers on a page of a list, and whether each change has moved; one in an entry of unexpected form
+    counts as moved."""
     found: dict[int, bool] = {}
     for one in page:
         with suppress(LookupError, TypeError, ValueError):
@@ -264,8 +265,7 @@ def listed(
 
 
 def in_turn(found: dict[int, bool], turns: dict[str, int], project: str) -> dict[int, bool]:
-    """Return them with some more that are looked at, in turn, of those that have not moved.  `turns`: project -> the
-    last one so far."""
+    """Return the changes, and some unmoved ones that are looked at in turn. `turns`: project -> the last one so far."""
     last = turns.get(project, 0)
     rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
     for number in rest[:IN_TURN_MAX]:

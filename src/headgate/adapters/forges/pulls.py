@@ -46,7 +46,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
 
 
 class PullAction(msgspec.Struct, frozen=True):
-    """Record an action of which the state shows only the outcome."""
+    """Record an action, since the state shows only its outcome."""
 
     action: str
     """Name of the action, as triggers of GitHub have it: labeled, closed, converted_to_draft."""
@@ -57,7 +57,7 @@ class PullAction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AnyPull(ABC):
-    """Describe a pull request as every forge that has them can."""
+    """Describe a pull request as far as all forges with pull requests can."""
 
     project: str
     """owner/name, as the project is called now."""
@@ -86,28 +86,28 @@ class AnyPull(ABC):
 
     @property
     def message(self) -> str:
-        """Return the text in which footers stand."""
+        """Return the text that contains footers."""
         return f"{self.title}\n\n{self.body}" if self.body else self.title
 
     @property
     @abstractmethod
     def approved(self) -> bool:
-        """Say whether the forge takes it as approved."""
+        """Tell whether the forge counts it as approved."""
 
     def doer(self, action: str, what: str = "") -> ForgeAccount | None:
-        """Return who did something to it, the last one; None: the forge does not tell."""
+        """Return the author of the last action of a kind; None if the forge does not provide it."""
         found = (one.who for one in reversed(self.deeds) if (one.action, one.what) == (action, what))
         return next(found, None)
 
     @property
     @abstractmethod
     def votes(self) -> tuple[Vote, ...]:
-        """Return one for each author."""
+        """Return one vote of each author."""
 
 
 def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed] = ()) -> tuple[Vote, ...]:
-    """Return one vote for each author: the newest, but a mere comment takes no approval back.  `opinions`: what is
-    known beside the reviews, one of each author."""
+    """Return one vote of each author: the newest, but a mere comment does not withdraw an approval. `opinions`: votes
+    besides the reviews, one of each author."""
     found = {one.who.name: one for one in opinions}
     for one in reviews:
         if one.who.name in found and found[one.who.name].id > one.id:
@@ -119,12 +119,13 @@ def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed]
 
 
 def ms(at: str) -> int:
-    """Return milliseconds since the epoch of a time as forges write it."""
+    """Return a time of a forge as milliseconds since the epoch."""
     return int(datetime.fromisoformat(at).timestamp() * 1000)
 
 
 def cut(message: str) -> str:
-    """Return what fits: what is told of a change is stored many times over; its footers are at the end."""
+    """Return a message as it is stored, shortened because each change is stored many times; its footers are at the
+    end."""
     if len(message) <= MESSAGE_MAX_CHARS:
         return message
     return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

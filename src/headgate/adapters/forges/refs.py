@@ -30,8 +30,8 @@ async def look_at_refs(
     old: Mapping[str, str] | None,
     seen: Mapping[str, str] | None,
 ) -> Looked:
-    """Compare a project's branches with `old`, and its tags with what was `seen`; None: nobody has looked yet, and of
-    what is there already no event tells.  Raise GitError, OSError."""
+    """Compare a project's branches with `old`, and its tags with `seen`; None: this is the first look, whose refs cause
+    no events. Raise GitError, OSError."""
     mirror = engine.mirror(project, connection)
     refs = await mirror.remote.refs(HEADS, TAGS)
     heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}

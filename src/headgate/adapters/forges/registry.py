@@ -194,7 +194,7 @@ FORGES: dict[str, ForgeDriver] = {
 
 
 def without_effect(driver: str) -> dict[str, str]:
-    """Return the options of a driver that do nothing here, and why."""
+    """Return the options of a driver that have no effect, and why."""
     settings = FORGES[driver].settings if driver in FORGES else {}
     why = {name: one.doc.removeprefix(NO_EFFECT).rstrip(".") for name, one in settings.items()}
     return {name: text for name, text in why.items() if text != settings[name].doc.rstrip(".")}

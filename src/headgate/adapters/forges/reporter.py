@@ -28,10 +28,10 @@ _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 
 
 class ForgeIdentity(Protocol):
-    """Say which account Headgate uses at a project."""
+    """Name the account that Headgate uses at a project."""
 
     async def of(self, project: str) -> ForgeKey:
-        """Return who asks about a project (owner/name).  Raise NotLetIn, ReporterAway."""
+        """Return the key for calls about a project (owner/name). Raise NotLetIn, ReporterAway."""
         ...
 
     async def us(self) -> tuple[str, ...]:
@@ -55,23 +55,23 @@ class ChangeReporter(ABC):
         """Return `owner/name` of a canonical name."""
 
     def place(self, project: str) -> str:
-        """Return where the API has a project (owner/name)."""
+        """Return the API's path of a project (owner/name)."""
         return f"/repos/{project}"
 
     @abstractmethod
     async def all(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
-        """Do what the reporter says.  `repo`: the path of the project."""
+        """Perform all actions of the reporter. `repo`: the path of the project."""
 
     def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
         """Yield the comments on a change, page by page."""
         return self._rest.pages(key, path)
 
     def advice(self, error: Exception) -> str:
-        """Return what to do about a refusal, for people."""
+        """Return advice about a refusal, for people."""
         return ""
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Do what the reporter says.  Raise ReporterAway, ReportRefused."""
+        """Perform the reporter's actions. Raise ReporterAway, ReportRefused."""
         change, how = posting.change, posting.how
         assert change is not None, "what is told at a forge is told of a change"
         project = self.short(change.project)
@@ -80,18 +80,18 @@ class ChangeReporter(ABC):
             await self.all(key, self.place(project), change, posting.report, how)
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """End what has landed by a push and is still open.  Raise ReporterAway, ReportRefused."""
+        """Close a change that landed by a push and is still open. Raise ReporterAway, ReportRefused."""
         project = self.short(change.project)
         with self._refused(change, f"does not close what has landed as {commit[:12]}"):
             await self.end(await self._who.of(project), f"{self.place(project)}/pulls/{change.number}", commit)
 
     async def end(self, key: ForgeKey, path: str, commit: str) -> None:
-        """Mark it as merged by this commit where that can be said, else close it."""
+        """Mark it as merged by this commit if the forge supports that, or else close it."""
         await self._rest.write("PATCH", key, path, {"state": "closed"})
 
     @contextmanager
     def _refused(self, change: Change, what: str) -> Iterator[None]:
-        """Raise ReportRefused for what the forge does not do."""
+        """Raise ReportRefused if the forge refuses."""
         try:
             yield
         except NotThere as error:
@@ -112,7 +112,7 @@ class ChangeReporter(ABC):
         await self._rest.write("POST", key, f"{repo}/statuses/{commit}", said | ({"target_url": url} if url else {}))
 
     async def review(self, key: ForgeKey, path: str, report: QueueReport, said: Mapping[str, Any]) -> None:
-        """Review it, once for each report: a mark in its `body` says which."""
+        """Post a review once for each report, which a mark in its `body` identifies."""
         mark = f"<!-- headgate {report.id} -->"
         us = await self._who.us()
         async for reviews in self._rest.pages(key, path):
@@ -123,7 +123,7 @@ class ChangeReporter(ABC):
     async def comment(
         self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, trouble: str
     ) -> None:
-        """Say it in the one comment of this pipeline, which is edited."""
+        """Write the report into the one comment of this pipeline, which is edited."""
         mark = mark_of(name)
         said = {"body": body(report, mark, trouble)}
         place = f"{repo}/issues/{change.number}"
@@ -140,7 +140,7 @@ class ChangeReporter(ABC):
         self.remember("comment", place, mark, int(made.said["id"]))
 
     async def _own_comments(self, key: ForgeKey, place: str) -> None:
-        """Find those of all pipelines, once."""
+        """Find our comments for all pipelines, once."""
         us = await self._who.us()
         async for comments in self.comments(key, f"{place}/comments"):
             for one in comments:
@@ -150,7 +150,7 @@ class ChangeReporter(ABC):
         self.remember("asked", place, "", 0)
 
     def remember(self, kind: str, place: str, name: str, id: int) -> None:
-        """Keep the id of what we made, of very much the newest."""
+        """Remember the id of an object that we made; only the newest ids are kept."""
         self.known[kind, place, name] = id
         self.known.move_to_end((kind, place, name))
         while len(self.known) > KNOWN_MAX:
@@ -158,12 +158,12 @@ class ChangeReporter(ABC):
 
 
 def heading(report: QueueReport) -> str:
-    """Return what became of it, in one line."""
+    """Return the outcome, in one line."""
     return line(f"{report.pipeline}: {WORDS.get(report.report, report.report)}", TITLE_MAX)
 
 
 def body(report: QueueReport, mark: str, trouble: str = "") -> str:
-    """Return a comment: it fits, and what a job or a message says does nothing."""
+    """Return the text of a comment: short enough, and without markup of jobs and messages."""
     said = inert(visible(report.message))
     address = page(report)
     parts = [f"**{heading(report)}**", said, trouble, address if address and address not in said else ""]
@@ -175,5 +175,5 @@ def body(report: QueueReport, mark: str, trouble: str = "") -> str:
 
 
 def mark_of(name: str) -> str:
-    """Return what the comment of a pipeline ends in, which nobody sees."""
+    """Return the invisible mark at the end of a pipeline's comment."""
     return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"

@@ -122,32 +122,31 @@ class Rest(ABC):
 
     @abstractmethod
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
-        """Return what every request has: who asks, and in which form the answer is to be."""
+        """Return the headers of every request: the credentials, and the requested format."""
 
     def encoded(self, said: Any) -> bytes:
-        """Return what is written, in the form that `headers` name."""
+        """Return the body of a request in the format that `headers` names."""
         return msgspec.json.encode(said)
 
     async def close(self) -> None:
-        """Talk with nobody any more."""
+        """Close all connections."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None
 
     def budget(self, key: ForgeKey, kind: str = "core") -> CallBudget:
-        """Return what is known of a budget."""
+        """Return the state of a budget."""
         return self.budgets.setdefault((key.who, kind), CallBudget())
 
     async def get(self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
-        """Return what is there now; asked again, the forge only says whether it changed.
-
-        Raise NotThere, ForgeDenied, Rejected, ReporterAway."""
+        """Get a resource; a repeated request only asks whether it has changed. Raise NotThere, ForgeDenied, Rejected,
+        ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
     async def pages(
         self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
     ) -> AsyncIterator[Any]:
-        """Yield the pages of a list.  Raise as `get`; if it is to be the `whole` one, ListTooLong."""
+        """Yield the pages of a list. Raise as `get`, and ListTooLong if the `whole` list is required and too long."""
         url: str | None = _with(path, {**self.page_size, **query})
         for _ in range(PAGES_MAX):
             if url is None:
@@ -162,7 +161,7 @@ class Rest(ABC):
             raise ListTooLong
 
     async def write(self, method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
-        """Do something, one after the other for each account.  Raise as `get`."""
+        """Send a writing request; those of each account go one after the other. Raise as `get`."""
         lock = self._writing.setdefault(key.who, asyncio.Lock())
         async with lock:
             self.calls["rest"] += 1
@@ -196,7 +195,7 @@ class Rest(ABC):
         return ForgeResponse(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
     def _elsewhere(self, answer: Heard) -> str:
-        """Return where something renamed is now."""
+        """Return the present place of a renamed resource."""
         place = answer.headers.get("location", "")
         try:
             elsewhere = urlsplit(place)[:2] != urlsplit(self._api)[:2]
@@ -208,19 +207,19 @@ class Rest(ABC):
         return place
 
     def about(self, url: str) -> str:
-        """Return what names the project that a call is about; empty: none."""
+        """Return the name of the project that a call is about; empty if there is none."""
         found = _ABOUT.match(url.removeprefix(self._api))
         return found[1] or found[2] if found is not None else ""
 
     def may(self, budget: CallBudget, key: ForgeKey, urgent: bool, project: str = "", kind: str = "core") -> None:
-        """Raise ReporterAway."""
+        """Raise ReporterAway if the budget does not allow the call."""
         others = self.limits.known(f"{key.who} {kind}")
         wait_s = budget.wait_s(self._now_s(), urgent=urgent, project=project, others=others)
         if wait_s:
             raise ReporterAway(f"the limit of requests of {key.who} at {self._host} is reached", wait_s, alone=True)
 
     def learned(self, answer: Heard, budget: CallBudget, key: ForgeKey, project: str, kind: str = "core") -> Any:
-        """Return what was said, and tell other processes what they have to know.  Raise what it means."""
+        """Return an answer, and share its limits with other processes. Raise the error that it means."""
         try:
             return self.taken(answer, budget)
         finally:
@@ -229,7 +228,7 @@ class Rest(ABC):
                 budget.counted(project)
 
     def heed(self, budget: CallBudget, key: ForgeKey, kind: str) -> None:
-        """Tell other processes of limits that are new."""
+        """Share new limits with other processes."""
         account, now = f"{key.who} {kind}", budget.quiet(self._now_s())
         told = self._told.get(account, NO_LIMIT)
         if now.all_s > told.all_s + SAME_S or now.spare_s > told.spare_s + SAME_S:
@@ -237,7 +236,7 @@ class Rest(ABC):
             self.limits.learned(account, now)
 
     async def sent(self, method: str, url: str, key: ForgeKey, headers: Mapping[str, str], body: bytes | None) -> Heard:
-        """Return what is answered.  Raise ReporterAway, Rejected."""
+        """Send the request and return the answer. Raise ReporterAway, Rejected."""
         said = {"User-Agent": "headgate", **self.headers(key), **headers}
         if self._http is None:
             self._http = self._make()
@@ -258,7 +257,7 @@ class Rest(ABC):
             raise ReporterAway(f"{self._host}: {error or type(error).__name__}", AGAIN_S) from error
 
     def taken(self, answer: Heard, budget: CallBudget) -> Any:
-        """Return what was said.  Raise what it means."""
+        """Return the content of an answer. Raise the error that it means."""
         now_s = self._now_s()
         budget.learn(answer.headers, now_s)
         if answer.status == 304 or (answer.status < 300 and not answer.body):
@@ -296,7 +295,7 @@ class Rest(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Represent an answer as it came."""
+    """Represent a raw answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -304,7 +303,7 @@ class Heard:
 
 
 def _message(said: Any, status: int) -> str:
-    """Return what the forge says is wrong, in one piece."""
+    """Return the forge's error message, as one text."""
     if not isinstance(said, dict):
         return f"it answers {status}"
     parts = [str(said.get("message", ""))]
@@ -314,7 +313,7 @@ def _message(said: Any, status: int) -> str:
 
 
 def in_one_form(body: bytes) -> bytes:
-    """Return what is wrong as a `message` of text, however a forge puts it: as text, as lists by member, as `error`."""
+    """Return the error as a `message` of text, whichever form the forge uses: a text, lists by member, or `error`."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -338,7 +337,7 @@ def _with(path: str, query: Query) -> str:
 
 
 def _next(link: str, api: str) -> str | None:
-    """Return the address of the next page, which is at the same host."""
+    """Return the URL of the next page, which must be at the same host."""
     for part in link.split(","):
         address, _, rel = part.partition(";")
         place = address.strip().strip("<>")
@@ -348,6 +347,6 @@ def _next(link: str, api: str) -> str | None:
 
 
 def forge_http(verify: bool = True) -> httpx.AsyncClient:
-    """Return a client that talks with nobody but whom it is told to."""
+    """Return an HTTP client that ignores the environment and does not follow redirections."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
     return httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=verify, limits=limits)

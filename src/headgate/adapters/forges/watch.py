@@ -63,7 +63,7 @@ class _Odd:
 
 @dataclass(slots=True)
 class _Followed:
-    """Track one project, and how looking at it goes."""
+    """Track one project, and the results of looking at it."""
 
     project: str
     """Canonical name of the project."""
@@ -93,13 +93,13 @@ class _Followed:
         self.stirred.set()
 
     def due(self, now_s: float) -> frozenset[int]:
-        """Return the odd changes that are looked at again now."""
+        """Return the failed changes that are due for another look."""
         found = sorted((one.due_s, number) for number, one in self.odd.items() if one.due_s <= now_s)
         return frozenset(number for _, number in found[:ODD_AT_ONCE_MAX])
 
     def learn(self, look: ProjectLook, now_s: float, *, whole: bool = True) -> bool:
-        """Note which changes are odd, and which are no longer; say whether one is that was not.  Where the look did not
-        come to its end (`whole`), it may not be they that are odd: they come last in the next one."""
+        """Note which changes failed and which no longer do; tell whether a new one failed. If the look was not
+        completed (`whole`), the forge itself may have failed: these changes come last in the next look."""
         fresh = look.odd.keys() - self.odd.keys()
         for number in look.asked - look.odd.keys():
             self.odd.pop(number, None)
@@ -110,7 +110,7 @@ class _Followed:
         return bool(fresh)
 
     def pause_s(self) -> float:
-        """Return how long to wait after one more failure."""
+        """Return the pause after another failure."""
         self.failures = min(self.failures + 1, 12)
         longest: float = min(AGAIN_MAX_S, AGAIN_MIN_S * 2 ** (self.failures - 1))
         return longest * random.uniform(0.5, 1.0)
@@ -135,11 +135,11 @@ class PollSource(Protocol):
         whole: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Return a look at a project, not begun yet.  Raise NotLetIn, ReporterAway, ForgeDenied."""
+        """Return a look at a project, not started yet. Raise NotLetIn, ReporterAway, ForgeDenied."""
         ...
 
     def refused(self, project: str) -> None:
-        """Find out anew who Headgate is at a project: what was known is refused."""
+        """Discard the cached credentials for a project, which were refused."""
         ...
 
 
@@ -152,7 +152,7 @@ class Watching:
         every_s: float = EVERY_S,
         beside: Callable[[Watching], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """Make a watch; `beside` is a further task that runs as long as it does."""
+        """Make a watch; `beside` is another task that runs during the watch."""
         self._source, self._every_s, self._beside = source, every_s, beside
         self._projects: dict[str, TenantProject] | None = None
         self._followed: dict[str, _Followed] = {}
@@ -171,7 +171,7 @@ class Watching:
         self._followed = {project: self._followed.get(project) or _Followed(project) for project in projects}
 
     def looks_at(self, project: str) -> bool:
-        """Say whether a project is looked at; in a process that looks at none, nobody knows, and it may be."""
+        """Tell whether a project is watched; a process that watches none cannot know, and returns True."""
         return self._projects is None or project in self._projects
 
     def stir(self, hint: Hint) -> None:
@@ -211,7 +211,7 @@ class Watching:
             await end(*tasks)
 
     async def _next(self, tasks: list[asyncio.Task[None]]) -> _Seen:
-        """Return what is seen next.  Raise what one of the tasks failed with."""
+        """Return the next sighting. Raise the error of a failed task."""
         getting = asyncio.ensure_future(self._seen.get())
         try:
             await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -263,7 +263,7 @@ class Watching:
             await self._rest(one, wait_s)
 
     def _due(self, one: _Followed, known: KnownChanges) -> tuple[list[_Came], list[_Came]]:
-        """Return what is looked at now, and what the gate is given some time for, to say that it has landed."""
+        """Return the hints to look at now, and those that wait until the gate may have recorded the landing."""
         soon = time.monotonic() - PATIENCE_S
         later = []
         for hint, came_s in one.hints:
@@ -273,7 +273,7 @@ class Watching:
         return [came for came in one.hints if came not in later], later
 
     async def _look(self, one: _Followed, known: KnownChanges, names: Names, hints: list[Hint]) -> tuple[float, str]:
-        """Look once; return how long to wait at most for the next time, and what is wrong with the repository."""
+        """Look once; return the longest pause before the next look, and what is wrong with the repository."""
         async with self._places:
             now_s = time.monotonic()
             whole = one.whole_s <= now_s
@@ -309,7 +309,7 @@ class Watching:
             return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, trouble
 
     async def _rest(self, one: _Followed, wait_s: float) -> None:
-        """Wait for a hint; after a failure, for the time whatever is hinted."""
+        """Wait for a hint; after a failure, wait for the whole pause despite hints."""
         try:
             async with asyncio.timeout(wait_s):
                 if one.failures:

@@ -100,7 +100,7 @@ class GitError(Exception):
 
 
 class GitImpossible(GitError):
-    """Say that what was asked cannot be done with these refs and commits, however often it is tried."""
+    """Report that a request is impossible with these refs and commits, however often it is tried."""
 
 
 class RemoteError(GitError):
@@ -112,7 +112,7 @@ class OverTime(RemoteError):
 
 
 class GitTimeout(GitError):
-    """Work on what is here takes longer than it may."""
+    """Report that local work takes longer than its limit."""
 
 
 _OF_THIS_MACHINE = re.compile(
@@ -145,16 +145,15 @@ def is_of_this_machine(error: GitError) -> bool:
 
 
 def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a command, without what would point it elsewhere; `remote`: with the user's way of
-    reaching remotes."""
+    """Return the environment of a command, without variables that could redirect it; `remote`: with the user's settings
+    for remotes."""
     kept = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(kept)]
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
 def with_config(known: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with settings of git behind those that it has; what they hold is in no list of
-    processes."""
+    """Return the environment with further settings of git; their values appear in no list of processes."""
     count = int(known.get("GIT_CONFIG_COUNT") or 0)
     found = {name: value for name, value in known.items() if "core.sshCommand" not in config or name not in _SSH}
     for number, (key, value) in enumerate(config.items(), count):
@@ -201,13 +200,10 @@ async def git(
     limits: GitLimits = _LIMITS,
     config: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str]:
-    """Run git and return its exit status and standard output.
-
-    Raise GitError for a status not in `ok`, GitTimeout beyond the limits.  `remote`: another repository is talked to,
-    as
-    the user would; raise RemoteError when that fails, OverTime if it takes too long.  `config`: settings of git for
-    this command alone, which may be secret.
-    """
+    """Run git and return its exit status and standard output. Raise GitError for a status not in `ok`, GitTimeout
+    beyond the limits. `remote`: the command contacts another repository with the user's settings; raise RemoteError
+    when that fails, OverTime if it takes too long. `config`: settings of git for this command alone, which may be
+    secret."""
     where = () if at is None else ("-C", str(at))
     process = await asyncio.create_subprocess_exec(
         *_LIMITED,
@@ -241,7 +237,7 @@ async def git(
 
 
 def told(said: str) -> str:
-    """Return what git said, and perhaps a remote through it, as it can be shown anywhere."""
+    """Return the output of git, or of a remote through it, in printable form."""
     lines = (line.rsplit("\r", 1)[-1] for line in said.replace("\r\n", "\n").rstrip("\r").split("\n"))
     shown = "\n".join(
         "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
@@ -254,7 +250,7 @@ def told(said: str) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git and all it has started; ask first, as a git that is killed leaves its lock files behind."""
+    """End git and everything it has started; ask first, since a killed git leaves its lock files behind."""
     runs = process.returncode is None
     try:
         if runs:

@@ -18,7 +18,7 @@ BRANCHES_MAX = 200
 
 
 async def trees_of(mirror: MirrorRepository, commits: Mapping[str, str]) -> dict[str, str]:
-    """Return branch -> tree, of branch -> commit.  Raises GitError."""
+    """Return branch -> tree, for a mapping of branch -> commit. Raises GitError."""
 
     def read() -> dict[str, str]:
         return {branch: mirror.parts(commit).tree for branch, commit in commits.items()}
@@ -31,8 +31,8 @@ async def known(
     heads: Mapping[str, Mapping[str, str]],
     bases: Mapping[str, Mapping[str, str]],
 ) -> Trees:
-    """Return what `heads` and `bases` hold (project -> ref, or branch -> commit) of these projects, but for those where
-    it cannot be read."""
+    """Return the trees of `heads` and `bases` (project -> ref, or branch -> commit) of these projects, except those
+    that cannot be read."""
     found = Trees()
     for project, mirror in mirrors.items():
         commits = {ref.removeprefix(HEADS): commit for ref, commit in heads[project].items()}

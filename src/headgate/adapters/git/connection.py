@@ -58,7 +58,7 @@ class GitConnection:
         return found[1].strip("[]") if found else ""
 
     def url(self, project: str) -> str:
-        """Return the address of a project by canonical name; locally the repository may end in `.git`."""
+        """Return the URL of a project by canonical name; a local repository may have the suffix `.git`."""
         found = self.git_dir(project)
         if found is not None:
             return str(found.parent if found.name == ".git" else found)
@@ -69,7 +69,7 @@ class GitConnection:
         return self.baseurl + ("" if self.baseurl.endswith((":", ":/")) else "/") + short + self._suffix
 
     def git_dir(self, project: str) -> Path | None:
-        """Return the path of a local repository that is there."""
+        """Return the path of an existing local repository."""
         if not self.local:
             return None
         known = self._git_dirs.get(project)

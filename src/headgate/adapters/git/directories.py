@@ -63,7 +63,7 @@ async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
 
 
 def _without_files(dest: Path) -> None:
-    """Leave what `git clone --no-checkout` leaves: only `.git`."""
+    """Leave only `.git`, as after `git clone --no-checkout`."""
     for place in dest.iterdir():
         if place.is_dir() and not place.is_symlink() and place.name != ".git":
             shutil.rmtree(place)

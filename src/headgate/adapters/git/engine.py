@@ -70,7 +70,8 @@ class GitEngine:
     """Do git work in bare copies under `root`. Several requests may run at once."""
 
     def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
-        """Set up the engine; `who` makes the commits; it must be the same in every process, as part of their ids."""
+        """Set up the engine; `who` is the author of commits, and must be the same in every process, as part of their
+        ids."""
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
         self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
@@ -160,7 +161,8 @@ class GitEngine:
     async def _known(
         self, work: MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
     ) -> Trees:
-        """Return the trees of what is `given`; add heads that are not known yet.  What cannot be had is left out."""
+        """Return the `given` trees, and those of heads that are not known yet. Commits that cannot be fetched are left
+        out."""
         absent = [project for project in work.given if project not in heads]
         looks = (self._now(project, work.given[project], ()) for project in absent)
         for project, found in zip(absent, await asyncio.gather(*looks, return_exceptions=True), strict=True):
@@ -172,7 +174,7 @@ class GitEngine:
         return await known(there, heads, bases)
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
-        """Fetch the project's branches, and what can be had of the chain's changes; return branch ref -> commit."""
+        """Fetch the project's branches, and the chain's changes as far as possible; return branch ref -> commit."""
         mirror = self.mirror(project, connection)
         heads = await mirror.remote.heads()
         changes = {item.ref: item.commit for item in chain if item.project == project}
@@ -185,7 +187,7 @@ class GitEngine:
     async def _merge_one(
         self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
     ) -> str:
-        """Merge the item into its branch; return "", or why that is impossible.  Raise GitError, OSError."""
+        """Merge the item into its branch; return "", or why that is impossible. Raise GitError, OSError."""
         here = merged.setdefault(item.project, {})
         head = here.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
         if head is None:
@@ -325,7 +327,7 @@ class GitEngine:
         return next(found, "")
 
     async def _refs(self, state: RepoState, project: str, speculative: bool) -> dict[str, str]:
-        """Return ref -> commit: branches as they are to be tested, `origin/…` as before the item's own change."""
+        """Return ref -> commit: branches as they are to be tested, and `origin/…` without the item's own change."""
         heads = await self._heads(state, project)
         refs = {f"refs/remotes/origin/{r.removeprefix(HEADS)}": c for r, c in heads.items() if r.startswith(HEADS)}
         own = {(one.project, one.branch) for one in state.chain if one.item == state.chain[-1].item}
@@ -337,7 +339,7 @@ class GitEngine:
         return {**refs, **heads}
 
     async def _heads(self, state: RepoState, project: str) -> Mapping[str, str]:
-        """Return the heads in the state; look a project it does not name up once, for all builds on this state."""
+        """Return the heads in the state; look up a project that the state lacks once, for all builds on this state."""
         if project in state.heads:
             return state.heads[project]
         key = (id(state), project)
@@ -362,13 +364,13 @@ def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
 
 
 def _of(project: str, error: Exception, work: LandRequest) -> str:
-    """Say what is wrong, and where, if that is another repository."""
+    """Return the text of an error, with its place if that is another repository."""
     told = str(error) if project == work.change.project else f"{project}: {error}"
     return f"{told}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else told
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
-    """Raise RemoteError if what is to be merged may become available later."""
+    """Raise RemoteError if commits to merge may become available later."""
     absent = await mirror.missing([head, item.commit])
     refusals = mirror.refusals
     if head in absent:
@@ -379,8 +381,8 @@ async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
 
 
 async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
-    """Fetch the heads where possible; return whether `commit`, which a head names or which was made here, is in the
-    mirror then.  Raise GitError, OSError."""
+    """Fetch the heads where possible; return whether the mirror then has `commit`, which a head names or which was made
+    here. Raise GitError, OSError."""
     try:
         await mirror.bring(heads)
     except RemoteError:

@@ -66,8 +66,8 @@ class GitForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Yield what is seen.  Each project is looked at when it stirs; a sighting is stored before its project is
-        looked at again."""
+        """Yield sightings. Each project is looked at when it stirs; a sighting is stored before its project is looked
+        at again."""
         looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
         followed = looking.followed = {project: _Followed(project) for project in self._projects}
         looking.unseen = set(followed)
@@ -100,7 +100,7 @@ class _Seen:
 
 
 async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -> AsyncIterator[_Seen]:
-    """Yield what is seen, until one of the tasks fails: its failure is raised."""
+    """Yield sightings, until one of the tasks fails: its error is raised."""
     while True:
         getting = asyncio.ensure_future(seen.get())
         try:
@@ -115,7 +115,7 @@ async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -
 
 @dataclass(slots=True)
 class _Followed:
-    """Track one project, and how reading it goes."""
+    """Track one project, and the results of reading it."""
 
     project: str
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -137,7 +137,7 @@ class _Followed:
     """Since when the repository cannot be read, in monotonic seconds; 0 while it can."""
 
     def went(self, error: Exception) -> float:
-        """Say once that it cannot be read; return the seconds to wait."""
+        """Log once that the repository cannot be read; return the seconds to wait."""
         if not self.away_since:
             self.away_since = time.monotonic()
             log.error("%s cannot be read; it is waited for: %s", self.project, error)
@@ -149,8 +149,8 @@ class _Followed:
         return longest * random.uniform(0.5, 1.0)
 
     def came(self, *, late: bool, more: bool) -> float | None:
-        """Return seconds until it must be looked at again whatever happens: something moved meanwhile, or there is
-        more."""
+        """Return the seconds until the next necessary look, since something moved meanwhile or there is more; None if
+        there is none."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0
@@ -184,7 +184,7 @@ class _Looking:
         """Hints at projects that are not watched."""
 
     def hint(self, hint: Hint) -> None:
-        """Look where it says soon; where a project cannot be read, that is tried again anyway, and no sooner."""
+        """Look at the named place soon; a project that cannot be read is retried anyway, and no sooner."""
         meant = [self.followed[hint.project]] if hint.project in self.followed else []
         for one in meant if hint.project else self.followed.values():
             one.hinted.add(hint.id, None if one.away_since else one.stirred)
@@ -192,7 +192,7 @@ class _Looking:
             self._idle.put_nowait(hint.id)
 
     async def answer(self) -> None:
-        """Tell of hints that nothing follows from."""
+        """Report hints that have no consequences as answered."""
         while True:
             await self.seen.put(_Seen(Sighting(answered=(await self._idle.get(),))))
 
@@ -221,8 +221,8 @@ class _Looking:
                 pass  # the next look is due
 
     async def _clear(self, one: _Followed, wait_s: float | None) -> float | None:
-        """Remove the refs that asked for what is now on its way; return the seconds until the next look, None for no
-        limit.  Refs that the server does not let go stay, and ask no more."""
+        """Remove the refs of requests that are on their way; return the seconds until the next look, None for no limit.
+        Refs that the server does not let go stay, and have no further effect."""
         try:
             mirror = self._engine.mirror(one.project, self._connection.name)
             one.kept = await remove(mirror, one.answered)
@@ -255,7 +255,7 @@ class _Looking:
         return wait_s
 
     async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
-        """Return when to look again at the latest (None: when it stirs), and what is new."""
+        """Return the time of the next look at the latest (None: when the project stirs), and the news."""
         old_heads, seen = self._heads.get(one.project), self._others.get(one.project)
         old = {**(seen or {}), **(old_heads or {})}
         try:

@@ -121,7 +121,7 @@ class MirrorRepository:
             self._opened.renew()
 
     async def _create(self) -> None:
-        """Complete, or not at all."""
+        """Create the copy completely, or not at all."""
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
@@ -158,16 +158,16 @@ class MirrorRepository:
 
     @property
     def repository(self) -> pygit2.Repository:
-        """Return the repository, after `ready`. Objects read from it are of no use with another one, and keep it
+        """Return the repository, after `ready`. Objects read from it cannot be used with another one, and keep it
         open."""
         return self._opened.repository
 
     def rest(self) -> None:
-        """Close what is open until the next use."""
+        """Close the repository until its next use."""
         self._opened.close()
 
     def has(self, commit: str) -> bool:
-        """Return an object of this name, be it no commit or damaged."""
+        """Return whether an object of this name exists, even if it is no commit or damaged."""
         if commit in self._here:
             return True
         found = self.repository.odb.exists(commit)
@@ -275,7 +275,7 @@ class MirrorRepository:
     # --- merging
 
     async def merge(self, head: str, item: MergeItem) -> str:
-        """Return the commit after `item` was merged onto `head`.  Raises Conflict, GitError."""
+        """Return the commit after `item` was merged onto `head`. Raises Conflict, GitError."""
         key = (head, hashlib.sha256(msgspec.json.encode(replace(item, item=""))).digest())
         known = self._merged.get(key)
         if known is not None and self.has(known):
@@ -292,9 +292,9 @@ class MirrorRepository:
         return made
 
     async def _tidy(self) -> None:
-        """Pack the loose objects of merges and the packs of fetches once there are many of them. Nothing goes, as
-        what has not landed has no ref. For whoever has the mirror for himself: whoever merges or reads meanwhile
-        finds each object here or there."""
+        """Pack the loose objects of merges and the packs of fetches once there are many of them. Nothing is removed,
+        since unlanded commits have no ref. Requires the exclusive lock; merges and reads may run meanwhile, since each
+        object stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))

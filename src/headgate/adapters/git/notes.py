@@ -24,20 +24,20 @@ class NotesMoved(GitError):
 
 
 def landed_line(branch: str, commit: str) -> str:
-    """Return the line of its note by which a change that is gone is known to have landed in any mode of merging."""
+    """Return the line of a note which shows that a deleted change has landed, in any merge mode."""
     return f"Landed on {branch} as {commit}"
 
 
 def landed_as(note: str, branch: str) -> str:
-    """Return the commit the change landed on the branch as; empty: the note does not say that it did."""
+    """Return the commit on the branch as which the change landed; empty if the note has none."""
     return next((commit for on, commit in reversed(_LANDED.findall(note)) if on == branch), "")
 
 
 async def annotate(
     mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str, landed: str = ""
 ) -> str:
-    """Return the notes at `notes` (empty: there are none), with this section of this commit's note, which ends with the
-    line `landed`; `notes` if nothing changed.  Raises GitError, OSError."""
+    """Return the notes at `notes` (empty: there are none) with this section added to the commit's note, which ends with
+    the line `landed`; `notes` if nothing changed. Raises GitError, OSError."""
     await _bring(mirror, notes)
     said = _OURS.sub("  ", text.strip())  # the author of a change can influence its report
     whole = f"{said}\n\n{landed}" if landed else said
@@ -45,7 +45,7 @@ async def annotate(
 
 
 async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:
-    """Return commit -> its note among those at `notes`, for the commits that have one.  Raise GitError, OSError."""
+    """Return commit -> its note among those at `notes`, for the commits that have one. Raise GitError, OSError."""
     await _bring(mirror, notes)
 
     def found() -> dict[str, str]:
@@ -61,7 +61,7 @@ async def _bring(mirror: MirrorRepository, notes: str) -> None:
 
 
 def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
-    """Return the tree of the notes; None: there are none.  Raise Impossible."""
+    """Return the tree of the notes; None if there are none. Raise Impossible."""
     return mirror.tree(notes) if notes else None
 
 
@@ -92,8 +92,8 @@ def _annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, n
 def with_note(
     repository: pygit2.Repository, tree: pygit2.Tree | None, rest: str, blob: pygit2.Oid, *, top: bool = True
 ) -> pygit2.Oid:
-    """Return the tree with this note alone for its commit, below one directory or as deep as there are some already:
-    what is written for a note stays small however many there are."""
+    """Return the tree with only this note for its commit, below one directory or as deep as existing ones: so writing a
+    note costs little however many there are."""
     builder = repository.TreeBuilder() if tree is None else repository.TreeBuilder(tree)
     if tree is not None and rest in tree:
         builder.remove(rest)

@@ -68,7 +68,8 @@ class Poked:
         return Hint(derived("poke", said), project)
 
     def _named(self, repository: str) -> str:
-        """Return the canonical name of the project whose name the path ends with, the longest one; empty: none."""
+        """Return the canonical name of the project whose name the path ends with, the longest one; empty if there is
+        none."""
         path, found = "/" + plain(repository), ("", "")
         for project in self._projects():
             name = "/" + plain(project.project.partition("/")[2])
@@ -78,13 +79,13 @@ class Poked:
 
 
 def plain(path: str) -> str:
-    """Return the path of a repository, or its name, without what git lets people leave out."""
+    """Return the path of a repository, or its name, without the parts that git allows to omit."""
     return path.strip("/").removesuffix("/.git").removesuffix(".git")
 
 
 def pads(secret: str) -> tuple[str, str]:
-    """Return what the secret comes to at the beginnings of the two digests of HMAC, as `printf %b` takes it: a shell
-    signs with these, `printf` and `sha256sum`."""
+    """Return the secret's state at the beginnings of the two digests of HMAC, as `printf %b` accepts it, so that a
+    shell can sign with `printf` and `sha256sum`."""
     key = secret.encode()
     block = (hashlib.sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
     inner, outer = ("".join(f"\\0{byte ^ pad:03o}" for byte in block) for pad in (0x36, 0x5C))

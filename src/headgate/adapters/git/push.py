@@ -161,8 +161,7 @@ def _held(part: Landing) -> list[_Step]:
 
 
 def _said(part: Landing) -> dict[str, str]:
-    """Return the refs of a change, of its approvals and of what else people said of it, each with its expected
-    commit."""
+    """Return the refs of a change, of its approvals and of other statements on it, each with its expected commit."""
     return {**dict.fromkeys((*_ours(part.change), *part.leases), part.change.commit), **part.said}
 
 
@@ -174,7 +173,7 @@ def _may_land(left: Sequence[Landing], held: Sequence[_Step], refs: Mapping[str,
 
 
 async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: str, notes: str) -> str:
-    """Return the notes with those of the parts, except of parts whose forge is told or whose commit cannot be had."""
+    """Return the notes with those of the parts, except parts that a forge merges, or whose commit cannot be fetched."""
     for part in parts:
         commit = part.change.commit
         if part.change.number:
@@ -186,7 +185,8 @@ async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: s
 
 
 async def report(mirror: MirrorRepository, work: ReportRequest, commit: str, heading: str) -> None:
-    """Write the note on a commit below this heading, in place of an earlier one of it.  Raise GitError, OSError."""
+    """Write the note on a commit below this heading, in place of an earlier one with the same heading. Raise GitError,
+    OSError."""
     note = work.note
     landed = landed_line(work.change.branch, work.landed) if work.landed else ""
 
@@ -204,8 +204,8 @@ async def say(
     words: Mapping[str, str],
     held: Mapping[str, str],
 ) -> None:
-    """Move refs (ref -> commit; empty: it goes), and write notes, in one step, while the refs of `held` are where they
-    are to be.  Raise GitError, OSError."""
+    """Move refs (ref -> commit; empty: delete), and write notes, in one step, while the refs of `held` have their
+    expected commits. Raise GitError, OSError."""
 
     async def once() -> None:
         refs = await mirror.remote.refs(notes_ref, *words, *held)
@@ -255,15 +255,15 @@ def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> No
 
 
 def _ours(change: Change) -> tuple[str, ...]:
-    """Return the refs that propose a change and approve it; none for a change of a forge, which has ways of its own."""
+    """Return the refs that propose a change and approve it; none for a change of a forge."""
     if change.number:
         return ()
     return f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}"
 
 
 async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -> T:
-    """Call `once` alone with the mirror, and again while somebody else is quicker, after a random pause each time, so
-    that racers part.  Raise GitImpossible when every attempt was too late."""
+    """Call `once` with exclusive access to the mirror, and again while other pushes come first, after a random pause
+    each time, so that racers part. Raise GitImpossible when every attempt was too late."""
     why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
@@ -318,7 +318,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
 
 
 def _words(said: str) -> str:
-    """Return what the server itself says, as its hooks do, as far as it can be shown."""
+    """Return the message of the server and its hooks, in printable form."""
     lines = [line.removeprefix("remote:").strip() for line in said.splitlines() if line.startswith("remote:")]
     shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines if line]
     return "\n".join(f"  {line[:WORDS_MAX_CHARS]}" for line in shown[:WORDS_MAX_LINES])

@@ -50,7 +50,7 @@ async def _bring(mirror: MirrorRepository, at: RefAt) -> None:
 
 
 async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -> None:
-    """Raise GitImpossible for a commit that the ref neither names nor, as a branch, contains."""
+    """Raise GitImpossible unless the ref names the commit or, as a branch, contains it."""
     if at.ref.startswith(HEADS):
         head = heads.get(at.ref, "")
         if head and not await mirror.missing([at.commit]) and await mirror.contains(head, at.commit):
@@ -68,7 +68,7 @@ def _impossible(why: str) -> GitImpossible:
 
 
 def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
-    """Return the commit that an object is or, as a tag, names.  Raises GitImpossible."""
+    """Return the commit that an object is or, as a tag, names. Raises GitImpossible."""
     repository, at = mirror.repository, object
     for _ in range(NESTED_MAX):
         try:
@@ -86,7 +86,8 @@ def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
 
 
 def noted(mirror: MirrorRepository, object: str) -> str:
-    """Return what people are told of where a ref names `object`: the commit or, where there is none, the object."""
+    """Return the object whose note people read if a ref names `object`: the commit or, if there is none, the object
+    itself."""
     try:
         return peeled(mirror, object)
     except GitImpossible:
@@ -103,7 +104,7 @@ def _tagged(tag: bytes) -> str:
 
 
 async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the branches in whose history `commit` is, by name.  Raises GitError."""
+    """Return the branches that contain `commit`, by name. Raises GitError."""
     absent = await mirror.missing(heads.values())
     tips = {head for head in heads.values() if head not in absent}
     has = {head for head in tips if head == commit}
@@ -120,7 +121,7 @@ async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, 
 
 
 async def _descendants(mirror: MirrorRepository, commit: str, heads: set[str]) -> set[str]:
-    """Return the commits between `commit` and the heads, and those of the heads that have it.  Raises GitError."""
+    """Return the commits between `commit` and the heads, and those heads that contain it. Raises GitError."""
     lines = "".join(f"{line}\n" for line in (f"^{commit}", *sorted(heads)))
     try:
         _, out = await git(

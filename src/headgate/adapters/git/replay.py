@@ -10,12 +10,12 @@ from headgate.gate.work import MergeItem, RepoState
 
 
 class LostCommit(Exception):
-    """Report that a commit of the chain is no longer in the repository and nothing says what replaced it."""
+    """Report that a commit of the chain is no longer in the repository and nothing shows what replaced it."""
 
 
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
-    """Return the commit before the item that the chain ends with, if that is of this project and branch, else before
-    the last one that is; and after it.  Raises LostCommit, MergeConflict, GitError."""
+    """Return two commits: before the last item of the chain that is of this project and branch, and after it. Raises
+    LostCommit, MergeConflict, GitError."""
     head = state.heads[project].get(f"refs/heads/{branch}")
     if head is None:
         raise GitImpossible(("merge",), 1, f"{project} has no branch {branch}")
@@ -41,10 +41,8 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
 
 
 async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
-    """Return where the branch `ref`, now at `head`, must be for `commit` to be landed: the commit it was tested on.
-
-    Empty: it is not where it was.  Raises GitImpossible when `commit` cannot be had.
-    """
+    """Return the commit at which the branch `ref`, now at `head`, must be for `commit` to land: the one it was tested
+    on. Empty if the branch is not there. Raises GitImpossible when `commit` cannot be fetched."""
     branch = ref.removeprefix("refs/heads/")
     there = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
     own = [item for item in there if item.item == there[-1].item]

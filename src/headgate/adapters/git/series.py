@@ -32,15 +32,15 @@ DAMAGED_MAX = 40
 
 
 async def contained(mirror: MirrorRepository, head: str, commits: Collection[str]) -> set[str]:
-    """Return those in the history of `head`.  All must be here."""
+    """Return the commits in the history of `head`. All must be here."""
     if len(commits) <= FEW:
         return {commit for commit in commits if await mirror.contains(head, commit)}
     return set(commits) - set(await _outside(mirror, head, commits))
 
 
 async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...] | None]:
-    """Return the paths each commit changes against where it left the history of `head`; None: it never was on it, or
-    that cannot be told."""
+    """Return the paths that each commit changes since it left the history of `head`; None if it never was on it, or if
+    that cannot be determined."""
     bases = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
     far = set(commits) - set(bases)
     if far:
@@ -89,7 +89,7 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
 
 
 def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
-    """Commit -> where its history left what was not found."""
+    """Return commit -> the places where its history left the part that was found."""
     edges: dict[str, frozenset[str]] = {}
     for commit, parents in found.items():
         first = frozenset(edges.get(parents[0], ()) if parents[0] in found else parents[:1]) if parents else frozenset()
@@ -125,7 +125,8 @@ def _walked(repository: pygit2.Repository, head: str, commits: Collection[str]) 
 
 
 def nearest(found: Mapping[str, tuple[str, ...]], named: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Commit of `found` (as `outside` gives them) -> the names of its nearest strict ancestors that have any."""
+    """Return commit of `found` (as `outside` returns them) -> the names of its nearest strict ancestors that have
+    any."""
     out: dict[str, frozenset[str]] = {}
     for commit, parents in found.items():
         names = [named.get(p) or out.get(p, _NONE) for p in parents]

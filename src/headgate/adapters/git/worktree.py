@@ -54,7 +54,8 @@ def objects_of(mirror: MirrorRepository) -> Path:
 def _begin(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, files: bool, dest: Path
 ) -> bool:
-    """Create the repository, and its `files` if they are few and need no git filter. Return whether that is all."""
+    """Create the repository, and its `files` if they are few and need no git filter. Return whether that completes
+    it."""
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ def _begin(
 
 
 def _peeled(mirror: MirrorRepository, ref: str, object: str) -> str:
-    """Return the line that says what a tag names."""
+    """Return the line that names the object of a tag."""
     commit = object if ref.startswith(_BRANCHES) else noted(mirror, object)
     return f"^{commit}\n" if commit != object else ""
 

@@ -35,21 +35,21 @@ class PagureAccount(OnTheWeb):
 
     @property
     def api(self) -> str:
-        """Return where REST is."""
+        """Return the URL of the REST API."""
         return f"{self.web}/api/0"
 
     def canonical(self, short: str) -> str:
-        """See `OnTheWeb`: of a fork, also as its pages have it."""
+        """See `OnTheWeb`: also accepts a fork as Pagure's pages name it."""
         name = f"{_FORKS}{short.removeprefix(_FORK)}" if short.startswith(_FORK) else short
         return f"{self.canonical_hostname}/{name}"
 
     def path(self, short: str) -> str:
-        """Return where the API has a project."""
+        """Return the API's path of a project."""
         return f"/{_FORK}{short.removeprefix(_FORKS)}" if short.startswith(_FORKS) else f"/{short}"
 
 
 def account(name: str, said: Mapping[str, str]) -> PagureAccount:
-    """Return what a section of the settings says.  Raise UserError."""
+    """Return the account that a section of the settings describes. Raise UserError."""
     server = said.get("server") or PUBLIC
     web = address("baseurl", said.get("baseurl") or (server if "://" in server else f"https://{server}"))
     if not said.get("api_token"):
@@ -74,7 +74,8 @@ def account(name: str, said: Mapping[str, str]) -> PagureAccount:
 
 
 def _tokens(said: str) -> tuple[str, Mapping[str, str]]:
-    """Return the token of all projects, and those of some: `TOKEN`, or `PROJECT=TOKEN` as often as needed."""
+    """Return the token of all projects, and those of single projects: `TOKEN`, or `PROJECT=TOKEN` as often as
+    needed."""
     everywhere, own = "", dict[str, str]()
     for part in re.split(r"[,\s]+", said.strip()):
         project, between, token = part.partition("=")

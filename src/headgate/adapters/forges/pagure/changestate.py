@@ -28,10 +28,9 @@ SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fa
 def rule_book(
     pull: PagurePull, options: Mapping[str, Any], us: Collection[str], signed: bool | None
 ) -> tuple[Rule, ...]:
-    """Return the rules in force.  `options`: of the project, empty where they may not be seen; `signed`: whether all
-    commits are signed off.
-
-    Whether our account may merge is not a rule: of those who administer the whole site Pagure does not tell."""
+    """Return the rules in force. `options`: of the project, empty if they may not be seen; `signed`: whether all
+    commits are signed off. There is no rule about our account's permission to merge: Pagure does not list the
+    administrators of the whole site."""
     return tuple(_rules(pull, options, us, signed))
 
 
@@ -101,9 +100,8 @@ class PagureStands(ChangeStateReader[PagurePull]):
         *,
         first: bool,
     ) -> Found:
-        """See `ChangeStateReader`.  What people and programs said before other commits were seen is not said of
-        these, whether or
-        not Pagure says that there are others."""
+        """See `ChangeStateReader`. Comments and reports from before new commits do not count for these, whether or not
+        Pagure announces the new commits."""
         mark = ReportMark.of(was.details.mark if was is not None and was.details is not None else "")
         moved = was is not None and was.change.commit != pull.head
         floor = max(pull.floor, mark.floor, mark.remark if moved else 0, mark.review if moved else 0)
@@ -138,7 +136,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         return tuple(replace(v, who=replace(v.who, permission=m)) for v, m in zip(votes, may, strict=True))
 
     async def _signed(self, pull: PagurePull) -> bool | None:
-        """Say whether all commits are signed off; None: that cannot be told."""
+        """Tell whether all commits are signed off; None if that cannot be determined."""
         mirror = self._engine().mirror(self._client.account.canonical(pull.project), self._connection)
         at = pull.head
         try:
@@ -162,7 +160,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
     # --- options and people of a project
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
-        """See `ChangeStateReader`: Pagure says it of all at once."""
+        """See `ChangeStateReader`: Pagure returns the permissions of all people at once."""
         known = await self._kept(self._people, project, self._ask_people, None)
         return known.get(login, "read") if known is not None and login else ""
 
@@ -173,7 +171,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         ask: Callable[[str], Awaitable[T]],
         hidden: T,
     ) -> T:
-        """Return what a project says, as it was lately; `hidden`: we may not see it."""
+        """Return the cached answer about a project; `hidden`: the answer if we may not see it."""
         until_s, known = kept.get(project, (0.0, hidden))
         if until_s <= self._now_s():
             try:
@@ -210,7 +208,8 @@ class PagureStands(ChangeStateReader[PagurePull]):
 
 
 def _is_of(one: Any, pull: PagurePull, us: Collection[str]) -> bool:
-    """Say whether a flag is of the commits that it has now: ours say so, others came after these, in a later second."""
+    """Tell whether a flag belongs to the present commits: the text of ours shows that, others must be newer by a second
+    or more."""
     if one.status.who in us:
         return f"({pull.head[:HEAD_CHARS]})" in one.text
     return bool(one.at_ms > pull.renewed_ms)

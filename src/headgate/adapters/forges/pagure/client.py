@@ -80,11 +80,11 @@ class PagureClient(Rest):
         return found[1] if found is not None else ""
 
     def project(self, short: str) -> str:
-        """Return where the API has a project."""
+        """Return the API's path of a project."""
         return self.account.path(short)
 
     async def requests(self, path: str, query: Query) -> AsyncIterator[Any]:
-        """Yield a list of pull requests, page by page; one that is too long to be read is left out.  Raise as `get`."""
+        """Yield a list of pull requests, page by page; one that is too long to be read is left out. Raise as `get`."""
         for page in range(1, PAGES_MAX + 1):
             try:
                 said = (await self.get(self.key, path, {**query, "per_page": PAGE, "page": page}, urgent=False)).said
@@ -99,7 +99,7 @@ class PagureClient(Rest):
                 return
 
     async def _one_by_one(self, path: str, query: Query, page: int) -> tuple[list[Any], int]:
-        """Return what is on a page that is too long as a whole, and how many pages there are."""
+        """Return the pull requests of a page that is too long as a whole, and the number of pages."""
         found, pages = list[Any](), page
         for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
             try:
@@ -117,7 +117,7 @@ class PagureClient(Rest):
     # --- credentials
 
     async def of(self, _project: str) -> ForgeKey:
-        """See `explain.Who`: one account for all."""
+        """See `explain.Who`: one account serves all projects."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
@@ -127,14 +127,15 @@ class PagureClient(Rest):
         return (self.login,)
 
     async def let_in(self) -> None:
-        """Find out whether the token is refused for all.  Raise ReporterAway: then it is waited for another one."""
+        """Find out whether the token is refused for every call. Raise ReporterAway if so: then all calls wait for a new
+        one."""
         try:
             await self.write("POST", self.key, "/-/whoami", {})
         except ForgeDenied as error:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S) from error
 
     async def git(self, _project: str) -> Mapping[str, str]:
-        """Return settings of git with which it may talk with the server: what is public is read without a token."""
+        """Return git's settings for access to the server; public repositories are read without a token."""
         account = self.account
         if account.sshkey:
             return over_ssh(account.sshkey)

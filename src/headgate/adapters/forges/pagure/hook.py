@@ -48,7 +48,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """Hold what is read of a delivery."""
+    """Hold the relevant parts of a delivery."""
 
     topic: str
     msg: _Said
@@ -66,10 +66,8 @@ def hint(
     headers: Mapping[str, str],
     body: bytes,
 ) -> Hint | Ignored | Unsure:
-    """Return where a delivery says something happened; Unsure: the token of its project is not known yet.
-
-    `us`: logins that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
-    Misdelivered."""
+    """Return the place of the event of a delivery; Unsure if the project's token is not known yet. `us`: logins that
+    Headgate writes as; `known`: whether a project, by canonical name, is watched. Raise Misdelivered."""
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
     short, signed = headers.get("x-pagure-project", ""), _signature(headers)
@@ -92,7 +90,7 @@ def hint(
 
 
 def _signature(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the digest and the signature, the better one where there are both.  Raise Misdelivered."""
+    """Return the digest and the signature, the stronger ones if there are two. Raise Misdelivered."""
     for digest, name in (("sha256", "x-pagure-signature-256"), ("sha1", "x-pagure-signature")):
         if headers.get(name):
             return digest, headers[name]
@@ -117,7 +115,7 @@ def _place(id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint
 
 
 def _of_change(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
     topic, change = said.topic, said.msg.change
     if change is None or not 0 < change.id < 10**9:

@@ -69,7 +69,7 @@ class PagureLander:
         return f"{self._client.project(self._client.account.short(change.project))}/pull-request/{change.number}"
 
     async def _done(self, work: LandRequest, change: Change, there: Any) -> MergeLanded | NotLanded | None:
-        """Return what came of it, or why it cannot be merged as it was tested; None: it can be tried."""
+        """Return the result, or why the change cannot be merged as it was tested; None: try to merge."""
         status, head, branch = there["status"], there["commit_stop"], there["branch"]
         if status == "Merged":
             if (head, branch) != (change.commit, change.branch):
@@ -100,7 +100,7 @@ class PagureLander:
         return await self._taken(work, change)
 
     async def _taken(self, work: LandRequest, change: Change) -> MergeLanded | NotLanded:
-        """Return what came of a merge that Pagure has taken: it may be under way, and may come to nothing."""
+        """Return the result of a merge that Pagure has accepted: it may still be in progress, and may fail."""
         key, there = f"{change.key} {change.commit}", await self._there(change)
         if there["status"] == "Merged":
             self._patience.forget(key)
@@ -116,7 +116,7 @@ class PagureLander:
         )
 
     async def _landed(self, work: LandRequest, change: Change) -> MergeLanded:
-        """Compare what the branch came to with what was tested: Pagure tells of no merge commit, so git does."""
+        """Compare the branch with the tested commit by git, since Pagure does not report the merge commit."""
         commit = await self._branches.merge_of(change.project, change.branch, change.commit)
         wanted = tested_tree(work, change)
         if not commit or not wanted:

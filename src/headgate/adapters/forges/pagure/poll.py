@@ -63,8 +63,8 @@ class PagureProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """See `forges.poll.Asking`.  Flags and options move nothing that the list shows, and Pagure sends what was
-        not delivered never again."""
+        """See `forges.poll.Asking`. New flags and options do not show in the list, and Pagure does not repeat failed
+        deliveries."""
         path = f"{self.client.project(self.client.account.short(self.project))}/pull-requests"
         found: dict[int, bool] = {}
         async for page in self.client.requests(path, {"status": "Open"}):
@@ -86,7 +86,7 @@ class PagureProjectPoll:
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    """Say whether it has to be asked for."""
+    """Tell whether a request is necessary."""
     if known is None or not known.open or known.details is None or known.change.commit != there["commit_stop"]:
         return True
     details = known.details

@@ -56,17 +56,17 @@ class PagurePull(AnyPull):
 
     @property
     def votes(self) -> tuple[Vote, ...]:
-        """See `AnyPull`: the last word of each on these commits."""
+        """See `AnyPull`: the last vote of each person on these commits."""
         return newest_of_each([one for one in self.reviews if one.id > self.floor])
 
     @property
     def score(self) -> int:
-        """Return thumbs up less thumbs down, of each the last one."""
+        """Return the number of thumbs up less thumbs down, counting the last one of each person."""
         return sum(_VALUES[one.value] for one in self.votes)
 
 
 async def look(client: PagureClient, project: str, number: int, *, urgent: bool = True) -> PagurePull:
-    """Return a pull request of `project` (as Pagure calls it).  Raise NotThere, Denied, Rejected, ReporterAway."""
+    """Return a pull request of `project` (Pagure's name). Raise NotThere, Denied, Rejected, ReporterAway."""
     path = f"{client.project(project)}/pull-request/{number}"
     said = (await client.get(client.key, path, urgent=urgent)).said
     flags = (await client.get(client.key, f"{path}/flag", urgent=urgent)).said
@@ -114,8 +114,8 @@ def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> 
 
 
 def moment(said: Mapping[str, Any]) -> str:
-    """Return when a pull request was last updated, of the whole and of a list.  Pagure's times are of whole seconds, in
-    which it may be closed, opened again and edited: what it says by then is part of it."""
+    """Return the time of the last update of a pull request or an entry of a list. Pagure's times have whole seconds,
+    within which it may be closed, reopened and edited: so its state is part of the result."""
     newest = max((int(one["id"]) for one in said["comments"] or ()), default=0)
     words = [str(said.get(name)) for name in ("status", "title", "initial_comment", "tags", "branch")]
     return f"{said.get('last_updated') or said['updated_on']}.{derived(*words, str(newest))[:8]}"
@@ -126,12 +126,12 @@ def _ms(said: Any) -> int:
 
 
 def _account(said: Mapping[str, Any] | None) -> ForgeAccount:
-    """Return who somebody is; of an account that is gone Pagure says nothing."""
+    """Return the login of an account; for a deleted account Pagure returns none."""
     return ForgeAccount(str(said["name"])) if said else ForgeAccount()
 
 
 def _thumb(said: Mapping[str, Any]) -> str:
-    """Return which way a comment votes; empty: it does not.  What is said of a line is not a vote."""
+    """Return the vote in a comment; empty if there is none. Comments on lines do not vote."""
     text = str(said["comment"] or "")
     if said.get("commit"):
         return ""

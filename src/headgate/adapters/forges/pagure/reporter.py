@@ -61,7 +61,7 @@ class PagureTeller(ChangeReporter):
     async def _flag(
         self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]
     ) -> None:
-        """Set the flag of this pipeline; Pagure knows it again by its id."""
+        """Set the flag of this pipeline, which has a fixed id."""
         name, commit = f"{report.tenant}/{report.pipeline}", change.commit
         if not commit.strip("0"):
             commit = change.old_commit
@@ -76,7 +76,7 @@ class PagureTeller(ChangeReporter):
         await self._client.write("POST", key, f"{place}/flag", said)
 
     async def _say(self, key: ForgeKey, place: str, report: QueueReport) -> None:
-        """Comment, once for each report: a mark says which."""
+        """Comment once for each report, which a mark identifies."""
         mark = f"<!-- headgate {derived('comment', report.id)} -->"
         us = await self._client.us()
         there = (await self._client.get(key, place)).said
@@ -87,8 +87,8 @@ class PagureTeller(ChangeReporter):
 
 
 def voteless(text: str) -> str:
-    """Return a text in which Pagure finds no vote, whatever jobs say: `+1` or `-1` anywhere, also in a date or an
-    address, and thumbs are votes of whoever writes them."""
+    """Return a text without votes, whatever jobs say: Pagure counts `+1` or `-1` anywhere, even in a date or a URL, and
+    thumbs as votes of the author."""
     parts, at = list[str](), 0
     for found in _ADDRESS.finditer(text):
         parts += [_apart(text[at : found.start()]), _VOTE.sub(lambda sign: f"%{ord(sign[1]):02X}", found[0])]

@@ -29,13 +29,13 @@ class PagureSecrets:
         self._lately: deque[float] = deque(maxlen=ASKED_MAX)
 
     def of(self, project: str) -> tuple[str, ...]:
-        """Return the tokens that a delivery of a project may be signed with."""
+        """Return the tokens with which deliveries of a project may be signed."""
         account = self._client.account
         said = account.webhook_tokens.get(project) or account.webhook_token or self._known.get(project)
         return (said,) if said else ()
 
     def may_ask(self, project: str) -> bool:
-        """Say whether Pagure may be asked for the token of a project now."""
+        """Tell whether the token of a project may be requested from Pagure now."""
         account, now_s = self._client.account, self._client.now_s()
         if account.webhook_tokens.get(project) or account.webhook_token:
             return False
@@ -44,11 +44,11 @@ class PagureSecrets:
         return now_s >= until_s and not (full and project not in self._known)
 
     def why(self, project: str) -> str:
-        """Return why the token of a project is not known, for people; empty: it is, or nobody asked."""
+        """Return why the token of a project is unknown, for people; empty if it is known, or was not requested."""
         return "" if project in self._known else self._asked.get(project, (0.0, ""))[1]
 
     async def ask(self, project: str) -> None:
-        """Ask Pagure.  What it does not tell is told by `why`."""
+        """Request the token from Pagure. `why` gives the reason of a failure."""
         now_s, why = self._client.now_s(), ""
         self._lately.append(now_s)
         self._keep(self._asked, project, (now_s + AGAIN_S, "its token is being asked for"))

@@ -27,7 +27,7 @@ def identity(name: str, address: str) -> bytes:
 
 
 class Original(NamedTuple):
-    """Hold what a commit made from another one keeps of it."""
+    """Hold the parts of a commit that its copies keep."""
 
     author: bytes
     """Name, address and time of the author."""
@@ -98,7 +98,8 @@ def signature(at_s: int, who: bytes = IDENTITY) -> bytes:
 
 
 def commit(tree: str, parents: Sequence[str], kept: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
-    """Return the commit object; its committer is Headgate, or who it is to be, at a given time: same input, same id."""
+    """Return the commit object, with Headgate or the given identity as committer, at a given time: the same input gives
+    the same id."""
     lines = [b"tree " + tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
     lines += [b"author " + kept.author, b"committer " + signature(at_s, who)]
     lines += [b"encoding " + kept.encoding] if kept.encoding else []

@@ -62,7 +62,7 @@ class MergeObjects(Protocol):
 
 
 async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
-    """Return the commit after `item` was merged onto `head`; `head` when it has all of it.  Raises MergeConflict,
+    """Return the commit after `item` was merged onto `head`; `head` if that contains all of it. Raises MergeConflict,
     GitError."""
     await check(objects, head, item.commit)
     if item.mode in ("cherry-pick", "rebase"):

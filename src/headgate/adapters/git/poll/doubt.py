@@ -22,8 +22,8 @@ _WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 def as_before(
     listing: Listing, old: Mapping[str, str], known: Mapping[str, ChangeState]
 ) -> tuple[dict[str, str], Misfits]:
-    """Return the refs; one that cannot be read is as it was, and told.  `old`: branches, and all else that is looked
-    at."""
+    """Return the refs, with the earlier value of each that cannot be read, and report those. `old`: branches, and all
+    other watched refs."""
     refs, misfits = dict(listing.refs), Misfits()
     unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_WATCHED) or ref in old}
     for ref, why in unreadable.items():
@@ -59,7 +59,7 @@ class Doubt:
     async def of(
         self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
     ) -> bool:
-        """Return whether to look again before a listing is believed. Raise RemoteError."""
+        """Return whether to look again before the listing is accepted. Raise RemoteError."""
         here = set(old) | {change_state.change.ref for change_state in known.values() if change_state.open}
         lost = here - refs.keys()
         no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))

@@ -26,7 +26,7 @@ class MovedHeads(NamedTuple):
 async def moved_heads(
     connection: str, project: str, mirror: MirrorRepository, old: Mapping[str, str], now: Mapping[str, str]
 ) -> MovedHeads:
-    """Return what to tell.  What moved must be here, as far as it can be had.  Raise GitError."""
+    """Return the moves to report. The new commits must be here, as far as they can be fetched. Raise GitError."""
     moved = sorted(ref for ref in {*old, *now} if old.get(ref) != now.get(ref))
     shown = {**now}
     for ref in moved[MOVED_MAX:]:

@@ -18,7 +18,7 @@ class Hinted:
         self._later: asyncio.TimerHandle | None = None
 
     def add(self, id: str, stirred: asyncio.Event | None) -> None:
-        """Set `stirred` once it is time to look; None: there will be a look all the same."""
+        """Set `stirred` once it is time to look; None: a look will follow anyway."""
         self._ids.append(id)
         if stirred is None or self._later is not None:
             return
@@ -29,7 +29,7 @@ class Hinted:
             self._later = loop.call_at(self._from + self._rest_s, stirred.set)
 
     def taken(self) -> tuple[str, ...]:
-        """Return those that the look answers which begins now."""
+        """Return the hints that the look which begins now answers."""
         self._from = asyncio.get_running_loop().time()
         if self._later is not None:
             self._later.cancel()

@@ -79,8 +79,8 @@ class Look:
         doubted: set[tuple[str, str]],
         answered: Mapping[str, str],
     ) -> Sighting | None:
-        """Return what is new; None when nothing is.  `seen`: what refs that are no branches named; `answered`: as of
-        earlier looks.  Raises GitError, OSError."""
+        """Return the news; None if there are none. `seen`: earlier commits of refs that are no branches; `answered`: as
+        in earlier looks. Raises GitError, OSError."""
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
@@ -214,8 +214,8 @@ class Look:
         return await asyncio.to_thread(all_of_them)
 
     def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
-        """Describe the change, or only name it if its commit is missing or damaged: that it cannot be merged
-        is said to whoever proposes it."""
+        """Describe the change, or only name it if its commit is missing or damaged: then its author learns that it
+        cannot be merged."""
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
         try:
@@ -291,7 +291,7 @@ class Look:
                     self._tell(EventKind.APPROVED, change_state.change, ref)
 
     def _with_needs(self, name: str, change: Change) -> Change:
-        """Add what the change is built on, and what its footers mean with the current branches."""
+        """Add the changes that the change is built on, and those that its footers mean with the present branches."""
         bases, stale, _ = self._stacked.get(change.key, Stacked(change.bases, change.stale))
         if not change.needs and not change.unresolved and not bases:
             return change
@@ -356,7 +356,7 @@ class Look:
 
 
 def _owner(author: str) -> str:
-    """Name and address, as can be shown."""
+    """Return name and address, in printable form."""
     shown = "".join(c if c.isprintable() else "\ufffd" for c in author)
     name, end, _ = shown.rpartition(">")
     return (name + end)[-OWNER_MAX_CHARS:]

@@ -18,7 +18,7 @@ TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 
 
 def said_of(ref: str, kind: str) -> tuple[str, str] | None:
-    """Return who says something and of which `<branch>/<topic>`; None: it is not a ref of this kind."""
+    """Return the person and `<branch>/<topic>` of a statement; None if the ref is not of this kind."""
     who, _, name = ref.removeprefix(kind).partition("/") if ref.startswith(kind) else ("", "", "")
     return (who, name) if who and name else None
 

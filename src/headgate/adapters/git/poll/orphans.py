@@ -14,8 +14,8 @@ APPROVES_NOTHING = "it approves what nobody has proposed"
 def orphans(
     refs: Mapping[str, str], project: str, names: Names, now: Iterable[ChangeState], misfits: Misfits
 ) -> dict[str, str]:
-    """Return the refs that approve nothing, with their commits, but for those of changes that landed; `misfits` is told
-    of them.  `now`: what is known of changes, the latest last."""
+    """Return the refs that approve nothing, with their commits, except for landed changes; `misfits` collects them for
+    people. `now`: known changes, the latest last."""
     found: dict[str, str] = {}
     known = {change_state.change.key: change_state for change_state in now}
     for ref, commit in refs.items():

@@ -27,7 +27,7 @@ class Moved(NamedTuple):
 
 
 def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
-    """Return the refs that are no branches and not Headgate's own; what starts nothing is told."""
+    """Return the refs that are neither branches nor Headgate's own; unusable ones are reported."""
     found = dict[str, str]()
     for ref, object in refs.items():
         if ref.startswith((HEADS, *OURS)):
@@ -47,7 +47,8 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
 
 
 def moved(connection: str, project: str, seen: Mapping[str, str] | None, now: Mapping[str, str]) -> Moved | None:
-    """Return what to tell; None: nothing moved.  Of a project that nobody has seen yet (`seen` is None) nothing is."""
+    """Return the moves to report; None if nothing moved. At the first look at a project (`seen` is None) nothing is
+    reported."""
     if seen is None:
         return Moved(dict(now), (), False)
     differ = sorted(ref for ref in {*seen, *now} if seen.get(ref) != now.get(ref))

@@ -19,7 +19,7 @@ class RefPlaces:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Provide a place while inside, or for the first seconds of it."""
+        """Provide a place for the context, or for its first seconds."""
         await self._free.acquire()
         given = False
 

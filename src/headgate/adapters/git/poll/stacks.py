@@ -13,7 +13,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Stacked(NamedTuple):
-    """Hold what one change is built on; `bases` and `stale` are as in `gate.change.Change`."""
+    """Hold the commits that one change is built on; `bases` and `stale` are as in `gate.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
@@ -28,8 +28,8 @@ async def stacked(
     known: Mapping[str, ChangeState],
     refs: Mapping[str, str],
 ) -> dict[str, Stacked]:
-    """Return what each of `tips` (key -> commit) is built on.  All are proposed for one branch, whose head is `head`,
-    and whose changes are `known`; their refs are among `refs`.  Raise GitError."""
+    """Return the commits that each of `tips` (key -> commit) is built on. All are proposed for one branch, whose head
+    is `head`, and whose changes are `known`; their refs are among `refs`. Raise GitError."""
     found = await outside(mirror, head, set(tips.values()))
     named: dict[str, set[str]] = {}
     landed = {key: was.change.commit for key, was in known.items() if was.landed}
@@ -52,8 +52,8 @@ async def stacked(
 async def _earlier(
     mirror: MirrorRepository, tip: str, base: ChangeState | None, refs: Mapping[str, str]
 ) -> tuple[bool, bool]:
-    """Return whether `tip` is still built on what it was built on when it was proposed, and whether on an earlier
-    patchset of it: who approved the tip has not approved what lies below, whatever became of that since."""
+    """Return whether `tip` is still built on the same change as when it was proposed, and whether on an earlier
+    patchset of it: an approval of the tip does not extend to the changes below it, whatever happened to them since."""
     if base is None:
         return False, False
     commit = refs.get(base.change.ref, base.change.commit)

@@ -28,7 +28,8 @@ class RefStatements:
     def of(
         self, name: str, commit: str, was: ChangeState | None
     ) -> tuple[tuple[Word, ...], tuple[Word, ...], tuple[str, ...]]:
-        """Return approvals, vetoes, and who proposed this commit.  What was known before was first seen then."""
+        """Return approvals, vetoes, and the author of this commit. Known statements keep the time at which they were
+        first seen."""
         approvals = self._since(APPROVALS, name, was.approvals if was is not None else ())
         vetoes = self._since(VETOES, name, was.vetoes if was is not None else ())
         proposers = sorted({word.who for word in self._words[PROPOSERS].get(name, ()) if word.commit == commit})
@@ -40,7 +41,7 @@ class RefStatements:
         return tuple(first.get((word.ref, word.commit), word) for word in words)
 
     def lost(self, proposed: Collection[str], misfits: Misfits) -> None:
-        """Name what is said of nothing that is proposed."""
+        """Name the statements that belong to no proposal."""
         for kind in (APPROVALS, VETOES):
             for name, words in self._words[kind].items():
                 for word in words if name not in proposed else ():

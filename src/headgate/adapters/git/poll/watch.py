@@ -62,8 +62,8 @@ _Identity = tuple[Path, int, int, int]
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
-    """Identify directories. A new directory at the same place is a different one even if its number is the same: its
-    configuration tells."""
+    """Identify directories. A new directory at the same place differs even if its number is the same: its configuration
+    shows that."""
     found = {}
     for project, path in dirs.items():
         try:
@@ -79,7 +79,7 @@ def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
 
 
 async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: Callable[[str], None]) -> None:
-    """Watch until there are other repositories."""
+    """Watch until the set of repositories changes."""
     others = asyncio.Event()
     projects = {str(path): project for project, (path, *_) in here.items()}
     refs = [place for path, *_ in here.values() for name in _REFS if (place := path / name).is_dir()]

@@ -39,8 +39,8 @@ _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
 
 
 async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, first: bool) -> dict[str, str]:
-    """Fetch what these refs of the remote have, and maybe more; that one has gone is no failure.  Return the refs that
-    are there and could not be had -> why.  For whoever has the mirror for himself.  Raises GitError, OSError."""
+    """Fetch the commits of these refs of the remote, and maybe more; a ref that is gone is no failure. Return ref ->
+    reason, for existing refs that could not be fetched. Requires the exclusive lock. Raises GitError, OSError."""
     limit_s = FIRST_MAX_S if first else LATER_MAX_S
     heads = [ref for ref in wanted if ref.startswith(HEADS)]
     if len(heads) <= FEW:

@@ -30,9 +30,9 @@ class Remote:
         access: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
         forget: Callable[[], object] | None = None,
     ) -> None:
-        """Make a remote. `talks` limits simultaneous calls to servers of this connection. `access`: settings of git
-        with which one may, asked for with each command, as they may be good for a while only; it raises RemoteError.
-        `forget`: have them found out anew, as the server refuses them."""
+        """Make a remote. `talks` limits concurrent calls to servers of this connection. `access` returns git's settings
+        with credentials for each command, which may be valid only for a while; it raises RemoteError. `forget` discards
+        credentials that the server refuses."""
         self.url, self._access, self._forget = url, access, forget
         self._shut_s = 0.0
         """Time, by the loop's clock, until which credentials are not renewed again, since the server refused the
@@ -49,12 +49,12 @@ class Remote:
         return (await self.listing(*names)).refs
 
     async def listing(self, *names: str) -> Listing:
-        """Return the same, with the refs of which that cannot be said.  Raises RemoteError."""
+        """Return the same, with the refs whose commits are unknown. Raises RemoteError."""
         found = await self._in_place(lambda: reffiles.listed(self.url, names))
         return found if found is not None else await self.told(*names)
 
     async def told(self, *names: str) -> Listing:
-        """Return the same, always by asking git.  Raises RemoteError."""
+        """Return the same, always by running git. Raises RemoteError."""
         patterns = (f"{name}*" if name.endswith("/") else name for name in names)
         _, out = await self.talk("ls-remote", "--", self.url, *patterns, limits=LISTING_LIMITS)
         return _listing(out, names)
@@ -81,7 +81,7 @@ class Remote:
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
 
     async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: GitLimits) -> tuple[int, str]:
-        """Return what git answers to a command that talks with the server.  Raises RemoteError."""
+        """Return git's output of a command that contacts the server. Raises RemoteError."""
         async with self._talks:
             config = await self._access() if self._access is not None else {}
             try:
@@ -98,7 +98,7 @@ class Remote:
                 raise
 
     async def _let_in(self, refused: Mapping[str, str]) -> Mapping[str, str]:
-        """Return with which settings to try once more; the same where nothing better can be had."""
+        """Return the settings for another attempt; the same ones if there are no better ones."""
         if self._access is None or self._forget is None:
             return refused
         fresh = await self._access()
@@ -108,7 +108,7 @@ class Remote:
         return fresh
 
     async def _in_place(self, read: Callable[[], T]) -> T | None:
-        """Read in place, or return None if git itself must be run, which knows what to do or what is wrong."""
+        """Read in place, or return None if git itself must run, which handles the case or reports the error."""
         if not self.url.startswith("/"):
             return None
         try:

@@ -32,7 +32,7 @@ class Listed:
     async def page(
         self, mirror: MirrorRepository, before: str, after: str, number: int
     ) -> tuple[tuple[ReviewFile, ...], int]:
-        """Return a page of the files, and how many there are.  Raise GitError, OSError."""
+        """Return a page of the files, and their total number. Raise GitError, OSError."""
         key = (str(mirror.path), before, after)
         found = self._known.get(key)
         if found is None:
@@ -92,8 +92,8 @@ def _size(repository: pygit2.Repository, id: str, mode: str) -> int:
 async def commits_of(
     mirror: MirrorRepository, head: str, commit: str, below: Collection[str]
 ) -> tuple[str, tuple[ReviewCommit, ...], bool]:
-    """Return what a change is compared with, its own commits, newest first, and whether there are more of them.  Raise
-    GitError, OSError."""
+    """Return the commit that a change is compared with, its own commits, newest first, and whether there are more of
+    them. Raise GitError, OSError."""
     code, out = await git("merge-base", head, commit, at=mirror.path, ok=(0, 1), limits=LIMITS)
     base = out.split()[0] if code == 0 and out.split() else ""
     wanted = [f"^{base}"] if base else []
@@ -110,7 +110,7 @@ async def commits_of(
 
 
 async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[ReviewCommit, ...]]:
-    """Return what one commit is compared with, and itself.  Raise GitError."""
+    """Return the commit that one commit is compared with, and the commit itself. Raise GitError."""
     shown = await asyncio.to_thread(_commit, mirror, commit)
     return (shown.parents[0] if shown.parents else ""), (shown,)
 

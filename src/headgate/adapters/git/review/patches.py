@@ -48,7 +48,7 @@ class Patches:
         self._making: dict[Path, asyncio.Lock] = {}
 
     async def part(self, mirror: MirrorRepository, old: str, new: str, number: int) -> PatchAnswer:
-        """Return one part of how two objects differ.  Raise GitError, OSError."""
+        """Return one part of the difference between two objects. Raise GitError, OSError."""
         if not 0 <= number <= PARTS_MAX:
             raise GitImpossible(("diff",), 1, f"there is no part {number}")
         path = mirror.path / PLACE / f"{old}-{new}"
@@ -62,7 +62,7 @@ class Patches:
                 self._making.pop(path, None)
 
     async def _made(self, mirror: MirrorRepository, path: Path, old: str, new: str) -> bool:
-        """Return whether the file has all of the difference; it is there then.  Raise GitError, OSError."""
+        """Return whether the file has the complete difference; it exists in any case. Raise GitError, OSError."""
         cut = path.with_name(f"{path.name}.cut")
         if path.exists():
             return not cut.exists()
@@ -112,7 +112,7 @@ class Patches:
 
 
 def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:
-    """Return the objects to compare; an empty one stands for what is not there.  Raise GitImpossible."""
+    """Return the objects to compare; an empty one represents a missing file. Raise GitImpossible."""
     repository, sides = mirror.repository, list[str]()
     for id in (old, new):
         if not id.strip("0"):
@@ -142,7 +142,7 @@ def _bounded(place: Path) -> None:
 
 
 def _begun(file: IO[bytes]) -> list[PatchPart] | None:
-    """Return where the first hunk begins; None: there is none."""
+    """Return the offset of the first hunk; None if there is none."""
     while line := file.readline(LINE_MAX_BYTES):
         if line.startswith(b"@@ "):
             return [PatchPart(file.tell() - len(line), 0, 0)]
@@ -150,7 +150,7 @@ def _begun(file: IO[bytes]) -> list[PatchPart] | None:
 
 
 def _lines(file: IO[bytes], at: PatchPart) -> Iterator[tuple[DiffLine, PatchPart]]:
-    """Yield the lines of one part, each with where the next one begins."""
+    """Yield the lines of one part, each with the offset of the next one."""
     file.seek(at.offset)
     offset, old, new, count = at.offset, at.old, at.new, 0
     while count < LINES_A_PART and offset - at.offset < PART_MAX_BYTES and (raw := file.readline(LINE_MAX_BYTES)):

@@ -36,7 +36,7 @@ class Reviewer:
         self._mirror, self._listed, self._patches = mirror, Listed(), Patches()
 
     async def do(self, work: ReviewWork) -> ReviewResult:
-        """Return the answer, be it that it cannot be done."""
+        """Return the answer, which may be that the request is impossible."""
         try:
             match work:
                 case ReviewRequest():
@@ -56,7 +56,7 @@ class Reviewer:
             return _failed(work, str(error))
 
     async def _having(self, project: str, connection: str, ref: str, commit: str) -> MirrorRepository:
-        """Raise GitImpossible where the commit cannot be had."""
+        """Raise GitImpossible if the commit cannot be fetched."""
         mirror = self._mirror(project, connection)
         if await mirror.bring({ref: commit}):
             raise GitImpossible(("fetch",), 1, f"{ref} does not name {commit[:12]} any more")
