@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 class ProviderAway(Exception):
-    """Report that the provider does not answer, or not sensibly; the text says why."""
+    """Report that the provider does not answer, or sends an invalid answer; the text says why."""
 
 
 class NotBelieved(Exception):
@@ -80,7 +80,7 @@ class IdentityProvider:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: str) -> jwt.PyJWK | None:
-        """Return the key of this id, if it is known; else have it asked for."""
+        """Return the key of this id, if it is known; otherwise start a request for it."""
         self.asked(key)
         return self._key(key)
 
@@ -89,8 +89,8 @@ class IdentityProvider:
         return keys.get(key) or (next(iter(keys.values())) if not key and len(keys) == 1 else None)
 
     def asked(self, key: str | None = None) -> Future[None] | None:
-        """Have the provider asked when it has to be, and not a moment ago; return what ends with that.  None: what is
-        known will do, or cannot be better just now.  `key`: the id of a key that is needed."""
+        """Start a request to the provider if one is necessary and none was sent recently; return a future that is done
+        at its end. None: the known data suffice, or cannot be improved now. `key`: the id of a key that is needed."""
         now = self.now_s()
         with self._lock:
             lacking = self._published is None or (key is not None and self._key(key) is None)
@@ -104,7 +104,7 @@ class IdentityProvider:
             return self._asking if lacking else None
 
     async def published(self, key: str | None = None) -> ProviderMetadata:
-        """Return what it publishes, which is waited for if need be.  Raise ProviderAway."""
+        """Return the provider's metadata, after a request if necessary. Raise ProviderAway."""
         if (waiting := self.asked(key)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WAITING_MAX_S):
@@ -144,19 +144,19 @@ class IdentityProvider:
         )
 
     def _place(self, said: Json, name: str) -> str:
-        """Raise ValueError for what is not an address that may be used."""
+        """Raise ValueError for an unusable address."""
         url = said.get(name)
         if not isinstance(url, str) or not safe(url):
             raise ValueError(f"its {name} is {str(url)[:100]!r}, which is not an https address")
         return url
 
     def login(self, published: ProviderMetadata, asked: Mapping[str, str]) -> str:
-        """Return the address where a person logs in, and comes back from with a code."""
+        """Return the URL where a person logs in, and from which they return with a code."""
         said = {"response_type": "code", "client_id": self.client_id, **asked, "code_challenge_method": "S256"}
         return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(said)}"
 
     async def exchanged(self, published: ProviderMetadata, code: str, verifier: str, redirect: str) -> tuple[str, str]:
-        """Return the identity token and the access token that the code stands for.  Raise ProviderAway, NotBelieved."""
+        """Return the identity token and the access token that the code stands for. Raise ProviderAway, NotBelieved."""
         body = {
             "grant_type": "authorization_code",
             "code": code,
@@ -175,7 +175,7 @@ class IdentityProvider:
         return token, access if isinstance(access, str) else ""
 
     async def userinfo(self, published: ProviderMetadata, access: str) -> Json:
-        """Return what more it tells of a person.  Raise ProviderAway."""
+        """Return further claims about a person. Raise ProviderAway."""
         headers = {"Authorization": f"Bearer {access}"}
         status, said = await self._asked("GET", published.userinfo, headers=headers)
         if status != 200:
@@ -190,7 +190,7 @@ class IdentityProvider:
         return said
 
     async def _asked(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
-        """Return the status and what is said.  Raise ProviderAway."""
+        """Return the status and the content of the answer. Raise ProviderAway."""
         plain = {"Accept-Encoding": "identity"}
         try:
             async with (
@@ -211,7 +211,7 @@ class IdentityProvider:
 
 
 def safe(url: str) -> bool:
-    """Return whether what is sent there is read by nobody else: https, or this machine."""
+    """Return whether nobody else can read the connection: it uses https, or stays on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -224,7 +224,7 @@ def safe(url: str) -> bool:
 
 
 def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
-    """Return the keys that sign, by id; those of other uses and kinds are left out."""
+    """Return the keys for signatures, by id; those for other uses and of other kinds are left out."""
     keys: dict[str, jwt.PyJWK] = {}
     for one in found[:KEYS_MAX]:
         with suppress(jwt.PyJWTError, TypeError, ValueError):
@@ -247,5 +247,5 @@ def _mapping(url: str, status: int, body: bytes) -> Json:
 
 
 def _quoted(text: str) -> str:
-    """Encode a name or a secret as RFC 6749 has it in a header."""
+    """Encode a name or a secret for a header, as RFC 6749 demands."""
     return urlencode({"": text})[1:]

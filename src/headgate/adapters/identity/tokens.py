@@ -41,7 +41,7 @@ class KeySet(Protocol):
     """Hold keys by id; the one with an empty id is for tokens that name none."""
 
     def get(self, key: str, /) -> Any:  # as in PyJWT
-        """Return the key of this id; None: it is not known."""
+        """Return the key of this id; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class Authenticator:
 
     @property
     def client(self) -> str:
-        """Return whom tokens of a login are for."""
+        """Return the audience of tokens from a login."""
         return self.provider.client_id if self.provider else self.audience
 
     def verified(self, token: str, audience: str = "", needs: Sequence[str] = ()) -> dict[str, Any]:  # JSON
-        """Return the claims of a token that is signed, of this issuer, for this audience, has not ended, has what it
-        needs.  Raise BadToken."""
+        """Return the claims of a token with a valid signature, of this issuer, for this audience, not expired, and with
+        the required claims. Raise BadToken."""
         try:
             named = str(jwt.get_unverified_header(token).get("kid", ""))
             key = self.keys.get(named) or (self.keys.get("") if self.provider is None else None)
@@ -99,7 +99,7 @@ class Authenticator:
         return claims
 
     def read(self, token: str) -> dict[str, Any]:  # JSON
-        """Return its claims.  Raises BadToken."""
+        """Return the token's claims. Raises BadToken."""
         claims = self.verified(token, needs=(self.uid_claim,))
         if self.age_max_s is not None and claims["exp"] - claims["iat"] > self.age_max_s:
             why = f"authenticator {self.name}: tokens may be valid for {self.age_max_s:g} s only"
@@ -115,7 +115,7 @@ class Authenticator:
 
 
 def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dict[str, Any]]:  # JSON
-    """Return the one that answers for the token, by its issuer, and the claims.  Raises BadToken."""
+    """Return the authenticator of the token's issuer, and the claims. Raises BadToken."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, RecursionError) as error:
@@ -127,8 +127,8 @@ def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dic
 
 
 def authenticator(name: str, said: Mapping[str, str], file: Path, trust: ssl.SSLContext | None = None) -> Authenticator:
-    """Return that of a section of the settings; paths are relative to `file`.  `trust`: whom to believe to be a
-    provider, besides the system's authorities.  Raise UserError."""
+    """Return the authenticator that a section of the settings describes; paths are relative to `file`. `trust`:
+    certificate authorities of providers, besides the system's. Raise UserError."""
 
     def wrong(what: str) -> UserError:
         return UserError(f"{file}: [auth {name}] {what}")
@@ -174,7 +174,7 @@ def _provider(
 
 
 def _shown(driver: str, issuer: str) -> str:
-    """Return what clients are told of the driver."""
+    """Return the description of the driver for clients."""
     if driver == "RS256withJWKS":
         return "OpenIDConnect" if issuer.startswith(("https://", "http://")) else "RS256"
     return driver

@@ -9,9 +9,8 @@ from headgate.base.errors import UserError
 
 
 def trusting(*authorities: Path) -> ssl.SSLContext | None:
-    """Return what believes the system's authorities and these (PEM); None when there are none besides.
-
-    Raise UserError."""
+    """Return a context that trusts the system's authorities and these (PEM); None if there are no others. Raise
+    UserError."""
     if not authorities:
         return None
     found = ssl.create_default_context()

@@ -141,7 +141,7 @@ class Court:
                 os.kill(fork.pid, signal.SIGKILL)
 
     def _read(self) -> bool:
-        """Read what has come, and take each whole frame.  Return False at the end of the input."""
+        """Read the available input, and handle each complete frame. Return False at the end of the input."""
         found = os.read(self._in, READ_BYTES)
         self._buffer += found
         while len(self._buffer) >= HEAD.size:
@@ -189,7 +189,7 @@ class Court:
             self._end(fork, MEMORY)
 
     def _end(self, fork: _Fork, how: str) -> None:
-        """Write the answer of a fork.  `how` says why it is killed; if empty, it has ended."""
+        """Write the answer of a fork. `how` says why it is killed; if empty, it has ended."""
         if how:
             os.kill(fork.pid, signal.SIGKILL)
         _, status = os.waitpid(fork.pid, 0)
@@ -233,7 +233,7 @@ def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) ->
 
 
 def _space_bytes() -> int | None:
-    """Return the size of the address space now; None where the system does not say, as outside of Linux."""
+    """Return the present size of the address space; None if the system does not provide it, as outside of Linux."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:

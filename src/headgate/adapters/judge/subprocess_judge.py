@@ -45,12 +45,12 @@ class JudgeLimits(NamedTuple):
 
 
 class _Ended(Exception):
-    """Report that the process is no more."""
+    """Report that the process has ended."""
 
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """Hold the process, and what it knows."""
+    """Hold the process, and the layouts that it knows."""
 
     process: asyncio.subprocess.Process
     listening: asyncio.Future[None] | None = None
@@ -142,7 +142,7 @@ class ApartJudge:
     # --- the process
 
     async def _ask(self, layouts: TenantLayouts, asked: LayoutRequest) -> tuple[str, bytes]:
-        """Ask the process about a layout, and return how that went and the answer.  Raise _Ended."""
+        """Ask the process about a layout, and return the outcome and the answer. Raise _Ended."""
         running = await self._started()
         number, limits = next(self._numbers), self._limits
         tenant = layouts.tenant
@@ -199,7 +199,7 @@ async def _frame(stream: asyncio.StreamReader) -> bytes:
 
 
 def _news(known: TenantLayouts | None, layouts: TenantLayouts) -> list[court.Begin | court.Follow | court.Ask]:
-    """Return what is to be told so that the process knows the layouts."""
+    """Return the changes that the process needs in order to know the layouts."""
     said: list[court.Begin | court.Follow | court.Ask] = []
     if known is layouts:
         return said

@@ -35,8 +35,8 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _any_of(texts: Iterable[str]) -> str:
-    """Return the pattern of any of these, the longest first.  Those that begin alike are tried together, so that what
-    no secret begins with costs next to nothing."""
+    """Return the pattern of any of these, the longest first. Those with a common beginning are matched together, so
+    that text without that beginning costs next to nothing."""
     groups: dict[str, list[str]] = {}
     for text in sorted(texts, key=len, reverse=True):
         groups.setdefault(text[0], []).append(re.escape(text[1:]))
@@ -55,7 +55,7 @@ class Censor:
 
     @property
     def size_max_bytes(self) -> int:
-        """Return the size of the longest form that is looked for; 0 if there is none."""
+        """Return the size of the longest form that is searched; 0 if there is none."""
         return max((len(text.encode()) for text in self._texts), default=0)
 
     def learn(self, texts: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ class Censor:
             self._known, self._bytes = re.compile(pattern), re.compile(pattern.encode())
 
     def line(self, line: bytes) -> bytes:
-        """Return a line of output without secrets; without colours, too, if one of them had some."""
+        """Return a line of output without secrets; also without colours if one of these contained a secret."""
         if self._bytes is None:
             return line
         cleared, count = self._bytes.subn(REDACTED.encode(), line)

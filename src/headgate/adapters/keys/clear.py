@@ -30,17 +30,17 @@ class Clear(dict[str, Any]):
 
     @property
     def texts(self) -> Iterator[str]:
-        """Return everything in it that nobody should read."""
+        """Return all texts in it that are secret."""
         return _texts(dict(self))
 
     @property
     def sought(self) -> list[str]:
-        """Return as many of the texts as any job may have looked for."""
+        """Return as many of the texts as are censored for any job."""
         return sought(self.texts)
 
 
 def sought(texts: Iterable[str], times: int = 1) -> list[str]:
-    """Return as many of the texts as there are in so many times what any job may have looked for."""
+    """Return as many of the texts as fit into `times` times the limit of one job."""
     lines, size, found = times * SOUGHT_LINES_MAX, times * SOUGHT_SIZE_MAX, list[str]()
     for text in texts:
         lines, size = lines - max(1, len(text.splitlines())), size - len(text)
@@ -61,7 +61,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 async def opened(keys: Secrets | None, book: Playbook) -> Clear:
-    """Open the secrets of a playbook. Raise SecretError."""
+    """Decrypt the secrets of a playbook. Raise SecretError."""
     found = Clear()
     for secret in book.secrets:
         if secret.oidc is not None:
@@ -75,7 +75,7 @@ async def opened(keys: Secrets | None, book: Playbook) -> Clear:
 
 
 async def handed(keys: Secrets | None, spec: BuildSpec) -> Clear:
-    """Return the secret data of the jobs that this one depends on, as variables.  Raises SecretError."""
+    """Return the secret data of the jobs that this one depends on, as variables. Raises SecretError."""
     found = Clear()
     for sealed in spec.parent_secrets:
         if keys is None:
@@ -85,7 +85,7 @@ async def handed(keys: Secrets | None, spec: BuildSpec) -> Clear:
 
 
 async def of_nodes(keys: Secrets | None, spec: BuildSpec) -> list[dict[str, Any]]:
-    """Return what only this build may read of its nodes.  JSON.  Raise SecretError."""
+    """Return the nodes' data that only this build may read. JSON. Raise SecretError."""
     if spec.node_secrets and keys is None:
         raise SecretError("what opens the nodes of the build cannot be read here: this executor has no keys")
     every = [await keys.unsealed(sealed) for sealed in spec.node_secrets.values()] if keys is not None else []
@@ -93,7 +93,7 @@ async def of_nodes(keys: Secrets | None, spec: BuildSpec) -> list[dict[str, Any]
 
 
 async def sealed(keys: Secrets | None, spec: BuildSpec, secret: Clear) -> Sealed | None:
-    """Return secret data that a job returned as it is handed on.  Raises SecretError."""
+    """Encrypt secret data of a job for the jobs after it. Raises SecretError."""
     if not secret:
         return None
     if keys is None:

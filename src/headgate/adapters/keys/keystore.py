@@ -59,7 +59,7 @@ class KeyStore:
     async def retire(
         self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
     ) -> tuple[KeyPair, ...]:
-        """Return those that are left: what this one encrypted is opened no more.  Raises SecretError."""
+        """Return the remaining pairs: what this one encrypted can no longer be decrypted. Raises SecretError."""
         place = self._place(connection, project)
 
         async def body(txn: Txn) -> tuple[KeyPair, ...]:
@@ -75,7 +75,7 @@ class KeyStore:
         return await self._store.transact(body)
 
     async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
-        """Return the versions of the pairs that open what is encrypted in `data` (JSON). Raise SecretError."""
+        """Return the versions of the pairs that decrypt the secrets in `data` (JSON). Raise SecretError."""
         if not _encrypted(data):
             return frozenset()
         pairs = await self.pairs(connection, project)
@@ -176,7 +176,7 @@ def _encrypted(data: Any) -> bool:  # JSON
 
 
 def _pieces(data: Any) -> Iterator[list[str]]:  # JSON
-    """Yield the pieces of everything that is encrypted in it."""
+    """Yield the pieces of each encrypted value."""
     if isinstance(data, dict) and list(data) == [ENCRYPTED]:
         yield data[ENCRYPTED]
     elif isinstance(data, dict | list):
@@ -204,7 +204,7 @@ def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
 
 
 def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON
-    """Return the data with its secrets opened.  Raise SecretError."""
+    """Return the data with its secrets decrypted. Raise SecretError."""
     if isinstance(data, dict) and list(data) == [ENCRYPTED]:
         try:
             return rsa.decrypt(keys, data[ENCRYPTED]).decode()

@@ -47,8 +47,8 @@ def private_pem(key: RSAPrivateKey, password: str) -> str:
 
 
 def load_private(pem: str, password: str, *, checked: bool = False) -> RSAPrivateKey:
-    """Read the key.  Whether its primes are primes takes most of the time; one that comes from the store was `checked`
-    when it came there.  Raises BadKey."""
+    """Read the key. Most of the time goes into checking its primes; a key from the store was `checked` when it was put
+    there. Raises BadKey."""
     try:
         key = serialization.load_pem_private_key(
             pem.encode(), password.encode(), unsafe_skip_rsa_key_validation=checked
@@ -92,7 +92,7 @@ def decrypt(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
 
 
 def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, bytes]:
-    """Return which key fits first, and what it opens.  Raises Unopenable."""
+    """Return the first matching key, and the decrypted text. Raises Unopenable."""
     try:
         parts = [base64.b64decode("".join(piece.split()), validate=True) for piece in pieces]
     except binascii.Error as error:

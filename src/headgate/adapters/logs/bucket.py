@@ -45,7 +45,7 @@ class LogBucket:
     encodes = True
 
     def __init__(self, address: BucketAddress, *, retries_max: int = RETRIES_MAX) -> None:
-        """Ask nothing yet.  `retries_max`: of one request.  Raise ValueError for an address that is none."""
+        """Make a store without any request. `retries_max`: of one request. Raise ValueError for an invalid address."""
         said = {"region": address.region, "endpoint": address.endpoint}
         said |= {"access_key_id": address.access_key, "secret_access_key": address.secret_key}
         given = {name: value for name, value in said.items() if value}
@@ -141,5 +141,5 @@ def _said(key: str, absent: type[Exception] = NotStored) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """Return what an error says, without what its authors debug with."""
+    """Return the text of an error, without details for developers."""
     return str(error).partition("\n")[0][:WORDS_MAX_CHARS]

@@ -143,7 +143,7 @@ class LogDirectory:
             return None
 
     async def delete(self, keys: Collection[str]) -> None:
-        """See the port; directories that are empty then go, too."""
+        """See the port; directories that become empty are removed, too."""
         for key in keys:
             with _translated(key):
                 await asyncio.to_thread(self._delete, checked_key(key).split("/"))
@@ -166,7 +166,7 @@ def _stored(key: str, found: os.stat_result) -> StoredLog:
 
 
 def _settle(file: int) -> None:
-    """Force a file to the disk, so that a crash of the machine does not take it away."""
+    """Force a file to the disk, so that a crash of the machine does not lose it."""
     os.fsync(file)
 
 

@@ -33,7 +33,7 @@ class LocalLogs:
         self._holds: dict[str, ExitStack] = {}
 
     def hold(self, build: str, *, new: bool = False) -> bool:
-        """Take what lies there of a build, or of a new one; False: somebody else has it, or there is nothing."""
+        """Take the files of a build, or begin a new one; False if another process holds it, or there is nothing."""
         if build in self._holds:
             return True
         with ExitStack() as stack, suppress(OSError):
@@ -49,7 +49,7 @@ class LocalLogs:
             stack.close()
 
     def builds(self) -> list[str]:
-        """Return those of which something is here, oldest first."""
+        """Return the builds with files here, oldest first."""
         with suppress(FileNotFoundError), os.scandir(self._root) as entries:
             found = [
                 (e.stat(follow_symlinks=False).st_mtime, e.name) for e in entries if e.is_dir(follow_symlinks=False)
@@ -94,7 +94,7 @@ class LocalLogs:
             os.close(file)
 
     def output(self, build: str, offset: int, size_max_bytes: int) -> bytes:
-        """Return the whole lines of its output from `offset` on that are there."""
+        """Return the complete lines of its output from `offset` on."""
         try:
             file = self._opened(build, OUTPUT)
         except UnreadableFile:
@@ -119,7 +119,7 @@ class LocalLogs:
 
 
 def _full(file: int) -> bytes:
-    """Return as much as a piece may have, unless the file ends.  Raise UnreadableFile."""
+    """Return a piece of full size, unless the file ends earlier. Raise UnreadableFile."""
     pieces, left = list[bytes](), MEMBER_SIZE_BYTES
     try:
         while left and (piece := os.read(file, left)):
@@ -131,7 +131,7 @@ def _full(file: int) -> bytes:
 
 
 def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iterator[tuple[str, str]]:
-    """Yield each file, and why it cannot be had."""
+    """Yield each file, and why it is unavailable."""
     for name in sorted(islice(here.names(), ENTRIES_MAX)):
         if next(left, None) is None:
             return

@@ -77,7 +77,8 @@ def file_key(build: str, path: str) -> str:
 
 
 def build_of(key: str) -> tuple[str, str]:
-    """Return whose a key is, and its path among the files; no path: it is a record or a part.  Empty: of no build."""
+    """Return the build of a key, and its path among the files; no path: the key is of a record or a part. Empty if the
+    key belongs to no build."""
     first, _, rest = key.partition("/")
     if first == _RECORDS:
         return rest.removesuffix(".json"), ""
@@ -96,7 +97,7 @@ def parsed(content: bytes) -> Manifest:
 
 
 def spans(sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield which of the pieces of these sizes hold the bytes from `start` to before `end`: number, from, to before."""
+    """Yield the pieces of these sizes that hold the bytes from `start` to before `end`: number, from, to before."""
     at = 0
     for number, size in enumerate(sizes):
         low, high = max(start, at), min(end, at + size)

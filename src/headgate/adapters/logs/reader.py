@@ -60,7 +60,7 @@ class KeptLogs:
         self._known = OrderedDict[str, Manifest]()
 
     async def of(self, build: str) -> Manifest | None:
-        """Return what is there of a build."""
+        """Return the stored files of a build."""
         known = self._known.get(build)
         if known is not None:
             self._known.move_to_end(build)
@@ -84,7 +84,7 @@ class KeptLogs:
         return found
 
     def file(self, manifest: Manifest, path: str) -> Content | None:
-        """Return one of its files; of what is not complete, its output with a word about the rest, and the output of
+        """Return one of its files; for an incomplete build, its output with a note about the rest, and the output of
         earlier runs."""
         if path == OUTPUT and not manifest.complete:
             return self._parts(manifest)
@@ -134,7 +134,8 @@ async def cut(content: Content) -> AsyncGenerator[bytes, None]:
 
 
 async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
-    """Return what has that size, and takes no more memory, whatever the store says.  Raise LogStoreError."""
+    """Return the uncompressed content of that size, limited to that size whatever the store contains. Raise
+    LogStoreError."""
     try:
         found = await asyncio.to_thread(zlib.decompressobj(kind).decompress, packed, size + 1)
     except zlib.error as error:
@@ -145,7 +146,7 @@ async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
 
 
 def missing(manifest: Manifest) -> str:
-    """Return what people are told of logs that are not whole, one line; empty: they are."""
+    """Return a line for people about incomplete logs; empty if they are complete."""
     if manifest.complete:
         return "; ".join(manifest.lost)
     return (

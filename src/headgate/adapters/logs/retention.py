@@ -33,7 +33,7 @@ class RetentionPolicy:
 
     @property
     def least_ms(self) -> int:
-        """Return the age to which all of a build is kept; 0: whatever its age."""
+        """Return the age up to which everything of a build is kept; 0 if there is no such limit."""
         return int(min(filter(None, (self.days, self.artifacts_days)), default=0) * DAY_MS)
 
 
@@ -75,7 +75,7 @@ class Pruned:
 def chosen(
     held: Mapping[str, StoredBuild], keeping: RetentionPolicy, now_ms: int, running: Callable[[str], bool]
 ) -> tuple[list[str], list[str]]:
-    """Return the builds to remove, oldest first, and those that lose their artifacts alone."""
+    """Return the builds to remove, oldest first, and those that only lose their artifacts."""
     old = ((one.at_ms, build) for build, one in held.items() if now_ms - max(one.at_ms, one.told_ms) > YOUNG_MS)
     ended = sorted((at_ms, build) for at_ms, build in old if not running(build))
     total = sum(one.size_bytes for one in held.values())
@@ -92,8 +92,8 @@ def chosen(
 
 
 async def held_in(store: LogStore, *, recorded: bool = True) -> dict[str, StoredBuild]:
-    """Return what there is of builds.  `recorded`: they have records or parts, and what has none is somebody else's.
-    Raise LogStoreError."""
+    """Return the stored builds. `recorded`: whether builds have records or parts, so that files without any belong to
+    others. Raise LogStoreError."""
     found = dict[str, StoredBuild]()
     async for one in store.keys():
         build, path = build_of(one.key)
@@ -122,8 +122,8 @@ async def prune(
     dry: bool = False,
     drop: Drop | None = None,
 ) -> Pruned:
-    """Remove what is not to be kept; `dry`: only say it.  `drop` removes all of a build in its own way.  What is
-    interrupted goes on with the next time.  Raise LogStoreError."""
+    """Remove old logs; `dry`: only list them. `drop` removes all of a build in its own way. After an interruption, the
+    next call continues. Raise LogStoreError."""
     held, done = await held_in(store, recorded=drop is None), Pruned()
     gone, lesser = chosen(held, keeping, now_ms, running)
     for build in gone:
@@ -144,7 +144,7 @@ async def prune(
 
 
 async def _remove(store: LogStore, build: str, keys: Sequence[str]) -> None:
-    """Remove all of a build: its record goes last, and says meanwhile that nothing is whole."""
+    """Remove all of a build: its record goes last, and meanwhile says that the build is incomplete."""
     record = manifest_key(build)
     await _put(store, Manifest(build, 0))
     await _delete(store, [key for key in keys if key != record])
@@ -157,7 +157,7 @@ async def _delete(store: LogStore, keys: Sequence[str]) -> None:
 
 
 async def _tell(store: LogStore, build: str, artifacts: Iterable[str], days: float) -> None:
-    """Have the record of a build name no file that is about to go."""
+    """Remove the names of files from the record of a build, before the files are removed."""
     try:
         found = parsed(b"".join([piece async for piece in store.read(manifest_key(build))]))
     except (NotStored, ValueError):

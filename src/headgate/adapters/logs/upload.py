@@ -103,7 +103,7 @@ class Uploads:
 
     @property
     def waiting(self) -> int:
-        """Return how many builds that ended are not in the store yet."""
+        """Return the number of ended builds that are not in the store yet."""
         return sum(due.ran and not due.stored for due in self._due.values())
 
     @asynccontextmanager
@@ -124,7 +124,7 @@ class Uploads:
             self._stir.set()
 
     async def run(self) -> None:
-        """Upload until cancelled, starting with what an executor that died has left."""
+        """Upload until cancelled, starting with the files that a dead executor has left."""
         loop = asyncio.get_running_loop()
         for build in await asyncio.to_thread(self._local.builds):
             if build not in self._following:
@@ -173,7 +173,7 @@ class Uploads:
         self._stir.set()
 
     async def _moved(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Return when there may be something to begin."""
+        """Return the time at which work may be due."""
         at_s = min((one.at_s for build, one in self._due.items() if build not in self._busy), default=None)
         if len(self._busy) >= UPLOADS_MAX:
             at_s = None
@@ -184,7 +184,7 @@ class Uploads:
             pass
 
     async def _next(self, build: str) -> None:
-        """Put a build into the store; later, take it from the disk."""
+        """Upload a build to the store and, later, remove it from the disk."""
         due, loop = self._due[build], asyncio.get_running_loop()
         if due.stored:
             del self._due[build]
@@ -209,7 +209,7 @@ class Uploads:
             self._local.release(build)
 
     async def _whole(self, build: str, due: _Due) -> None:
-        """Put everything there, the record last.  What was cut off replaces nothing that is whole.  Raise
+        """Upload all files, the record last. An interrupted build never replaces a complete one. Raise
         LogStoreError."""
         known = await self._known(build)
         if known is not None and known.complete and not due.ran:
@@ -278,8 +278,8 @@ class Uploads:
         return KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
 
     async def _lost_runs(self, known: Manifest | None, *, own: bool) -> tuple[KeptFile, ...]:
-        """Keep what a build wrote on executors that are gone, each run as a file; what is there last is the newest of
-        them unless it is our `own`.  Raise LogStoreError."""
+        """Store the output of a build on dead executors, each run as a file; the last stored one is the newest of them
+        unless it is our `own`. Raise LogStoreError."""
         if known is None or known.complete:
             return ()
         files = known.files
@@ -293,7 +293,8 @@ class Uploads:
     # --- builds that run
 
     async def _parts(self, build: str, so_far: _Parts) -> None:
-        """Store what a build writes, a while later each time, until cancelled or there are PARTS_MAX parts."""
+        """Store the output of a running build in parts, with growing intervals, until cancelled or there are PARTS_MAX
+        parts."""
         while len(so_far.parts) < PARTS_MAX:
             await asyncio.sleep(self._interval_s * 2 ** (len(so_far.parts) // PARTS_PER_PACE))
             try:
@@ -331,7 +332,7 @@ class Packing:
         return self._stream.compress(content) + self._stream.flush(zlib.Z_FULL_FLUSH)
 
     def end(self) -> bytes:
-        """Return what belongs to the last piece."""
+        """Return the remainder of the last piece."""
         return self._stream.flush()
 
 

@@ -115,7 +115,7 @@ class ProcessMetrics:
 
     @contextmanager
     def whole(self, map: Map, mirror: Mirror) -> Iterator[None]:
-        """Tell figures of the whole system, too, for as long."""
+        """Include figures of the whole system during the context."""
         looking = SystemMetrics(map, mirror)
         self.registry.register(looking)
         try:

@@ -23,7 +23,8 @@ class MachineLoad:
     """Returns why there is no disk space for another build; empty if there is."""
 
     def refuses(self, running: int) -> str:
-        """Return why no further build is taken.  A machine that runs none of ours takes one whatever its load is."""
+        """Return why no further build may begin; empty if one may. A machine without builds accepts one whatever its
+        load is."""
         average, most = os.getloadavg()[0], self.load_multiplier * (os.cpu_count() or 1)
         if running and average > most:
             return f"the load average is {average:.1f}, above {most:.1f}"
@@ -38,5 +39,5 @@ class MachineLoad:
 
 
 def _that_is(path: Path) -> Path:
-    """Return the path if it exists, else the nearest directory above that does."""
+    """Return the path if it exists, else the nearest existing directory above it."""
     return next(p for p in (path, *path.parents) if p.exists())

@@ -62,8 +62,8 @@ class MeasuredBackend:
         self._lost = time.perf_counter()
 
     def _back(self, began: float) -> None:
-        """Note that a request that `began` then was answered; what was asked before the store was lost says nothing of
-        now."""
+        """Note that a request which began at `began` was answered; earlier requests do not show that the store is
+        back."""
         if began < self._lost:
             return
         if self.away_since_ms is not None:

@@ -22,7 +22,7 @@ from headgate.ports.observer import WorkDone
 
 
 class _Named(IdGenerator):
-    """Give ids as they were told last: spans are made one at a time."""
+    """Return the ids that were set last: spans are made one at a time."""
 
     trace_id = span_id = 0
 
@@ -74,7 +74,7 @@ class Traces:
         self._span(name, finished.item, "", finished.enqueued_ms, finished.ended_ms, about, failed=failed)
 
     def untold(self, to: str, messages: int) -> None:
-        """Ignore this; it is a figure, not a trace."""
+        """Ignore this figure, which is no trace."""
 
     def shown(self, kind: str, cpu_s: float) -> None:
         """Ignore this as well."""

@@ -35,20 +35,20 @@ class FetchedImages:
     """See `ports.images.ImageFiles`."""
 
     def __init__(self, directory: Path, roots: Sequence[str], size_max_bytes: int) -> None:
-        """Remove what is left in `directory` of files that were not fetched to the end.  `roots`: addresses below which
-        files of images may be; `size_max_bytes`: limit for a file, also once it is unpacked."""
+        """Remove incomplete files from `directory`. `roots`: addresses below which files of images may be;
+        `size_max_bytes`: limit for a file, also after unpacking."""
         self._directory, self._roots, self._most = directory, tuple(roots), size_max_bytes
         self._turn = asyncio.Lock()
         for part in directory.glob(f"*{_PART}") if directory.exists() else ():
             part.unlink(missing_ok=True)
 
     def have(self, sha256: str) -> Path | None:
-        """Return the file: it has its name once it is whole."""
+        """Return the file, which has its name only once it is complete."""
         path = self._directory / sha256
         return path if len(sha256) == 64 and path.exists() else None
 
     def keep(self, digests: frozenset[str]) -> None:
-        """Remove all others but what is being fetched."""
+        """Remove all other files, except those that are being fetched."""
         for path in self._directory.iterdir() if self._directory.exists() else ():
             if path.name not in digests and not path.name.endswith(_PART):
                 path.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ class FetchedImages:
             return self._directory / sha256
 
     def check(self, url: str) -> None:
-        """Raise NoFile for an address that is below no root."""
+        """Raise NoFile for an address that is not below a root."""
         if not any(_below(url, root) for root in self._roots):
             named = ", ".join(self._roots) or "none is named"
             raise NoFile(
@@ -88,7 +88,7 @@ class FetchedImages:
             )
 
     async def _download(self, url: str, to: Path) -> str:
-        """Return the digest of what comes.  Raise NoFile, OSError."""
+        """Return the digest of the downloaded file. Raise NoFile, OSError."""
         digest, size = hashlib.sha256(), 0
         room = shutil.disk_usage(self._directory).free - RESERVE_BYTES
         try:
@@ -111,7 +111,7 @@ class FetchedImages:
         return digest.hexdigest()
 
     def _unpack(self, packed: Path, to: Path) -> str:
-        """Return the digest of what is inside.  Raise NoFile, OSError."""
+        """Return the digest of the unpacked file. Raise NoFile, OSError."""
         digest, size = hashlib.sha256(), 0
         room = shutil.disk_usage(self._directory).free - RESERVE_BYTES
         try:
@@ -135,7 +135,7 @@ class FetchedImages:
 
 
 def _below(url: str, root: str) -> bool:
-    """Return whether an address is below a root, whatever its server makes of dots, escapes and user names."""
+    """Return whether an address is below a root, however its server treats dots, escapes and user names."""
     try:
         asked, known = urlsplit(url), urlsplit(root)
         same = (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port)

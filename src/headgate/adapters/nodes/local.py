@@ -17,4 +17,4 @@ class LocalProvider:
         """Do nothing: the executor has removed the work directory."""
 
     async def probe(self, machine: Machine) -> None:
-        """Return: an executor that is there has its slots."""
+        """Return: a running executor has its slots."""

@@ -89,7 +89,7 @@ class ListedMachines:
             return self.listed_now()
 
     async def keep(self, names: Collection[str]) -> None:
-        """Give these to nobody from now on, and others again."""
+        """Reserve these machines, and release others."""
         self._kept = frozenset(names)
         async with self._moved:
             self._moved.notify_all()
@@ -98,8 +98,8 @@ class ListedMachines:
     async def take(
         self, *nodesets: Nodeset, build: str = "", say: Callable[[str], None] = lambda _: None
     ) -> AsyncIterator[TakenMachines]:
-        """Provide a build with the first of the nodesets that the machines can serve at all; all its nodes or none.
-        Waits for them, and lets `say` tell so.  Raises NoNode."""
+        """Provide a build with the first nodeset that the machines can serve at all: all of its nodes or none. Wait for
+        them, and report that with `say`. Raises NoNode."""
         if not self._all:
             names = [name for name, _ in _wanted(nodesets[0])]
             yield TakenMachines(nodesets[0], {name: {"ansible_connection": "local"} for name in names})
@@ -132,7 +132,7 @@ class ListedMachines:
         return _assigned(wanted, [one for one in self._free if one.name not in self._kept])
 
     def _why(self, wanted: Sequence[tuple[str, str]]) -> str:
-        """Return what is with the machines that are waited for; which build has one may be no business of this one."""
+        """Return the state of the awaited machines, without naming other builds, which may be private."""
         labels = {label for _, label in wanted}
         fit = [one for one in self.listed_now() if labels & set(one.labels)]
         has = (f"{one.name} {'is taken' if one.build else 'is held' if one.held else 'is free'}"
@@ -176,7 +176,7 @@ def read_machines(path: Path) -> tuple[ListedMachine, ...]:
 
 
 def _variables(where: str, entry: dict[Any, Any]) -> dict[str, Any]:
-    """Return what Ansible is told of a machine.  Raise UserError."""
+    """Return Ansible's variables of a machine. Raise UserError."""
     others = entry.get("vars") or {}
     if not isinstance(others, dict):
         raise UserError(f"{where}: vars: expected variables, NAME: VALUE")
@@ -198,7 +198,7 @@ def read_variables(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return whatever it holds.  Raises UserError."""
+    """Return the content of the file. Raises UserError."""
     try:
         return yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:

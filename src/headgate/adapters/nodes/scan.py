@@ -28,7 +28,7 @@ class Scanner:
         self._program, self._places = program, asyncio.Semaphore(scans_max)
 
     async def __call__(self, host: Mapping[str, Any]) -> str:
-        """Return the keys, one a line; none of Windows, which only has to answer.  Raise MachineUnusable."""
+        """Return the keys, one a line; none for Windows, which only has to answer. Raise MachineUnusable."""
         where, port = str(host.get("ansible_host", "")), str(host.get("ansible_port") or 22)
         if not where or where.startswith("-") or not port.isdecimal():
             raise MachineUnusable(f"{where!r} port {port} cannot be asked for its keys")
@@ -44,7 +44,7 @@ class Scanner:
         return "\n".join(keys)
 
     async def _run(self, *words: str) -> str:
-        """Return what it said.  Raise MachineUnusable."""
+        """Return the output. Raise MachineUnusable."""
         try:
             process = await asyncio.create_subprocess_exec(self._program, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
@@ -64,7 +64,7 @@ class Scanner:
 
 
 async def _connected(where: str, port: int) -> str:
-    """Return nothing once somebody takes the connection.  Raise MachineUnusable."""
+    """Return nothing once the machine accepts the connection. Raise MachineUnusable."""
     try:
         async with asyncio.timeout(ANSWER_S):
             _, writer = await asyncio.open_connection(where, port)

@@ -77,7 +77,7 @@ class SshProvider:
             await self._run(machine, command, known)
 
     async def probe(self, machine: Machine) -> None:
-        """Log nothing in where `ssh` is asked for alone: what answers there must say that it speaks ssh."""
+        """Check, without logging in, that an ssh server answers if `ssh` is the only probe."""
         said = machine.reach.get(PROBE) or machine.provider.get(PROBE) or SSH
         if said == SSH:
             await _greeted(machine)
@@ -87,8 +87,7 @@ class SshProvider:
 
     @contextmanager
     def _known(self, machine: Machine) -> Iterator[Path]:
-        """Provide a file with the keys of the machine, empty where they are to be learned.  Raise MachineUnusable if
-        it has
+        """Provide a file with the keys of the machine, empty if keys are to be learned. Raise MachineUnusable if it has
         none and they are not to be learned."""
         keys = machine.reach.get(HOST_KEY, "").split("\n")
         lines = [f"{_ALIAS} {key.strip()}\n" for key in keys if key.strip()]
@@ -102,7 +101,7 @@ class SshProvider:
             yield known
 
     async def _run(self, machine: Machine, command: str, known: Path, limit_s: float = 0.0) -> str:
-        """Return what it said, within `limit_s` or COMMAND_MAX_S.  Raise MachineUnusable."""
+        """Return the output, within `limit_s` or COMMAND_MAX_S. Raise MachineUnusable."""
         limit_s = limit_s or COMMAND_MAX_S
         try:
             process = await asyncio.create_subprocess_exec(
@@ -156,7 +155,7 @@ def _host(machine: Machine) -> str:
 
 
 async def _greeted(machine: Machine) -> None:
-    """Return once something says that it speaks ssh there.  Raise MachineUnusable."""
+    """Return once an ssh server answers. Raise MachineUnusable."""
     said = machine.reach.get("ansible_port") or str(PORT)
     where = f"{machine.name}: {_host(machine)} port {said}"
     if not said.isdecimal() or not 0 < int(said) < 65_536:
@@ -175,7 +174,8 @@ async def _greeted(machine: Machine) -> None:
 
 
 async def _speaks_ssh(host: str, port: int) -> bool:
-    """Return whether it says so.  Raise OSError, ValueError, and what a reader raises that does not find a line."""
+    """Return whether an ssh server answers. Raise OSError, ValueError, and the errors of a reader that finds no
+    line."""
     reader, writer = await asyncio.open_connection(host, port, limit=BANNER_SIZE_MAX_BYTES)
     try:
         for _ in range(BANNER_LINES_MAX):

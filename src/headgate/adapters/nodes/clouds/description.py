@@ -9,7 +9,7 @@ from headgate.ports.cloud import LaunchFailed, MachineSpec
 
 
 def key(wanted: MachineSpec, name: str) -> Any:
-    """Return what the label says, else its flavor, else its image; None: nobody says it."""
+    """Return the value from the label, else its flavor, else its image; None if none of them sets it."""
     for kind in (wanted.label, wanted.flavor, wanted.image):
         if kind.get(name) is not None:
             return kind[name]
@@ -17,7 +17,7 @@ def key(wanted: MachineSpec, name: str) -> Any:
 
 
 def number(wanted: MachineSpec, name: str) -> int | None:
-    """Return a number that is said.  Raise LaunchFailed for what is none."""
+    """Return a number from the settings. Raise LaunchFailed if it is none."""
     value = key(wanted, name)
     if value is None:
         return None
@@ -27,7 +27,7 @@ def number(wanted: MachineSpec, name: str) -> int | None:
 
 
 def texts(wanted: MachineSpec, name: str) -> list[str]:
-    """Return a list that is said; one text is a list of one.  Raise LaunchFailed for what is none."""
+    """Return a list from the settings; a single text counts as a list. Raise LaunchFailed for anything else."""
     value = key(wanted, name)
     if value is None:
         return []
@@ -53,7 +53,7 @@ def host(image: Mapping[str, Any], address: str) -> dict[str, Any]:
 
 
 def addresses(public_ipv4: str, private_ipv4: str, public_ipv6: str, prefer_public: bool) -> dict[str, str]:
-    """Return what jobs see as `nodepool` of its addresses; `interface_ip` is how it is reached."""
+    """Return the addresses for jobs' `nodepool` variable; `interface_ip` is the one that Headgate uses."""
     reached = (public_ipv4 or public_ipv6) if prefer_public else ""
     return {
         "interface_ip": reached or private_ipv4 or public_ipv4 or public_ipv6,

@@ -15,7 +15,8 @@ _EXTERNAL = 1 << 2
 
 
 def check(file: Path, format: str) -> None:
-    """Raise LaunchFailed unless the file has the format, and names no other file, which would be one of the cloud."""
+    """Raise LaunchFailed unless the file has the format and refers to no other file, which could be one of the
+    cloud's."""
     with file.open("rb") as opened:
         head = opened.read(_FOOT)
         opened.seek(0, 2)

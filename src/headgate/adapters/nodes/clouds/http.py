@@ -39,7 +39,7 @@ class Http:
     """Send requests only to the given address: no proxies, no `.netrc`, no redirections."""
 
     def __init__(self, verify: str | bool = True) -> None:
-        """Set up; `verify`: whether certificates are checked, or the file with the authorities that sign them."""
+        """Set up; `verify`: whether to check certificates, or the file with the trusted authorities."""
         self._verify = verify
         self._client: httpx.AsyncClient | None = None
 
@@ -52,10 +52,8 @@ class Http:
         max_s: float = ANSWER_MAX_S,
         silence_max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
-        """Return what it answers, whatever that is.  Raise CloudUnavailable where it does not, or asks for patience.
-
-        `silence_max_s`: how long an answer may take to begin, or to go on.
-        """
+        """Return the answer, whatever its status. Raise CloudUnavailable if there is none, or it asks for patience.
+        `silence_max_s`: longest pause before and within an answer."""
         patience = httpx.Timeout(ANSWER_MAX_S, read=silence_max_s)
         if self._client is None:
             self._client = self.made()
@@ -79,11 +77,11 @@ class Http:
         )
 
     def made(self) -> httpx.AsyncClient:
-        """Return what requests are made with."""
+        """Return the HTTP client, made at the first call."""
         return client(self._verify)
 
     async def close(self) -> None:
-        """Talk with nobody any more."""
+        """Close all connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -99,12 +97,12 @@ def client(verify: str | bool) -> httpx.AsyncClient:
 
 @cache
 def _trust(verify: str | bool) -> ssl.SSLContext | bool:
-    """Return whose certificates are believed; reading them takes a while, so all connections share it."""
+    """Return the TLS context; reading certificates takes a while, so all connections share it."""
     return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None) if verify else False
 
 
 def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:
-    """Return for how long a cloud is to be left alone, by its header `Retry-After`."""
+    """Return how long to wait, according to the header `Retry-After`."""
     told = headers.get("retry-after", "")
     try:
         after_s = float(told) if told else PATIENCE_S
@@ -117,13 +115,14 @@ def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) ->
 
 
 def said(text: str) -> str:
-    """Return what a cloud says as one line that is not too long."""
+    """Return a cloud's message as one line of limited length."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= TEXT_MAX else line[: TEXT_MAX - 1] + "…"
 
 
 async def patient(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what a part of a file is answered; if it is not, ask again, after as long as the cloud wants."""
+    """Return the answer to a part of a file; if there is none, send it again after the pause that the cloud
+    requests."""
     for _ in range(PART_TRIES - 1):
         try:
             return await call()
@@ -133,7 +132,7 @@ async def patient(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a driver's method that raises Away where a cloud answers in a form that it does not have."""
+    """Return a driver's method that raises Away if a cloud's answer has an unexpected form."""
 
     @wraps(method)
     async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -157,7 +156,7 @@ class Shared(Generic[T]):
         """Number of the question, and its answer; None before the first."""
 
     async def __call__(self) -> T:
-        """Raise what asking raises."""
+        """Raise the errors of the question."""
         came = self._asked
         async with self._turn:
             if self._answer is not None and self._answer[0] > came:

@@ -115,7 +115,7 @@ CLOUDS: dict[str, CloudDriver] = {
 
 
 def settings_of(driver: str) -> dict[str, ConnectionOption]:
-    """Return the options of a driver's connections, with those that every cloud has which is asked for anything."""
+    """Return the options of a driver's connections, including those of every cloud that gets requests."""
     return {**CLOUDS[driver].settings, **({"rate": RATE} if CLOUDS[driver].rated else {})}
 
 

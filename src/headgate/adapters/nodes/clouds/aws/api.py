@@ -42,7 +42,7 @@ class AwsService:
         read: Callable[[CloudResponse], T],
         max_s: float = ANSWER_MAX_S,
     ) -> T:
-        """Return what `read` makes of the answer; where it raises AwsKeysExpired, it is asked with others."""
+        """Return the parsed answer; if `read` raises AwsKeysExpired, repeat the request with new keys."""
         for last in (False, True):
             keys = await self._credentials.keys()
             now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
@@ -88,7 +88,7 @@ class Ec2:
             raise
 
     async def do(self, action: str, arguments: Arguments) -> bool:
-        """Return whether there was anything to do it to.  Raise as `call` does."""
+        """Return whether the resource existed. Raise as `call` does."""
         try:
             await self.call(action, arguments)
         except query.AwsRefused as error:
@@ -116,7 +116,7 @@ class Ec2:
         raise CloudUnavailable(f"AWS EC2 does not come to an end with {action}")
 
     async def every_instance(self, arguments: Arguments | None = None) -> list[dict[str, Any]]:
-        """Return all instances, of the last hour also those that are gone."""
+        """Return all instances, including those terminated within the last hour."""
         found = await self.every("DescribeInstances", "reservationSet", arguments)
         return [one for reservation in found for one in listed(reservation.get("instancesSet"))]
 
@@ -127,7 +127,7 @@ class Ec2:
         return {one["volumeId"]: one for one in await self.every("DescribeVolumes", "volumeSet", _OURS)}
 
     async def sizes(self, types: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return virtual cores and memory of instance types.  Raise Refused for one that there is not."""
+        """Return virtual cores and memory of instance types. Raise Refused for an unknown one."""
         missing = [one for one in dict.fromkeys(types) if one not in self._types]
         for start in range(0, len(missing), 100):
             said = await self.call("DescribeInstanceTypes", {"InstanceType": missing[start : start + 100]})
@@ -137,7 +137,7 @@ class Ec2:
         return {one: self._types[one] for one in types if one in self._types}
 
     async def limits(self) -> Amounts:
-        """Return the quotas of the account that instances count for; none where AWS does not let it be asked."""
+        """Return the account's quotas that apply to instances; none if AWS does not allow the request."""
         found, token = dict[str, float](), ""
         for _ in range(PAGES_MAX):
             asked = {"ServiceCode": "ec2", "MaxResults": 100} | ({"NextToken": token} if token else {})

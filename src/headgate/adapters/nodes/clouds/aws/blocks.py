@@ -54,8 +54,8 @@ class Blocks:
         return str(told["SnapshotId"])
 
     async def write(self, id: str, sha256: str, file: Path) -> None:
-        """Write a file into a snapshot, all but its empty blocks, and end it.  Raise LaunchFailed where the file cannot
-        be read, or has another digest: then the snapshot is never ended."""
+        """Write a file into a snapshot, except for its empty blocks, and complete it. Raise LaunchFailed if the file
+        cannot be read, or has another digest: then the snapshot is never completed."""
         try:
             written = await self._written(id, sha256, file)
         except OSError as error:
@@ -85,7 +85,7 @@ class Blocks:
 
 
 def _read(opened: BinaryIO, seen: Any) -> list[bytes]:
-    """Return the next blocks, all of one size; `seen` is called with what they have of the file."""
+    """Return the next blocks, all of one size; `seen` is called with the file's bytes in them."""
     piece = opened.read(BATCH * BLOCK_BYTES)
     seen(piece)
     blocks = [piece[start : start + BLOCK_BYTES] for start in range(0, len(piece), BLOCK_BYTES)]

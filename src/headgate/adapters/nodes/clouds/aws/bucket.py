@@ -35,7 +35,7 @@ _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
 
 
 class BucketEntry(NamedTuple):
-    """Name an object, or what has been sent of one that is not whole."""
+    """Name an object, or an unfinished upload of one."""
 
     key: str
     sending: str = ""
@@ -43,7 +43,7 @@ class BucketEntry(NamedTuple):
 
     @property
     def tags(self) -> dict[str, str]:
-        """Return the tags that its key stands for: S3 lists none."""
+        """Return the tags that its key encodes, since S3's lists contain no tags."""
         system, _, upload = self.key.removeprefix(PREFIX).rpartition("/")
         return {SYSTEM_TAG: system, UPLOAD_TAG: upload}
 
@@ -54,7 +54,8 @@ def key_of(tags: Mapping[str, str]) -> str:
 
 
 def address(url: str, name: str, is_path: bool) -> str:
-    """Return where a bucket is; `is_path`: its name is no part of the host's.  Raise LaunchFailed for no name."""
+    """Return the URL of a bucket; `is_path`: its name is in the path rather than the host. Raise LaunchFailed for an
+    invalid name."""
     if not _NAME.fullmatch(name):
         text = f"{name!r:.80} is no name of a bucket" if name else "it names no bucket"
         raise LaunchFailed(f"object-storage of the provider: {text}; say object-storage: {{bucket-name: NAME}}")
@@ -96,7 +97,7 @@ class Bucket:
         raise AssertionError("what is no success is an error")
 
     async def has(self, key: str, sha256: str) -> bool:
-        """Return whether the object is there, and was made of a file with this digest."""
+        """Return whether the object exists and was made of a file with this digest."""
         answer = await self._ask("HEAD", key)
         return answer.status < 300 and answer.headers.get("x-amz-meta-sha256") == sha256
 
@@ -129,7 +130,7 @@ class Bucket:
         return str(told["UploadId"])
 
     async def entries(self, prefix: str) -> list[BucketEntry]:
-        """Return all objects whose keys begin so, and all that is being sent; all pages of both."""
+        """Return all objects whose keys have this prefix, and all unfinished uploads; all pages of both."""
         mark = {"continuation-token": "NextContinuationToken"}
         marks = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
         try:
@@ -145,8 +146,8 @@ class Bucket:
     async def _pages(
         self, members: str, asked: Mapping[str, str], marks: Mapping[str, str]
     ) -> list[ElementTree.Element]:
-        """Return the members of all pages.  `marks`: arguments that say where the next page begins, and the elements
-        that tell it."""
+        """Return the members of all pages. `marks`: arguments for the beginning of the next page, and the elements that
+        contain it."""
         found, mark = list[ElementTree.Element](), dict[str, str]()
         for _ in range(PAGES_MAX):
             root = query.document(await self._ask("GET", "", {**asked, **mark}), WHOSE)
@@ -157,7 +158,7 @@ class Bucket:
         raise CloudUnavailable(f"{WHOSE} does not come to an end with {members}")
 
     async def remove(self, one: BucketEntry) -> None:
-        """Delete an object, or what was sent of it; none is no error."""
+        """Delete an object, or an unfinished upload; a missing one is no error."""
         try:
             await self._ask("DELETE", one.key, {"uploadId": one.sending} if one.sending else {})
         except query.AwsRefused as error:
@@ -166,14 +167,14 @@ class Bucket:
 
 
 def _object_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the tags that an object may have; which ones go without, its snapshot and image have."""
+    """Return the tags that an object may have; the rest are on its snapshot and image."""
     first = {name: tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG)}
     more = {n: value for n, value in tags.items() if _TAG.fullmatch(n) and _TAG.fullmatch(value)}
     return dict(list({**first, **more}.items())[:TAGS_MAX])
 
 
 def _joined(parts: list[str]) -> bytes:
-    """Return what makes one object of the parts."""
+    """Return the body of the request that joins the parts."""
     root = ElementTree.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
     for number, etag in enumerate(parts, 1):
         part = ElementTree.SubElement(root, "Part")

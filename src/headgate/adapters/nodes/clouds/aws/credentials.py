@@ -63,21 +63,21 @@ class AwsCredentials:
         env: Mapping[str, str],
         now_s: Callable[[], float],
     ) -> None:
-        """Take `sts`, the address of the service that lends keys."""
+        """Take `sts`, the address of the service for temporary keys."""
         self._http, self._source, self._sts, self._region = http, source, sts, region
         self._env, self.now_s = env, now_s
         self._keys: AwsKeys | None = None
         self._turn = asyncio.Lock()
 
     async def keys(self) -> AwsKeys:
-        """Return what requests are signed with.  Raise CloudUnavailable where there is nothing."""
+        """Return the keys for signing requests. Raise CloudUnavailable if there are none."""
         async with self._turn:
             if self._keys is None or self._keys.until_s - EARLY_S <= self.now_s():
                 self._keys = await self._found()
             return self._keys
 
     def forget(self, keys: AwsKeys) -> None:
-        """Ask for others the next time: these are over."""
+        """Discard the expired keys, so that the next request gets new ones."""
         if self._keys == keys:
             self._keys = None
 

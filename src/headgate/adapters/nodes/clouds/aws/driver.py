@@ -93,7 +93,7 @@ class Aws:
         return self._regions[region]
 
     def _bucket(self, provider: Mapping[str, Any]) -> Bucket | None:
-        """Return the bucket of a provider; None: it has none."""
+        """Return the bucket of a provider; None if it has none."""
         name = bucket_name(provider)
         if not name:
             return None
@@ -145,7 +145,7 @@ class Aws:
         return await self._run(ec2, wanted, state)
 
     async def _choose(self, ec2: Ec2, wanted: MachineSpec) -> MachinePending:
-        """Settle what is asked for, so that a call which is repeated is the same call."""
+        """Settle the arguments, so that a repeated call is the same call."""
         launch.types(wanted)
         said = await ec2.call("DescribeImages", launch.image_query(wanted.image))
         images = [one for one in listed(said.get("imagesSet")) if one.get("imageState") == "available"]
@@ -253,7 +253,7 @@ class Aws:
         return not volumes
 
     async def _ask(self, ec2: Ec2, action: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether there was anything to do it to.  Raise Stays."""
+        """Return whether the resource existed. Raise Stays."""
         try:
             return await ec2.do(action, arguments)
         except AwsRefused as error:
@@ -314,7 +314,7 @@ def _is_gone(one: Mapping[str, Any]) -> bool:
 
 
 def _dead(text: str, codes: list[str]) -> Exception:
-    """Return why there is no instance: no room is another thing than a node that cannot be made."""
+    """Return why there is no instance: lack of capacity differs from a node that cannot be made."""
     short = [code.rpartition(".")[2] for code in codes]
     full = bool(short) and all(one in FULL or one.endswith("LimitExceeded") for one in short)
     return OverQuota(f"AWS EC2 says: {text}") if full else LaunchFailed(f"AWS EC2 says: {text}")

@@ -73,15 +73,15 @@ class AwsImages:
 
     @property
     def under_way(self) -> list[asyncio.Task[None]]:
-        """Return what is being sent, or has not been taken up."""
+        """Return the running uploads, and those whose result was not taken."""
         return list(self._working.values())
 
     async def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         await end(*self._working.values())
 
     def _place(self, wanted: WantedImage) -> ImportPlace:
-        """Raise LaunchFailed where an image can never be imported as it is said."""
+        """Raise LaunchFailed if an image can never be imported with its settings."""
         provider, calls = wanted.provider, calls_of(wanted)
         bucket = self._bucket(provider) if calls is not None else None
         if calls is not None and bucket is None:
@@ -90,7 +90,7 @@ class AwsImages:
 
     @understood
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
-        """Send the file, have it imported, then have an AMI made of it: each is a step."""
+        """Send the file, import it, then make an AMI of it: each is a step."""
         task = self._working.get(wanted.upload)
         if task is not None and not task.done():
             return Sending(state, "its file is on the way to AWS")
@@ -132,8 +132,8 @@ class AwsImages:
         self._working[wanted.upload] = asyncio.ensure_future(work)
 
     async def _written(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending:
-        """Write the file into a snapshot, and have an image of that.  One that was not ended does not say what it
-        lacks: another is written, and it goes with all else that nobody needs."""
+        """Write the file into a snapshot, and make an image of that. An incomplete snapshot does not show which blocks
+        it lacks: another is written, and the old one is removed with other leftovers."""
         there = {str(one["snapshotId"]): one for one in await place.snapshots(wanted)}
         whole = next((id for id, one in there.items() if one.get("status") == COMPLETED), None)
         if whole is not None:
@@ -167,7 +167,7 @@ class AwsImages:
     async def _import(
         self, ec2: Ec2, bucket: Bucket, calls: ImportCalls, wanted: WantedImage, state: State, before: int
     ) -> Sending:
-        """Have the object imported; `before`: how many imports of it there were, which all failed."""
+        """Start an import of the object; `before`: number of earlier imports, which all failed."""
         asked = start(wanted, calls, bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
         try:
             told = await ec2.call(calls.start, asked)
@@ -198,7 +198,7 @@ class AwsImages:
         return Sending(state, f"AWS imports it: {said(task.about) or task.status}")
 
     async def _take(self, place: ImportPlace, wanted: WantedImage, state: State, task: ImportTask) -> Sending:
-        """Tag what was made, which AWS does not, and have an image of it."""
+        """Tag the results, which AWS does not do, and make an image of them."""
         made = [*([task.image] if task.image else []), *task.snapshots]
         await place.ec2.call("CreateTags", {"ResourceId": made, "Tag": tag_pairs(wanted.tags, UPLOAD_TAG)})
         state = {**state, TASK: task.id}
@@ -239,7 +239,7 @@ class AwsImages:
 
     @understood
     async def withdraw(self, wanted: WantedImage, state: State) -> bool:
-        """Delete image, snapshots, imports and object, however far they are."""
+        """Delete image, snapshots, imports and object, whatever their state."""
         task = self._working.pop(wanted.upload, None)
         if task is not None:
             await end(task)
@@ -251,7 +251,7 @@ class AwsImages:
 
     @understood
     async def listed(self, provider: Mapping[str, object]) -> list[Resource]:
-        """Return what there is in the account, and in the provider's bucket, of uploads."""
+        """Return all resources of uploads in the account, and in the provider's bucket."""
         return await every_trace(self._at(provider), self._bucket(provider))
 
     @understood
@@ -266,8 +266,8 @@ class AwsImages:
 
 
 async def _chosen(place: ImportPlace, tasks: Sequence[ImportTask], state: State) -> ImportTask | None:
-    """Return the import to go on with: one that is whole, else one that is under way; None: there is none, or what
-    the one that is known made is not listed.  Raise LaunchFailed where that one came to nothing."""
+    """Return the import to continue with: a complete one, else a running one; None if there is none, or the result of
+    the known one is not listed. Raise LaunchFailed if that one failed."""
     known = next((one for one in tasks if one.id == state.get(TASK)), None)
     if known is not None and known.status == DELETED:
         raise LaunchFailed(f"AWS has not imported the file: {said(known.about) or 'it does not say why'}")
@@ -289,8 +289,8 @@ def _seen(state: State) -> State:
 
 
 async def _to_be_sent(wanted: WantedImage, state: State, file: Path, where: str) -> State:
-    """Return the state of an upload whose file is sent once more.  Raise LaunchFailed where it is no such file, or was
-    sent often enough."""
+    """Return the state of an upload whose file is sent once more. Raise LaunchFailed if the file does not match, or was
+    sent too often."""
     times = int(state.get(SENDS, 0))
     if times >= SENDS_MAX:
         raise LaunchFailed(f"{where} did not take the file, sent {times} times")

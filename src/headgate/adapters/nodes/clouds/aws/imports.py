@@ -40,7 +40,7 @@ CALLS = {
 
 
 class ImportTask(NamedTuple):
-    """Tell how one import stands."""
+    """Describe the state of one import."""
 
     id: str
     status: str
@@ -54,13 +54,13 @@ class ImportTask(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Return whether AWS works at it."""
+        """Return whether AWS still works on it."""
         return self.status not in (COMPLETED, DELETING, DELETED)
 
 
 def calls_of(wanted: WantedImage) -> ImportCalls | None:
-    """Return how an image is imported; None: its file is written into a snapshot.  Raise LaunchFailed for what cannot
-    be."""
+    """Return the calls that import an image; None if its file is written into a snapshot. Raise LaunchFailed if it
+    cannot be imported."""
     method = str(wanted.image.get("import-method") or SNAPSHOT)
     if method not in AWS_IMPORTS:
         known = ", ".join(AWS_IMPORTS)
@@ -72,7 +72,7 @@ def calls_of(wanted: WantedImage) -> ImportCalls | None:
 
 
 def bucket_name(provider: Mapping[str, object]) -> str:
-    """Return the bucket of a provider; empty: it names none."""
+    """Return the bucket of a provider; empty if it names none."""
     found = provider.get("object-storage")
     return str(found.get("bucket-name") or "") if isinstance(found, Mapping) else ""
 
@@ -83,7 +83,7 @@ def image_name(wanted: WantedImage) -> str:
 
 
 def start(wanted: WantedImage, calls: ImportCalls, bucket: str, key: str, token: str) -> Arguments:
-    """Return the arguments of the call that imports an object; with one `token` it is imported once."""
+    """Return the arguments of the call that imports an object; calls with the same `token` import it once."""
     source = {
         "Description": image_name(wanted),
         "Format": wanted.format.upper(),
@@ -128,7 +128,7 @@ def _architecture(wanted: WantedImage) -> str:
 
 
 async def tasks_of(ec2: Ec2, calls: ImportCalls) -> list[ImportTask]:
-    """Return the tasks of Headgate's that are under way, or ended in the last days: AWS filters them by no tag."""
+    """Return Headgate's import tasks that run, or ended in the last days: AWS cannot filter them by tag."""
     found = [_task(one) for one in await ec2.every(calls.describe, calls.members)]
     return [one for one in found if SYSTEM_TAG in one.tags and UPLOAD_TAG in one.tags]
 

@@ -20,7 +20,7 @@ OWNERS = ("self", "amazon")
 
 
 def types(wanted: MachineSpec) -> list[str]:
-    """Return the instance types that will do, in order.  Raise LaunchFailed where none is said."""
+    """Return the acceptable instance types, in order. Raise LaunchFailed if there are none."""
     fleet = wanted.flavor.get("fleet")
     named = wanted.flavor.get("instance-type")
     several = fleet.get("instance-types") or () if isinstance(fleet, Mapping) else named or ()
@@ -37,13 +37,12 @@ def types(wanted: MachineSpec) -> list[str]:
 
 
 def spot(wanted: MachineSpec) -> bool:
-    """Return whether AWS may take it away again."""
+    """Return whether AWS may reclaim the instance."""
     return bool(wanted.flavor.get("market-type") == "spot")
 
 
 def image_query(image: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of DescribeImages.  Raise LaunchFailed where the image says nothing that could be asked
-    for."""
+    """Return the arguments of DescribeImages. Raise LaunchFailed if the image has no criteria."""
     filters = image.get("image-filters")
     if image.get("image-id"):
         return {"ImageId": [str(image["image-id"])]}
@@ -62,18 +61,18 @@ def image_query(image: Mapping[str, Any]) -> Arguments:
 
 
 def token(node: str) -> str:
-    """Return what makes a call that is repeated the same call: 64 characters at most."""
+    """Return the token that identifies repeated calls: 64 characters at most."""
     return node if len(node) <= 64 and node.isascii() else hashlib.sha256(node.encode()).hexdigest()
 
 
 def subnet(wanted: MachineSpec) -> str:
-    """Return one of the subnets, always the same for a node; empty: none is said."""
+    """Return one of the subnets, always the same for a node; empty if there are none."""
     found = texts(wanted, "subnet-ids")
     return found[zlib.crc32(wanted.node.encode()) % len(found)] if found else ""
 
 
 def tag_pairs(tags: Mapping[str, str], whose: str) -> list[dict[str, str]]:
-    """Return tags as EC2 takes them, as many as it takes: first those that say whose it is."""
+    """Return as many tags as EC2 accepts, in its format: first those that identify the owner."""
     every = {name: tags[name] for name in (SYSTEM_TAG, whose) if name in tags} | dict(tags)
     return [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
 
@@ -87,7 +86,7 @@ def tags(wanted: MachineSpec, *kinds: str) -> list[Arguments]:
 
 
 def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
-    """Return what RunInstances and a launch template say alike."""
+    """Return the arguments that RunInstances and a launch template share."""
     interface: dict[str, Any] = {
         "DeviceIndex": 0,
         "AssociatePublicIpAddress": bool(wanted.flavor.get("public-ipv4")),
@@ -113,7 +112,7 @@ def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
 
 
 def instance(wanted: MachineSpec, state: State) -> Arguments:
-    """Return the arguments of RunInstances: the same ones whenever it is asked for the same node."""
+    """Return the arguments of RunInstances, always the same ones for the same node."""
     market = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}} if spot(wanted) else None
     return {
         **description(wanted, state),
@@ -127,7 +126,7 @@ def instance(wanted: MachineSpec, state: State) -> Arguments:
 
 
 def template(wanted: MachineSpec, state: State) -> Arguments:
-    """Return the arguments of CreateLaunchTemplate: a fleet takes what its instances are from there alone."""
+    """Return the arguments of CreateLaunchTemplate, which is the only way to describe a fleet's instances."""
     return {
         "LaunchTemplateName": template_name(wanted.node),
         "ClientToken": token(wanted.node),
@@ -140,12 +139,12 @@ def template(wanted: MachineSpec, state: State) -> Arguments:
 
 
 def template_name(node: str) -> str:
-    """Return how the launch template of a node is called."""
+    """Return the name of a node's launch template."""
     return f"headgate-{token(node)}"
 
 
 def fleet(wanted: MachineSpec, state: State) -> Arguments:
-    """Return the arguments of CreateFleet, of one instance, at once."""
+    """Return the arguments of CreateFleet, for one instance at once."""
     strategy = wanted.flavor["fleet"].get("allocation-strategy")
     kind = "spot" if spot(wanted) else "on-demand"
     options = "SpotOptions" if spot(wanted) else "OnDemandOptions"

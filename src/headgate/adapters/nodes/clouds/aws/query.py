@@ -109,13 +109,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
-    """Return what a call was answered.  Raise AwsRefused, OverQuota, CloudUnavailable."""
+    """Return the content of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
     tree = _tree(document(answer, whose))
     return tree if isinstance(tree, dict) else {}
 
 
 def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
-    """Return the XML that a call was answered.  Raise AwsRefused, OverQuota, CloudUnavailable."""
+    """Return the XML of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
         raise CloudUnavailable(f"{whose} answers with a document type, or in another encoding than its own")
     try:
@@ -131,7 +131,7 @@ def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
 
 
 def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose: str = "AWS") -> Exception:
-    """Return what an error of AWS is in the port's words: Refused, OverQuota, Away."""
+    """Return the port's error for an error of AWS: Refused, OverQuota, Away."""
     words = said(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
     short = code.rpartition(".")[2]
     if code in EXPIRED:
@@ -173,10 +173,10 @@ def _tree(element: ElementTree.Element) -> Any:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a list of an answer; AWS writes an empty one as nothing."""
+    """Return a list from an answer; AWS omits an empty list."""
     return value if isinstance(value, list) else []
 
 
 def tags_of(one: Told) -> dict[str, str]:
-    """Return the tags of what EC2 lists."""
+    """Return the tags of an EC2 resource."""
     return {tag["key"]: tag.get("value", "") for tag in listed(one.get("tagSet"))}

@@ -30,7 +30,7 @@ COUNTED = frozenset([*ON_DEMAND.values(), *SPOT.values()])
 
 
 def quota(instance_type: str, spot: bool) -> str:
-    """Return the code of the quota that such an instance's cores count for; empty: none that is known."""
+    """Return the code of the quota for the cores of such an instance; empty if none is known."""
     family = re.match(r"[a-z]*", instance_type)
     name = family[0] if family else ""
     table = SPOT if spot else ON_DEMAND
@@ -40,7 +40,7 @@ def quota(instance_type: str, spot: bool) -> str:
 
 
 def uses(instance_type: str, cores: int, memory_mib: int, spot: bool) -> Amounts:
-    """Return what one instance takes."""
+    """Return the resources that one instance uses."""
     found = {"instances": 1.0, "cores": float(cores), "ram": float(memory_mib)}
     code = quota(instance_type, spot)
     return {**found, code: float(cores)} if code else found

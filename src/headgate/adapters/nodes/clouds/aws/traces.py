@@ -38,7 +38,7 @@ _IMPORTED = "import-"
 
 
 class ImportPlace(NamedTuple):
-    """Say where an image is made, and how."""
+    """Describe where and how an image is made."""
 
     ec2: Ec2
     blocks: Blocks
@@ -63,7 +63,7 @@ class ImportPlace(NamedTuple):
 
 
 async def cancel(ec2: Ec2, task: ImportTask) -> None:
-    """Ask that an import ends."""
+    """Cancel an import."""
     try:
         await ec2.do("CancelImportTask", {"ImportTaskId": task.id})
     except AwsRefused:
@@ -71,7 +71,7 @@ async def cancel(ec2: Ec2, task: ImportTask) -> None:
 
 
 async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[Told]:
-    """Return images or snapshots of this account alone: those of others that it may use can say anything."""
+    """Return this account's images or snapshots: those that others share could have any tags."""
     found = list[Told]()
     for at in range(0, len(values), VALUES_MAX):
         filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
@@ -81,31 +81,31 @@ async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str
 
 
 async def there_are(ec2: Ec2, what: tuple[str, str], ids: Collection[str]) -> set[str]:
-    """Return which of the images or snapshots are there."""
+    """Return those of the images or snapshots that exist."""
     name, key = ("image-id", "imageId") if what == IMAGES else ("snapshot-id", "snapshotId")
     return {str(one[key]) for one in await owned(ec2, what, name, sorted(ids))}
 
 
 async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[Told]:
-    """Return the images of an upload: the one that is known first."""
+    """Return the images of an upload: the known one first."""
     found = await owned(ec2, IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
     mine = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
     return sorted(mine, key=lambda one: (one["imageId"] != first, one["imageId"]))
 
 
 def is_named(image: Told) -> bool:
-    """Return whether an image has the name that Headgate or an import gave it: copies have the same tags."""
+    """Return whether an image has the name that Headgate or an import gave it, since copies have the same tags."""
     name = str(image.get("name") or "")
     return name.startswith(_IMPORTED) or name.endswith(tags_of(image).get(UPLOAD_TAG, name))
 
 
 def is_of(tags: Mapping[str, str], wanted: WantedImage) -> bool:
-    """Return whether something with these tags is of an upload."""
+    """Return whether a resource with these tags belongs to an upload."""
     return all(tags.get(name) == wanted.tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG))
 
 
 async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]) -> list[Resource]:
-    """Return what imports have made that nobody has tagged yet."""
+    """Return untagged results of imports."""
     images = {one.image: one.tags for one in ended if one.image and one.image not in known}
     snapshots = {id: one.tags for one in ended for id in one.snapshots if id not in known}
     found = [Resource(id, IMAGE, images[id], {}) for id in await there_are(ec2, IMAGES, images)]
@@ -114,8 +114,8 @@ async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]
 
 
 async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, str], keep: Collection[str]) -> bool:
-    """Take away all of an upload but `keep`; return whether nothing was left.  `known`: kind -> what was made, though
-    it may not be listed yet."""
+    """Delete all resources of an upload except `keep`; return whether none were left. `known`: kind -> resources that
+    may not be listed yet."""
     ec2, tasks = place.ec2, await place.tasks(wanted)
     for task in tasks:
         if task.is_alive:
@@ -143,7 +143,7 @@ async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, s
 
 
 async def every_trace(ec2: Ec2, bucket: Bucket | None) -> list[Resource]:
-    """Return what there is in the account, and in a bucket, of uploads."""
+    """Return all resources of uploads in the account, and in a bucket."""
     images = [one for one in await owned(ec2, IMAGES, "tag-key", [UPLOAD_TAG]) if is_named(one)]
     snapshots = await owned(ec2, SNAPSHOTS, "tag-key", [UPLOAD_TAG])
     found = [Resource(str(one["imageId"]), IMAGE, tags_of(one), {}) for one in images]

@@ -39,29 +39,29 @@ class Api:
     """Call one cluster. Every method raises KubernetesRefused, or CloudUnavailable if there is no answer."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Raise UserError for certificates that cannot be read."""
+        """Raise UserError for unreadable certificates."""
         self._cluster = cluster
         self._http = _Door(cluster)
         self._credentials = KubernetesCredentials(cluster)
 
     async def close(self) -> None:
-        """Talk with it no more."""
+        """Close all connections."""
         await self._http.close()
 
     async def get(self, path: str) -> dict[str, Any] | None:
-        """Return what is there; None: nothing."""
+        """Return the object; None if it does not exist."""
         status, answer = await self._ask("GET", path)
         return None if status == 404 else answer
 
     async def create(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was made.  Raise Exists."""
+        """Return the created object. Raise Exists."""
         status, answer = await self._ask("POST", path, said)
         if status == 404:
             raise _refused(status, answer)
         return answer
 
     async def delete(self, path: str, unique: str) -> None:
-        """Ask that it goes, with everything that is in it; nothing is done if it is not the one of that uid."""
+        """Delete the object and everything in it, unless its uid is another one."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -75,7 +75,7 @@ class Api:
                 raise
 
     async def every(self, path: str) -> list[dict[str, Any]]:
-        """Return all pages of it; begin again where the rest of a list is gone."""
+        """Return all pages of a list; begin again if its continuation has expired."""
         for _ in range(BEGUN_AGAIN_MAX):
             try:
                 return await self._pages(path)
@@ -103,7 +103,7 @@ class Api:
         raise CloudUnavailable(f"{self._cluster.server}: {path} has more than {PAGES_MAX} pages")
 
     async def _ask(self, method: str, path: str, said: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Return what is answered, which may be that it is not there."""
+        """Return the answer, which may be that the object does not exist."""
         status, answer = await self._asked(method, path, said)
         if status == 401 and self._credentials.refused():
             status, answer = await self._asked(method, path, said)
@@ -139,7 +139,7 @@ class Api:
 
 
 def path(base: str, kind: str, name: str = "", namespace: str = "") -> str:
-    """Return where a thing is, or all of its kind."""
+    """Return the path of an object, or of all objects of its kind."""
     within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"{base}{within}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
 
@@ -154,7 +154,7 @@ def _refused(status: int, answer: Mapping[str, Any]) -> KubernetesRefused:
 
 
 class _Door(Http):
-    """Apply what a kubeconfig says of certificates and proxies."""
+    """Apply a kubeconfig's settings for certificates and proxies."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ class KubernetesCredentials:
         self._token, self._until_s = "", 0.0
 
     async def headers(self) -> dict[str, str]:
-        """Return what says who asks.  Raise CloudUnavailable."""
+        """Return the headers with the credentials. Raise CloudUnavailable."""
         user = self._cluster.user
         if user.name_and_password is not None:
             whole = base64.b64encode(":".join(user.name_and_password).encode()).decode()
@@ -50,12 +50,12 @@ class KubernetesCredentials:
             return {"Authorization": f"Bearer {self._token}"}
 
     def refused(self) -> bool:
-        """Forget what a cluster does not accept; return whether there may be a better one."""
+        """Discard credentials that a cluster refuses; return whether there may be better ones."""
         known, self._token = bool(self._token), ""
         return known
 
     async def _asked(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
-        """Return what the program says, and until when that is good."""
+        """Return the program's output, and its expiry time."""
         command = [str(plugin["command"]), *(str(word) for word in plugin.get("args") or ())]
         version = str(plugin.get("apiVersion") or "client.authentication.k8s.io/v1")
         asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}

@@ -55,15 +55,15 @@ class Kubernetes:
         self._api = Api(cluster)
 
     async def close(self) -> None:
-        """Talk with the cluster no more."""
+        """Close all connections to the cluster."""
         await self._api.close()
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
-        """Return what one takes: a pod has a namespace of its own."""
+        """Return the resources of a node: a pod has a namespace of its own."""
         return _uses(kind_of(wanted))
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
-        """Return nothing: a cluster has no limit for all namespaces; `resource-limits` of the provider are."""
+        """Return nothing: a cluster has no limit for all namespaces, but the provider has `resource-limits`."""
         return {}
 
     @understood
@@ -75,7 +75,7 @@ class Kubernetes:
             raise CloudUnavailable(f"the namespaces cannot be listed: {refused}") from refused
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Ask that the namespace goes, if it still has the tags that were seen."""
+        """Delete the namespace, if it still has the tags that were seen."""
         try:
             found = await self._api.get(self._spaces(resource.id))
         except KubernetesRefused as refused:
@@ -85,7 +85,7 @@ class Kubernetes:
 
     @understood
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
-        """Ask that the node's namespace goes, with everything that was made for it."""
+        """Delete the node's namespace, with everything that was made for it."""
         try:
             found = await self._api.get(self._spaces(name_of(wanted.node)))
         except KubernetesRefused as refused:
@@ -97,7 +97,7 @@ class Kubernetes:
 
     @understood
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        """Make what lacks; each part may be there already."""
+        """Create the missing parts; an earlier attempt may have made some."""
         kind, name = kind_of(wanted), name_of(wanted.node)
         with _told(name):
             step = state.get(_STEP, "")
@@ -156,7 +156,7 @@ class Kubernetes:
             await self._have(where, thing)
 
     async def _pod(self, wanted: MachineSpec) -> str:
-        """Return what is waited for before it can be made; empty: it is made."""
+        """Return what the pod still waits for; empty if it is created."""
         try:
             await self._have(path(CORE, "pods", namespace=name_of(wanted.node)), objects.pod(wanted))
         except KubernetesRefused as refused:
@@ -172,7 +172,7 @@ class Kubernetes:
             return
 
     async def _seen(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        """Look whether the token and the pod are there."""
+        """Check whether the token and the pod exist."""
         name = name_of(wanted.node)
         up: Up | None = None
         if kind_of(wanted) == POD:
@@ -197,7 +197,7 @@ class Kubernetes:
         return self._made(wanted, state, up, data)
 
     def _waiting(self, none: NoRoom, state: State) -> MachinePending:
-        """Raise OverQuota or LaunchFailed once the cluster had the time to grow."""
+        """Raise OverQuota or LaunchFailed once the cluster had enough time to grow."""
         since_s = float(state.get(_SINCE) or self._now_s())
         if self._now_s() - since_s < self._room_max_s:
             return MachinePending({**state, _SINCE: repr(since_s)}, none.why)
@@ -274,7 +274,7 @@ def _without(state: State, key: str) -> dict[str, str]:
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """Return what a cluster will not do, in the words of the port."""
+    """Return the port's error for a cluster's refusal."""
     try:
         yield
     except KubernetesRefused as refused:
@@ -287,7 +287,7 @@ def _told(name: str) -> Iterator[None]:
 
 
 def connect(given: CloudDriverOptions) -> Kubernetes:
-    """Raise UserError for a kubeconfig that cannot be read."""
+    """Raise UserError for an unreadable kubeconfig."""
     said = given.said
     file = given.directory / said["kubeconfig_file"] if said.get("kubeconfig_file") else None
     cluster = kubeconfig.found(file, said.get("context", ""))

@@ -54,7 +54,7 @@ class Cluster:
     """The client's certificate and its key, in PEM."""
 
     def tls(self) -> ssl.SSLContext:
-        """Return how it is spoken to.  Raise UserError."""
+        """Return the TLS context. Raise UserError."""
         try:
             made = ssl.create_default_context(cadata=self.authority or None)
             if not self.verified:
@@ -91,10 +91,8 @@ def found(file: Path | None, context: str, environment: Mapping[str, str] = os.e
 
 
 def read(files: list[Path], context: str) -> Cluster:
-    """Return the cluster of `context`, or of the current one, of files of which the first that says a thing counts.
-
-    Raise UserError.
-    """
+    """Return the cluster of `context`, or of the current one, from files of which the first one with a value counts.
+    Raise UserError."""
     every = [_Document.read(file) for file in files]
     name = context or next((str(one.said["current-context"]) for one in every if one.said.get("current-context")), "")
     if not name:
@@ -146,7 +144,7 @@ class _Document:
         return cls(file, said)
 
     def content(self, said: Mapping[str, Any], key: str) -> bytes | None:
-        """Return what stands under `KEY-data` in base64, or in the file under `KEY`, beside this one."""
+        """Return the content under `KEY-data` in base64, or of the file under `KEY`, relative to this one."""
         if data := said.get(f"{key}-data"):
             try:
                 return base64.b64decode(str(data), validate=True)
@@ -178,7 +176,7 @@ class _Document:
 
 
 def _entry(every: list[_Document], kind: str, name: str) -> tuple[Mapping[str, Any], _Document]:
-    """Return the first of this name, and where it stands."""
+    """Return the first entry of this name, and its file."""
     for one in every:
         for entry in one.said.get(f"{kind}s") or ():
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
@@ -197,6 +195,6 @@ def _inside(environment: Mapping[str, str], pod: Path) -> Cluster:
 
 
 def _called(server: str) -> str:
-    """Return a name for contexts that says where it is."""
+    """Return a name for contexts, made of the server's address."""
     parts = urlsplit(server)
     return f"{parts.netloc}{parts.path}".replace(".", "-").replace("/", "-").replace("[", "").replace("]", "")

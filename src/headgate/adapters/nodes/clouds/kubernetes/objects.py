@@ -58,7 +58,7 @@ def tags_of(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
-    """Return tags as labels; those that no label can be are annotations."""
+    """Return tags as labels; tags that are no valid labels become annotations."""
     labels = {KIND_TAG: kind_of(wanted)}
     annotations: dict[str, str] = {}
     for key, value in wanted.tags.items():
@@ -71,7 +71,7 @@ def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
 
 
 def review(wanted: MachineSpec) -> dict[str, Any]:
-    """Ask whether an account can be made there: clusters take a moment to give rights in what is new."""
+    """Ask whether an account can be created there: a new namespace gets its permissions after a moment."""
     asked = {"namespace": name_of(wanted.node), "verb": "create", "resource": "serviceaccounts"}
     return {
         "apiVersion": "authorization.k8s.io/v1",
@@ -81,7 +81,7 @@ def review(wanted: MachineSpec) -> dict[str, Any]:
 
 
 def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield where to make what gives a build its account."""
+    """Yield the paths and objects that give a build its account."""
     name = name_of(wanted.node)
     rules = [_LOOK, _REACH, *(_MAKE if kind_of(wanted) == NAMESPACE else ())]
     whose = {"kubernetes.io/service-account.name": ACCOUNT}
@@ -98,7 +98,8 @@ def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def pull_secrets(wanted: MachineSpec) -> list[Mapping[str, Any]]:
-    """Return what says which there are; one is a list of one.  Raise LaunchFailed for one without a name."""
+    """Return the names of the pull secrets; a single name counts as a list. Raise LaunchFailed for one without a
+    name."""
     said = wanted.label.get("image-pull-secrets") or []
     several = [said] if isinstance(said, Mapping) else list(said)
     if not all(isinstance(one, Mapping) and one.get("name") for one in several):
@@ -113,7 +114,7 @@ def copied(secret: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pod(wanted: MachineSpec) -> dict[str, Any]:
-    """Return the pod.  Unless the label's spec says other, it is not begun again, and has the pull secrets."""
+    """Return the pod. Unless the label's spec overrides it, the pod is not restarted, and has the pull secrets."""
     spec = {"restartPolicy": "Never", **wanted.label["spec"]}
     if secrets := pull_secrets(wanted):
         spec.setdefault("imagePullSecrets", [{"name": one["name"]} for one in secrets])

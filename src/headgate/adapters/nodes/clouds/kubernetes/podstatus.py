@@ -31,7 +31,7 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Report that there is no room now. The cluster may grow, or something may end; nobody says when."""
+    """Report that there is no room now. The cluster may grow, or another pod may end, at an unknown time."""
 
     why: str
     lacking: bool
@@ -44,7 +44,7 @@ class KubernetesPodEnded:
 
 
 def reported(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnded:
-    """Return how far a pod is, in the cluster's own words."""
+    """Return the state of a pod, in the cluster's own words."""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     if pod.get("metadata", {}).get("deletionTimestamp"):
@@ -78,7 +78,7 @@ def _wrong(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hint(phase: str, status: Mapping[str, Any]) -> str:
-    """Return which containers ended, and how."""
+    """Return which containers ended, and with which result."""
     ended = [f"{name} {_ended(state['terminated'])}" for name, state in _containers(status) if "terminated" in state]
     return (f"; {', '.join(ended)}" if ended else "") + (f"; {STAYS}" if phase == "Succeeded" else "")
 
@@ -96,6 +96,6 @@ def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
 
 
 def _whole(what: str, of: Mapping[str, Any]) -> str:
-    """Add what the cluster says about it."""
+    """Add the cluster's own message."""
     more = said(str(of.get("message") or of.get("reason") or ""))
     return f"{what}: {more}" if more and more not in what else what

@@ -103,7 +103,7 @@ class OpenStack:
     async def call(
         self, method: str, service: str, path: str, said: Any = None, query: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return what is answered.  Raise OpenStackRefused, OverQuota, CloudUnavailable, NoService."""
+        """Return the answer. Raise OpenStackRefused, OverQuota, CloudUnavailable, NoService."""
         for again in (True, False):
             session = await self._log_in()
             base = self._base(session, service)
@@ -146,7 +146,7 @@ class OpenStack:
         return base if base.endswith(version) else base + version
 
     def _is_void(self, session: OpenStackSession, answer: CloudResponse) -> bool:
-        """Return whether the token is not accepted any more; then it is forgotten."""
+        """Return whether the token is no longer accepted; if so, discard it."""
         if answer.status == 401 and self._session == session:
             self._session = None
         return answer.status == 401
@@ -208,7 +208,7 @@ def _message(body: bytes) -> str:
 
 
 def dead(name: str, reported: str, fault: Mapping[str, Any] | None) -> Exception:
-    """Return why a server will never run: no room is another thing than one that cannot be made."""
+    """Return why a server will never run: lack of capacity differs from a server that cannot be made."""
     told = said(str((fault or {}).get("message", "")))
     text = f"the server is in {reported}" + (f": {told}" if told else "")
     kind = OverQuota if _FULL.search(told) or _NO_HOST.search(told) else LaunchFailed

@@ -37,7 +37,7 @@ class Place:
 
 
 def places(file: str, env: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
-    """Return the file with clouds, and the clouds.  Raise UserError where there is none."""
+    """Return the file with clouds, and the clouds. Raise UserError if there is none."""
     named = file or env.get("OS_CLIENT_CONFIG_FILE", "")
     found = next((p for p in ([named] if named else SEARCHED) if Path(p).expanduser().is_file()), "")
     if not found:
@@ -69,7 +69,7 @@ def _merged(one: Any, other: Any) -> Any:
 
 
 def place(name: str, file: str, env: Mapping[str, str]) -> Place:
-    """Return the cloud of a name; empty: the only one.  Raise UserError."""
+    """Return the cloud of this name; empty: the only one. Raise UserError."""
     path, clouds = places(file, env)
     name = name or env.get("OS_CLOUD", "") or (next(iter(clouds)) if len(clouds) == 1 else "")
     said = clouds.get(name)

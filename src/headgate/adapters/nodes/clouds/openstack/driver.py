@@ -94,7 +94,7 @@ class Machines:
         return MachinePending({"server": str(told["server"]["id"])}, "the server is BUILD")
 
     async def _mine(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> list[dict[str, Any]]:
-        """Return the servers of a node, the one that stays first."""
+        """Return the servers of a node, first the one to keep."""
         found = [
             one
             for one in await cloud.servers()
@@ -187,7 +187,8 @@ class Machines:
         return Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
 
     async def _tag_volumes(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> None:
-        """Tag the volumes that Nova made: they go with their server, and the tag tells of one that did not."""
+        """Tag the volumes that Nova made: they are deleted with their server, and the tag identifies those that are
+        not."""
         for one in server.get("os-extended-volumes:volumes_attached") or ():
             try:
                 await cloud.call(
@@ -287,7 +288,7 @@ async def _heard(call: Awaitable[T]) -> T:
 
 
 async def _as_itself(call: Awaitable[T]) -> T:
-    """Await a call about one thing: what does not go keeps nobody else waiting."""
+    """Await a call about one resource: a failure must not delay the others."""
     try:
         return await call
     except (OverQuota, NoService) as error:
@@ -295,7 +296,7 @@ async def _as_itself(call: Awaitable[T]) -> T:
 
 
 async def _as_away(call: Awaitable[T]) -> T:
-    """Raise what the port knows: what is not about making one node is asked for again."""
+    """Raise the port's errors: calls that are not about one node are repeated."""
     try:
         return await call
     except (LaunchFailed, OverQuota, NoService) as error:

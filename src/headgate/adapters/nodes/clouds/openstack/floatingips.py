@@ -17,7 +17,7 @@ _TAGS = re.compile(r"^headgate (\{.*\})$")
 
 
 def described(tags: Mapping[str, str]) -> str:
-    """Return tags as the description of what has no tags from its beginning: as many as there is room for."""
+    """Return tags as a description, for resources without tags at creation: as many as there is room for."""
     kept: dict[str, str] = {}
     for name in sorted(tags, key=lambda name: not name.startswith("zuul_")):
         if len(_text({**kept, name: tags[name]})) <= DESCRIPTION_MAX:
@@ -30,7 +30,7 @@ def _text(tags: Mapping[str, str]) -> str:
 
 
 def tags_of(description: str) -> dict[str, str]:
-    """Return the tags in a description; none in anybody else's."""
+    """Return the tags in a description; none if it is not Headgate's."""
     found = _TAGS.match(description or "")
     try:
         return msgspec.json.decode(found[1], type=dict[str, str]) if found else {}
@@ -39,7 +39,7 @@ def tags_of(description: str) -> dict[str, str]:
 
 
 def addresses_of(server: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return public and private address of version 4, and the address of version 6; empty: none."""
+    """Return public and private IPv4 address, and the IPv6 address; empty if there is none."""
     public, private, six = str(server.get("accessIPv4") or ""), "", str(server.get("accessIPv6") or "")
     for one in (one for network in (server.get("addresses") or {}).values() for one in network):
         address, floats = str(one["addr"]), one.get("OS-EXT-IPS:type") == "floating"
@@ -53,10 +53,8 @@ def addresses_of(server: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 async def lend(cloud: OpenStack, wanted: MachineSpec, server: str) -> str:
-    """Return an address that now leads to a server, by one call; empty: the cloud has none to lend.
-
-    Asked for again, it is the same one.  Raise OverQuota, OpenStackRefused, Away.
-    """
+    """Return a floating IP address for a server, assigned by one call; empty if the cloud has none. A repeated call
+    returns the same address. Raise OverQuota, OpenStackRefused, Away."""
     try:
         ports = await cloud.every("network", "/ports", "ports", {"device_id": server})
     except NoService:
@@ -97,14 +95,14 @@ async def ours(cloud: OpenStack) -> list[tuple[str, dict[str, str]]]:
 
 
 async def give_back(cloud: OpenStack, node: str) -> None:
-    """Let go the addresses of a node."""
+    """Release the addresses of a node."""
     for name, tags in await ours(cloud):
         if tags.get(NODE_TAG) == node:
             await release(cloud, name)
 
 
 async def release(cloud: OpenStack, name: str) -> None:
-    """Let an address go; none is no error."""
+    """Release an address; a missing one is no error."""
     try:
         await cloud.call("DELETE", "network", f"/floatingips/{name}")
     except OpenStackRefused as error:

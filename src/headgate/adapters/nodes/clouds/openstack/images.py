@@ -53,11 +53,11 @@ class GlanceImages:
 
     @property
     def under_way(self) -> list[asyncio.Task[dict[str, str]]]:
-        """Return what is being sent, or has not been taken up."""
+        """Return the running uploads, and those whose result was not taken."""
         return list(self._working.values())
 
     async def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         await end(*self._working.values())
 
     @understood
@@ -156,8 +156,8 @@ class GlanceImages:
         return Sent(state[IMAGE], {IMAGE: state[IMAGE]})
 
     async def _mine(self, cloud: OpenStack, wanted: WantedImage, state: State) -> list[dict[str, Any]]:
-        """Return the images of an upload, the one that stays first.  More than one are there where a call whose
-        answer was lost was under way when it was repeated."""
+        """Return the images of an upload, first the one to keep. There are several if a call whose answer was lost was
+        still running when it was repeated."""
         found = [one for one in await _ours(cloud, {UPLOAD_TAG: wanted.upload}) if _is_of(one, wanted)]
         ranks = {"active": 0, "saving": 1, "queued": 2}
         return sorted(
@@ -172,7 +172,7 @@ class GlanceImages:
 
     @understood
     async def withdraw(self, wanted: WantedImage, state: State) -> bool:
-        """Delete it, however far it is."""
+        """Delete it, whatever its state."""
         task = self._working.pop(wanted.upload, None)
         if task is not None:
             await end(task)
@@ -203,7 +203,7 @@ class GlanceImages:
 
 
 def _described(wanted: WantedImage) -> dict[str, Any]:
-    """Return what Glance is told of an image.  Raise LaunchFailed for a tag that would say another thing."""
+    """Return Glance's description of an image. Raise LaunchFailed for a tag with another meaning."""
     wrong = sorted(OWN & set(wanted.tags))
     if wrong:
         raise LaunchFailed(
@@ -219,7 +219,7 @@ def _described(wanted: WantedImage) -> dict[str, Any]:
 
 
 async def _ours(cloud: OpenStack, said: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return images that only this project sees: what others share or publish may say anything of itself."""
+    """Return images that only this project sees: those that others share or publish could have any properties."""
     found = await cloud.every("image", "/images", "images", {"visibility": "private", **said})
     return [one for one in found if one["status"] not in ("deleted", "pending_delete") and not _is_copy(one)]
 

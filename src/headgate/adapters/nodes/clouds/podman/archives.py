@@ -46,8 +46,8 @@ def check(path: Path) -> None:
 
 
 def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int, int | None]:
-    """Return how much follows the header that ends at `at`, and the size that the entry after it has, if it says so.
-    `size`: what was said so of this one; 0 or more, -1 if nothing was.  Raise LaunchFailed."""
+    """Return the size of the data after the header at `at`, and the size that this entry sets for the next one. `size`:
+    size that the earlier entry set for this one; 0 or more, -1 if none. Raise LaunchFailed."""
     if len(block) < BLOCK or block[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC:
         raise _odd(at, "a header that is not one of this format")
     kind, length = block[156:157], _number(block[124:136], at)
@@ -68,7 +68,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
 
 
 def _said(text: bytes, at: int) -> int:
-    """Return the size that attributes give to an entry, -1 if they give none.  Raise LaunchFailed."""
+    """Return the size that attributes set for an entry, -1 if none. Raise LaunchFailed."""
     size, place = -1, 0
     while place < len(text):
         found = _RECORD.match(text, place)

@@ -57,7 +57,7 @@ class Podman:
     """See `ports.cloud.Cloud`."""
 
     def __init__(self, words: Sequence[str], authorized: bytes, deny: Sequence[Net] = ()) -> None:
-        """Take the command line of podman (`words`), the keys that log in, and the networks that machines do not
+        """Take the command line of podman (`words`), the keys that may log in, and the networks that machines do not
         reach."""
         self._engine, self._authorized, self._deny = Engine(words), authorized, tuple(deny)
         self.images = PodmanImages(self._engine)
@@ -67,23 +67,23 @@ class Podman:
         """Image -> the task that fetches it and returns the error, empty if there is none."""
 
     async def close(self) -> None:
-        """Fetch nothing more; machines stay."""
+        """Stop fetching images; machines stay."""
         await end(*self._fetching.values())
         await self.images.close()
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
-        """Return what the flavor says."""
+        """Return the resources of the flavor."""
         cores, ram, _ = _limits(wanted)
         _image(wanted)
         return {"instances": 1, "cores": cores, "ram": ram}
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
-        """Return what this machine has."""
+        """Return the resources of this machine."""
         ram = psutil.virtual_memory().total >> 20
         return {"instances": places.COUNT, "cores": os.cpu_count() or 1, "ram": ram}
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
-        """Return every container, and the networks that are machines'."""
+        """Return every container, and the networks of machines."""
         found = []
         for one in await self._engine.listed("ps", "-a"):
             labels = dict(one.get("Labels") or {})
@@ -95,14 +95,14 @@ class Podman:
         return found
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Remove it with everything that runs there."""
+        """Remove the container with everything that runs in it."""
         if resource.kind == CONTAINER:
             await self._engine.run("rm", "-f", "-v", "-t", "0", "-i", resource.id)
         else:
             await self._engine.run("network", "rm", resource.id)
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
-        """Remove the container first, since a network that is used stays."""
+        """Remove the container first, since a network that is in use cannot be removed."""
         for kind in (CONTAINER, NETWORK):
             for one in await self._of(wanted, kind):
                 await self.delete(wanted.provider, one)
@@ -113,7 +113,7 @@ class Podman:
         return [one for one in await self.resources(wanted.provider) if one.kind == kind and tags <= one.tags.items()]
 
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        """Fetch the image, then make network and container, then begin it."""
+        """Fetch the image, then make network and container, then start it."""
         name, image = _name(wanted), _image(wanted)
         _limits(wanted)
         found = await self._engine.inspected(name)
@@ -132,7 +132,7 @@ class Podman:
         return await self._there(wanted, name, found)
 
     async def _lacks(self, image: str) -> bool:
-        """Begin to fetch what is not here.  Raise LaunchFailed."""
+        """Begin to fetch a missing image. Raise LaunchFailed."""
         task = self._fetching.get(image)
         if task is not None and task.done():
             del self._fetching[image]
@@ -152,7 +152,7 @@ class Podman:
         return f"the image {image} cannot be fetched: {done.why}" if done.status else ""
 
     async def _guard(self) -> None:
-        """Have rules before the first machine."""
+        """Make the rules before the first machine."""
         if not self._guarded:
             done = await Engine(["nft"]).run("-f", "-", told=places.rules(self._deny).encode())
             if done.status:
@@ -160,7 +160,8 @@ class Podman:
             self._guarded = True
 
     async def _number(self, wanted: MachineSpec) -> int:
-        """Make a network for it, unless it has one; whoever is quicker elsewhere on this machine has the number."""
+        """Make a network for it, unless it has one; a number belongs to the first process on this machine that takes
+        it."""
         for one in await self._of(wanted, NETWORK):
             return int(one.id.removeprefix(places.NAME))
         used = {str(one["name"]) for one in await self._engine.listed("network", "ls")}
@@ -248,7 +249,7 @@ def _limits(wanted: MachineSpec) -> tuple[float, int, int]:
 
 
 def connect(given: CloudDriverOptions) -> Podman:
-    """Raise UserError where this process cannot have machines."""
+    """Raise UserError if this process cannot run machines."""
     said = given.said
     if os.geteuid() != 0:
         raise UserError("only root has containers that are machines: this launcher is another user's")

@@ -31,7 +31,7 @@ class Engine:
         self._words = tuple(words)
 
     async def run(self, *words: str, told: bytes = b"", max_s: float = ANSWER_MAX_S) -> PodmanResult:
-        """Return how it ended."""
+        """Return the result of the command."""
         try:
             process = await asyncio.create_subprocess_exec(*self._words, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
@@ -46,7 +46,7 @@ class Engine:
         return PodmanResult(process.returncode or 0, out, said(complaint(wrong.decode(errors="replace"))))
 
     async def listed(self, *words: str) -> list[dict[str, Any]]:
-        """Return what it lists as JSON."""
+        """Return a list from podman's JSON."""
         done = await self.run(*words, "--format", "json")
         try:
             found = json.loads(done.out or b"[]")
@@ -57,7 +57,7 @@ class Engine:
         return found
 
     async def inspected(self, name: str) -> dict[str, Any] | None:
-        """Return what there is to know of a container; None: there is none."""
+        """Return the properties of a container; None if it does not exist."""
         done = await self.run("container", "inspect", name)
         if done.status:
             if "no such" in done.why.lower():
@@ -71,6 +71,6 @@ class Engine:
 
 
 def complaint(text: str) -> str:
-    """Return what podman says without its warnings, unless there is nothing else: they would hide what is wrong."""
+    """Return podman's error output without warnings, unless there is nothing else: they would hide the error."""
     lines = [line for line in text.splitlines() if "level=warning" not in line]
     return "\n".join(lines) if any(map(str.strip, lines)) else text

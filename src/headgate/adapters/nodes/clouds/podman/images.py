@@ -32,15 +32,15 @@ class PodmanImages:
 
     @property
     def under_way(self) -> list[asyncio.Task[str]]:
-        """Return the imports that have not been taken up."""
+        """Return the imports whose result was not taken."""
         return list(self._importing.values())
 
     async def close(self) -> None:
-        """Import nothing more; what is there stays."""
+        """Stop importing; present images stay."""
         await end(*self._importing.values())
 
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
-        """Import the file; what is there has the digest of what was sent."""
+        """Import the file; a present image has the digest of the file that was sent."""
         name = f"{NAME}:{wanted.upload}"
         task = self._importing.get(wanted.upload)
         if task is not None and not task.done():
@@ -79,7 +79,7 @@ class PodmanImages:
         return found[0] if found else None
 
     async def withdraw(self, wanted: WantedImage, state: State) -> bool:
-        """Remove it, unless a container is made of it."""
+        """Remove it, unless a container uses it."""
         task = self._importing.pop(wanted.upload, None)
         if task is not None:
             await end(task)
@@ -107,5 +107,5 @@ class PodmanImages:
 
 
 def _plain(text: str) -> str:
-    """Return what is said in a tag without what would mean something in an instruction, where nothing is escaped."""
+    """Return the text of a tag without characters that are special in an instruction, which has no escapes."""
     return "".join(c if c.isprintable() and c not in '"\\$' else "_" for c in text)

@@ -24,7 +24,7 @@ Subsystem sftp internal-sftp
 
 
 def host_key() -> tuple[bytes, str]:
-    """Return a new key, and its public half as `known_hosts` has it."""
+    """Return a new key, and its public half in the format of `known_hosts`."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

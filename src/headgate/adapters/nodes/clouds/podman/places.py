@@ -31,13 +31,13 @@ def subnet(number: int) -> ipaddress.IPv4Network:
 
 
 def users(number: int) -> str:
-    """Return how its users are mapped: two machines share none, and root is nobody here."""
+    """Return the mapping of its users: no two machines share any, and its root has no rights here."""
     return f"0:{FIRST_USER + number * USERS}:{USERS}"
 
 
 def rules(deny: Iterable[Net]) -> str:
-    """Return what nft is told: machines reach neither this one nor each other, nor what is denied; only this machine
-    begins to talk with them."""
+    """Return the rules for nft: machines reach neither this machine nor each other, nor denied addresses; only this
+    machine opens connections to them."""
     return "\n".join(
         [
             f"add table inet {TABLE}",

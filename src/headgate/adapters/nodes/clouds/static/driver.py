@@ -19,7 +19,7 @@ _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-
 
 
 def connect(given: CloudDriverOptions) -> StaticHosts:
-    """Return the driver, which speaks with nobody.  Raise UserError."""
+    """Return the driver, which sends nothing. Raise UserError."""
     return StaticHosts(StaticPermits.read(given.name, given.said))
 
 
@@ -27,19 +27,19 @@ class StaticHosts:
     """See `ports.cloud.Cloud` and `ports.cloud.Listing`."""
 
     def __init__(self, permits: StaticPermits | None = None) -> None:
-        """Use the machines that `permits` allows; None: all that are listed."""
+        """Use the machines that `permits` allows; None: all listed ones."""
         self.permits = permits or StaticPermits("")
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
-        """Return why a machine that these projects list is not used; empty: it is."""
+        """Return why a machine that these projects list is not used; empty if it is."""
         return self.permits.refusal(projects, host)
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
-        """Return that a machine takes nothing of any account."""
+        """Return that a machine uses no resources of an account."""
         return {}
 
     async def advance(self, wanted: MachineSpec, state: State) -> Made:
-        """Return how the machine is reached.  Raise LaunchFailed where nobody says which one it is."""
+        """Return the address of the machine. Raise LaunchFailed if none is configured."""
         said = wanted.provider.get("node")
         if not isinstance(said, Mapping) or not said.get("name"):
             raise LaunchFailed("its provider does not list this machine")
@@ -58,7 +58,7 @@ class StaticHosts:
         return Made(str(said["name"]), {"host": address}, found, about)
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
-        """Return that nothing is left to be done: the machine stays where it is."""
+        """Return that there is nothing to do: the machine stays."""
         return True
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:

@@ -29,7 +29,7 @@ class StaticPermits:
 
     @classmethod
     def read(cls, connection: str, said: Mapping[str, str]) -> StaticPermits:
-        """Return what a section of the settings permits.  Raise UserError."""
+        """Return the permits of a section of the settings. Raise UserError."""
         names, networks = list[str](), list[Network]()
         for word in said.get("hosts", "").split():
             found = _network(word)
@@ -40,7 +40,7 @@ class StaticPermits:
         return cls(connection, tuple(names), tuple(networks), tuple(said.get("projects", "").split()))
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
-        """Return why a machine that these projects list is not used; empty: it is."""
+        """Return why a machine that these projects list is not used; empty if it is."""
         setting, name = f"[connection {self.connection}]", str(host.get("name") or "")
         for one in sorted(projects) or [""]:
             if self.projects and not any(fnmatchcase(one, pattern) for pattern in self.projects):
@@ -52,8 +52,8 @@ class StaticPermits:
         return ""
 
     def _has(self, where: str) -> bool:
-        """Return whether a machine is one of the hosts: an address by networks alone, a name by names alone, as who has
-        a name chooses its address."""
+        """Return whether a machine is one of the hosts: addresses match networks only, and names match names only,
+        since the owner of a name chooses its address."""
         address = _address(where)
         if address is not None:
             return any(address in network for network in self.networks)
@@ -64,7 +64,7 @@ class StaticPermits:
 
 
 def _address(text: str) -> Address | None:
-    """Return the address that a text is; of one for IPv4 that is written for IPv6 that for IPv4; None: it is a name."""
+    """Return the address in a text; for an IPv4 address in IPv6 notation, the IPv4 address; None if it is a name."""
     try:
         found = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
@@ -73,7 +73,7 @@ def _address(text: str) -> Address | None:
 
 
 def _network(word: str) -> Network | None:
-    """Return None for what is a name.  Raise UserError for a network that is none."""
+    """Return the network in a text; None if it is a name. Raise UserError for an invalid network."""
     try:
         return ipaddress.ip_network(word)
     except ValueError as error:
