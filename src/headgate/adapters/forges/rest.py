@@ -139,8 +139,8 @@ class Rest(ABC):
         return self.budgets.setdefault((key.who, kind), CallBudget())
 
     async def get(self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
-        """Return a resource; a repeated request only asks whether it has changed. Raise NotThere, ForgeDenied, Rejected,
-        ReporterAway."""
+        """Return a resource; a repeated request only asks whether it has changed. Raise NotThere, ForgeDenied,
+        Rejected, ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
     async def pages(

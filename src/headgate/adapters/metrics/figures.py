@@ -115,7 +115,7 @@ class ProcessMetrics:
 
     @contextmanager
     def whole(self, map: Map, mirror: Mirror) -> Iterator[None]:
-        """Include figures of the whole system during the context."""
+        """Show figures of the whole system during the context."""
         looking = SystemMetrics(map, mirror)
         self.registry.register(looking)
         try:

@@ -70,7 +70,7 @@ class Agent:
             await agent._owned(0 if user else None)
 
     async def add(self, key: Path) -> None:
-        """Give it the key in a file that this process may read.  Raises NoKey."""
+        """Add the key in a file that this process may read. Raises NoKey."""
         what = f"the key {key}, which a machine is reached with"
         try:
             text = key.read_bytes()[:KEY_SIZE_MAX_BYTES]
@@ -82,11 +82,11 @@ class Agent:
             raise NoKey(f"{what}, is not taken; it must be a private key without a passphrase: {error}") from error
 
     async def signing(self) -> frozenset[str]:
-        """Return the public keys of those that it signs with.  Raises OSError."""
+        """Return the public keys of the keys that it holds. Raises OSError."""
         return _keys(await self._said(_SIGNING))
 
     async def back_to(self, keys: frozenset[str]) -> None:
-        """Take from it all keys but these; these, too, where what it lists cannot be taken one by one.  Raises
+        """Remove all keys but these; remove these, too, if the listed keys cannot be removed one by one. Raises
         OSError."""
         try:
             others = _keys(await self._said(_LISTED)) - keys
@@ -105,14 +105,15 @@ class Agent:
         return made
 
     async def _said(self, command: str, text: bytes = b"") -> str:
-        """Return what a command says when it is given `text` to read.  Raise OSError."""
+        """Return the output of a command that reads `text`. Raise OSError."""
         inputs = {_INPUT: base64.b64encode(text).decode()} if text else {}
         words, stdin = self._there(f"sh -c {shlex.quote(command)}"), text.decode(errors="replace")
         done = await self._keeper.errand(self._spaces, do="program", command=words, stdin=stdin, inputs=inputs)
         return done.output
 
     def _there(self, command: str) -> list[str]:
-        """Return words that enter the directory, then run a command as the build's user, who may not look above it."""
+        """Return the arguments that enter the directory, then run a command as the build's user, who may not look above
+        it."""
         said = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
         return ["sh", "-c", said, str(self.place), *(self._user.becoming() if self._user else ("env",))]
 

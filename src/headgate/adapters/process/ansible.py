@@ -103,7 +103,7 @@ class Playbooks:
         return [name for name, found in self._hosts.items() if found.get("ansible_connection") == CONNECTION]
 
     def unevaluated(self, stage: Stage) -> bool:
-        """Return whether the job's variables still have templates, of which this playbook may have only the values."""
+        """Return whether the job's variables contain templates, and this playbook may have only their values."""
         careful = stage.is_ansible and stage.context.careful
         return careful and self._values is None and templates(self._said.harmless(self._hosts))
 
@@ -117,7 +117,7 @@ class Playbooks:
         return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
-        """Keep the values of the job's variables that the evaluation in `stage` found.  Raise BadPlaybook."""
+        """Keep the values of the job's variables from the evaluation in `stage`. Raise BadPlaybook."""
         wanted = self._said.harmless(self._hosts)
         files = asked(wanted, str(stage.said))["files"]
         try:
@@ -127,8 +127,8 @@ class Playbooks:
             raise BadPlaybook(f"the variables of the job cannot be evaluated: {error}") from error
 
     def told(self) -> dict[str, Any]:
-        """Return the inventory for who reads the logs, with nothing that opens a machine, and without what the site
-        says.  JSON."""
+        """Return the inventory for readers of the logs, without credentials of machines, and without the site's
+        variables. JSON."""
         said, site = self._workspace.spec.job.host_vars, self._workspace.site
         every = self._inventory.live({}, ())["all"]
         hosts = {
@@ -139,12 +139,9 @@ class Playbooks:
         return {"all": {**every, "hosts": hosts, "vars": everywhere}}
 
     def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
-        """Return the command that runs a playbook.
-
-        The secrets, `clear` and `handed`, are in files until `stage` forgets them.  What other jobs hand on (`handed`)
-        is an inventory of its own before the one that others may read: everything else overrides it.  Raise
-        BadPlaybook.
-        """
+        """Return the command that runs a playbook. The secrets, `clear` and `handed`, are in files until `stage`
+        forgets them. Secrets of other jobs (`handed`) are in an inventory of their own before the readable one:
+        everything else overrides it. Raise BadPlaybook."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
@@ -167,7 +164,7 @@ class Playbooks:
         return words, environment
 
     def found(self, stage: Stage, secrets: Iterable[str]) -> list[str]:
-        """Take up the facts that it leaves; `secrets` are texts that it had.  Return, for people, what is not taken.
+        """Collect the playbook's facts; `secrets` are its secret texts. Return, for people, which facts are rejected.
         Raises OSError."""
         return self._facts.learn(stage.context, stage.facts, secrets)
 
@@ -182,7 +179,7 @@ class Playbooks:
         return names is not None
 
     def _tell(self, stage: Stage, values: Values) -> None:
-        """Write what playbooks with fewer rights found out as variables of hosts, except those that the job sets."""
+        """Write facts from playbooks with fewer rights as variables of hosts, except those that the job sets."""
         told = self._facts.told(stage.context)
         for host in {**self._hosts, LOCALHOST: {}}:
             said = {name: value for name, value in told.get(host, {}).items() if name not in values[host]}
@@ -218,13 +215,14 @@ class Playbooks:
         return {**self._workspace.spec.job.extra_vars, **self._site(stage)}
 
     def _careful_extra(self, stage: Stage, values: Values) -> dict[str, Any]:
-        """Return the extra variables; none that a job sets overrides what a trusted playbook says itself."""
+        """Return the extra variables; none that a job sets overrides one that a trusted playbook sets."""
         extra = () if stage.context.trusted else self._workspace.spec.job.extra_vars
         here = values[LOCALHOST]
         return {**{name: literal(here[name]) for name in extra if name in here}, **self._site(stage)}
 
     def _site(self, stage: Stage) -> dict[str, Any]:
-        """Return the variables that override all others; nobody's message, topic or branch is a template in them."""
+        """Return the variables that override all others; templates in messages, topics and branches are not
+        evaluated."""
         return {**self._workspace.site, "zuul": literal(self._workspace.zuul(stage))}
 
 
@@ -256,12 +254,12 @@ def _sockets(stage: Stage) -> Path:
 
 
 def program_of(environment: Environment | None) -> str | None:
-    """Return what runs playbooks, if there is anything."""
+    """Return the program that runs playbooks; None if there is none."""
     return environment.program if environment else beside()
 
 
 def shared_config() -> str:
-    """Return the settings of a playbook that is nowhere: with them Ansible is imported where its copies are to run."""
+    """Return settings without a particular playbook, with which Ansible is imported for later copies."""
     nowhere = Path(NOWHERE)
     own, context = nowhere / "playbooks" / "0", PlaybookContext(nowhere / "contexts" / "0", trusted=False)
     stage = Stage(Playbook("", "", "", ""), nowhere / "play.yaml", (), context, own, own / "said", ())

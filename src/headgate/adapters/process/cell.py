@@ -113,7 +113,7 @@ class Cells:
 
     @property
     def lacks(self) -> list[str]:
-        """Return what builds do without on this machine, for people."""
+        """Return what builds lack on this machine, for people."""
         return [*self._lacks, *self._networks.lacks]
 
     async def _as_root(self) -> None:
@@ -191,7 +191,7 @@ class Cells:
             yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack, container, warm)
 
     def apart(self, *, trusted: bool) -> bool:
-        """Return whether such playbooks have another network than this process.  Known once it has begun."""
+        """Return whether such playbooks have another network than this process. Valid after `begin`."""
         return self._networks.apart(trusted=trusted)
 
     async def regain(self, *places: Path) -> None:
@@ -225,18 +225,18 @@ class Cell:
 
     @property
     def user_name(self) -> str:
-        """Return as whom its commands see themselves."""
+        """Return the user name that its commands see."""
         user = self._user
         return (machine.JobUser(user.inside, user.inside, "") if user else machine.JobUser.this()).name
 
     def expect(self, program: str | None) -> None:
-        """Have playbooks of a program ready to be copies of a process that has imported Ansible."""
+        """Prepare to run playbooks of a program as copies of a process that has imported Ansible."""
         if self._zygotes is not None and program is not None:
             self._zygotes.expect(program)
 
     async def arm(self, place: Path) -> bool:
-        """Begin the agent of the build, whose directory `place` becomes, with the keys of its machines; return whether
-        there is one.  Raises NoKey, OSError."""
+        """Start the agent of the build, in the directory `place`, with the keys of its machines; return whether there
+        is one. Raises NoKey, OSError."""
         if self._sandbox.agent_socket(place) is None or not found_program(PROGRAM):
             return False
         opened = Agent.opened(self._keeper, self._networks.user, self._user, place)
@@ -247,7 +247,7 @@ class Cell:
 
     @asynccontextmanager
     async def _lent(self, asked: Command) -> AsyncIterator[None]:
-        """Lend a command the agent; keys that it adds there stay, unless the command has secrets.  Raise OSError."""
+        """Give a command access to the agent; keys that it adds stay, unless the command has secrets. Raise OSError."""
         if self._agent is None or not asked.secret:
             yield
             return
@@ -341,7 +341,7 @@ class Cell:
         self, container: Container, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event,
         timeout_s: float,
     ) -> int | str:  # fmt: skip
-        """See `run`.  The container's root has what the build's user has otherwise."""
+        """See `run`. The container's root gets the resources of the build's user."""
         found = boxed(
             self._sandbox, container, asked.words, network, writable=asked.writable, readable=asked.readable,
             directory=asked.directory, environment=asked.environment,
@@ -387,8 +387,8 @@ class Cell:
 
 
 async def _chown(keeper: ProcessKeeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:
-    """Give all below the places that are there to `owner`, never through a symbolic link.  No process may be writing
-    there.  Raise OSError."""
+    """Change the owner of everything below the existing places, never through a symbolic link. No process may be
+    writing there. Raise OSError."""
     names = [str(place) for place in places if place.exists()]
     if names:
         words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", *names]

@@ -19,10 +19,8 @@ Secrets = Mapping[str, Any]
 
 
 def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
-    """Return what opens the clusters of all nodes, the first one's context being the current; empty: there are none.
-
-    It is JSON, which every reader of YAML reads.
-    """
+    """Return a kubeconfig for the clusters of all nodes, with the first one's context as the current; empty if there
+    are none. It is JSON, which is also YAML."""
     every = [one[SECRET] for one in secrets if one.get(SECRET)]
     if not every:
         return b""
@@ -44,14 +42,14 @@ def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
 
 
 def tokens(secrets: Iterable[Secrets]) -> Iterator[str]:
-    """Yield what must be in no log."""
+    """Yield the tokens, which must not appear in logs."""
     for one in secrets:
         if one.get(SECRET):
             yield str(one[SECRET]["token"])
 
 
 def servers(secrets: Iterable[Secrets]) -> Iterator[NetworkTarget]:
-    """Yield where the clusters answer."""
+    """Yield the addresses of the clusters."""
     for one in secrets:
         if one.get(SECRET):
             place = urlsplit(one[SECRET]["server"])

@@ -49,7 +49,7 @@ class Early:
         self._armed, self._ansible = counts, ansible
 
     def sift(self, lines: list[bytes]) -> list[bytes]:
-        """Return the lines for people, in which signs were looked for."""
+        """Return the lines for people, after looking for signs in them."""
         if self._ansible and (token := self.token.encode()) in lines:
             lines = [line for line in lines if line != token]
             self._sign("a task failed")
@@ -76,7 +76,8 @@ class Early:
 
 
 def _together(patterns: Sequence[str]) -> _Pattern:
-    """Combine the patterns into one, so that a line costs as much whatever their number.  Raise PatternsTooLarge."""
+    """Combine the patterns into one, so that the cost of a line does not grow with their number. Raise
+    PatternsTooLarge."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_MAX_BYTES

@@ -34,7 +34,7 @@ class Excerpt:
         self._settled = False
 
     def begin(self) -> None:
-        """Forget what playbooks before this one said; once one has failed, its lines stay."""
+        """Forget the lines of earlier playbooks; once one has failed, its lines stay."""
         if not self._settled:
             self._first, self._later = [], b""
             self._last.clear()

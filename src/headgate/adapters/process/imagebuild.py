@@ -68,7 +68,7 @@ class ImageRecipe:
 
     @staticmethod
     def of(workspace: Workspace, name: str) -> ImageRecipe:
-        """Return what the proposed tree says.  Raises BadPlaybook, OSError."""
+        """Return the recipe in the proposed tree. Raises BadPlaybook, OSError."""
         job, project = workspace.spec.job.name, workspace.spec.change.project
         *above, last = Path(name).parts
         home = workspace.home()
@@ -84,8 +84,7 @@ class ImageRecipe:
             raise BadPlaybook(f"{name}, which the image of job {job} is built of, cannot be used: {bad}") from bad
 
     def key(self, base: Image) -> str:
-        """Return what names the layer that comes of it, before anything of the build has run.  Raises BadPlaybook,
-        OSError."""
+        """Return the key of the resulting layer, before anything of the build has run. Raises BadPlaybook, OSError."""
         found = hashlib.sha256()
         _told(found, "image", base.id.encode())
         _told(found, "file", self.content)
@@ -96,7 +95,7 @@ class ImageRecipe:
         return found.hexdigest()
 
     def _check(self) -> None:
-        """Refuse what git keeps: it differs in each build, nothing that is kept is made of it.  Raise BadPlaybook."""
+        """Refuse git's directory: it differs in each build, so that no image should depend on it. Raise BadPlaybook."""
         there = self.beside.resolve()
         for source in (source for step in self.recipe.steps for source in step.sources if source != "."):
             found = (there / source).resolve()
@@ -141,7 +140,7 @@ class Layers:
     """Guards `_used`, since a thread removes layers."""
 
     def begin(self) -> None:
-        """Remove what was being built.  Raises OSError."""
+        """Remove incomplete layers. Raises OSError."""
         remove(self.place / "building")
         for name in ("building", "built"):
             (self.place / name).mkdir(parents=True, exist_ok=True)
@@ -165,7 +164,7 @@ class Layers:
         return False
 
     def keep(self, key: str, made: Path) -> None:
-        """Take what was made.  Raises OSError."""
+        """Keep a new layer. Raises OSError."""
         try:
             made.rename(self.place / "built" / key)
         except OSError:
@@ -181,13 +180,13 @@ class Layers:
             remove(gone)
 
     def on(self, base: Image, key: str, variables: Mapping[str, str]) -> Image:
-        """Return the image that has the layer, too."""
+        """Return the image with the layer added."""
         above = os.path.relpath(self.place / "built" / key, base.store)
         return replace(base, layers=(above, *base.layers), environment={**base.environment, **variables})
 
 
 def _changed_s(place: Path) -> float:
-    """Return when a place was changed; 0 if somebody else has removed it."""
+    """Return when a place was changed; 0 if another build has removed it."""
     return place.stat().st_mtime if place.exists() else 0.0
 
 
@@ -195,7 +194,7 @@ async def build(
     wanted: ImageRecipe, base: Container, made: Path, cell: Cell, workspace: Workspace, log: JobLog,
     cancel: asyncio.Event, limit_s: float,
 ) -> None:  # fmt: skip
-    """Have the steps write into `made`.  Raises NotBuilt, OSError."""
+    """Run the steps, which write into `made`. Raises NotBuilt, OSError."""
     place = made.parent
     end_s = time.monotonic() + limit_s
     container = Container(base.image, place)

@@ -44,7 +44,7 @@ class BuildContainer:
 
     @property
     def told(self) -> str:
-        """Return which image it is, in one line: its name with its digest, and what was built on it."""
+        """Return the image in one line: its name with its digest, and the layer that was built on it."""
         image, built = self.container.image, f" with {self.wanted.name} ({self.key[:12]})" if self.wanted else ""
         return (image.name if "@" in image.name else f"{image.name}@{image.digest}") + built
 
@@ -100,8 +100,7 @@ class BuildContainers:
         cancel: asyncio.Event,
         limit_s: float,
     ) -> None:
-        """Build what the job's image has above the one it begins from, unless that was built before.  Raises NotBuilt,
-        OSError."""
+        """Build the layer of the job's image above its base, unless that was built before. Raises NotBuilt, OSError."""
         wanted, layers, container = given.wanted, self._layers, given.container
         if wanted is None:
             return
@@ -114,7 +113,7 @@ class BuildContainers:
         log.say(f"The image that is built of {wanted.name} is {given.key[:12]}")
 
     async def works(self) -> bool:
-        """Return whether jobs can run in images here; where they should, say why they cannot."""
+        """Return whether jobs can run in images here; log the reason if they should and cannot."""
         if self._supply is None:
             return False
         try:

@@ -42,7 +42,7 @@ class AnsibleInventory:
     """User whom commands run as on this machine; the executor's own user logs in elsewhere if no user is named."""
 
     def live(self, everywhere: Mapping[str, Any], unreachable: Iterable[str]) -> dict[str, Any]:
-        """Return it with the job's variables as they are.  JSON."""
+        """Return the inventory with the job's variables unevaluated. JSON."""
         said, groups = self.job.host_vars, self.job.nodeset.groups
         hosts = {name: {**own, **said.get(name, {})} for name, own in self._told().items()}
         for name in self._with_interpreter(everywhere) - {host for host, own in said.items() if INTERPRETER in own}:
@@ -52,12 +52,13 @@ class AnsibleInventory:
         return {"all": {"hosts": hosts, "children": children, "vars": dict(everywhere)}}
 
     def flat(self, values: Mapping[str, Any], unreachable: Iterable[str] = ()) -> dict[str, Any]:
-        """Return it with `values` of each host; those of this machine hold for hosts that are none of them.  JSON."""
+        """Return the inventory with the `values` of each host; those of this machine apply to hosts without any.
+        JSON."""
         hosts = {name: {**values[name], **own} for name, own in self._told().items()}
         return {"all": {"hosts": hosts, "children": self._groups(unreachable), "vars": values[LOCALHOST]}}
 
     def _with_interpreter(self, everywhere: Mapping[str, Any]) -> set[str]:
-        """Return the hosts of which the job says where Python is, for all hosts or for one of their groups."""
+        """Return the hosts for which the job sets the path of Python, for all hosts or for one of their groups."""
         if INTERPRETER in everywhere:
             return set(self.hosts)
         groups = (group for group in self.job.nodeset.groups if INTERPRETER in self.job.group_vars.get(group.name, {}))
@@ -100,7 +101,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
 
 
 def _addresses(address: str) -> dict[str, Any]:
-    """Return an address under each of its names; a host name is `interface_ip` only, for nobody has looked it up."""
+    """Return an address under each of its names; a host name is `interface_ip` only, since it was not resolved."""
     version = 0
     with suppress(ValueError):
         version = ipaddress.ip_address(address).version
@@ -115,7 +116,7 @@ def _addresses(address: str) -> dict[str, Any]:
 
 
 def targets(hosts: Hosts) -> Iterator[NetworkTarget]:
-    """Yield where Ansible reaches them."""
+    """Yield the addresses that Ansible connects to."""
     for name, found in hosts.items():
         if found.get("ansible_connection") not in _BESIDE:
             port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
@@ -137,7 +138,7 @@ def without_keys(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_host(name: str, found: Mapping[str, Any]) -> str:
-    """Return lines of ssh's known hosts: the keys that the host must have, if that is known."""
+    """Return lines for ssh's known_hosts: the expected keys of the host, if they are known."""
     host, port = found.get("ansible_host") or name, str(found.get("ansible_port") or 22)
     where = host if port == "22" else f"[{host}]:{port}"
     return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)

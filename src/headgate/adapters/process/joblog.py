@@ -24,12 +24,12 @@ _FIGURES_MAX, _FIGURE_MAX = 32, 255
 
 
 def kept(text: str) -> str:
-    """Return it with its colours."""
+    """Return the text with its colours."""
     return _SEQUENCE.sub(lambda found: _kept(found[0]) if re.fullmatch(COLOUR, found[0]) else "", text)
 
 
 def ended(text: str) -> str:
-    """Return what has nothing but colours in it so that they end with it."""
+    """Return the text, which contains only colour sequences, with the colours reset at its end."""
     last = text.rfind("\x1b")
     return text if last < 0 or text.startswith(RESET, last) else text + RESET
 
@@ -41,7 +41,7 @@ def _kept(sequence: str) -> str:
 
 
 def _codes(figures: Sequence[int]) -> Iterator[str]:
-    """Yield those that colour text; of what is not understood, nothing that follows."""
+    """Yield the codes that colour text; stop at the first unknown one."""
     at = 0
     while at < len(figures):
         size = 1
@@ -77,7 +77,7 @@ class JobLog:
         """Receives every line of output, even when the log is full; its return value is written."""
 
     def say(self, text: str) -> None:
-        """Write a text of our own, line by line, even when the log is full."""
+        """Write a message of our own, line by line, even when the log is full."""
         self._flush()
         self._file.write(_stamped([self.censor.line(line.encode()) for line in text.splitlines()] or [b""]))
 

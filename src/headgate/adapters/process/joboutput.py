@@ -39,8 +39,8 @@ class JobOutput:
         self._write()
 
     def add(self, stage: Stage, said: Mapping[str, Any], secrets: Iterable[str]) -> list[str]:
-        """Take up what a playbook did, which was told `said` of where it stands and had `secrets`, none of which is
-        kept.  Return, for people, what is missing.  Raises OSError."""
+        """Add a playbook's events; `said` describes its phase, and its `secrets` are removed. Return, for people, what
+        is missing. Raises OSError."""
         book = stage.book
         found: dict[str, Any] = {
             "branch": book.branch,
@@ -71,7 +71,7 @@ class JobOutput:
 
 
 def _events(text: bytes) -> Iterator[dict[str, Any]]:
-    """Yield those that can be read: the last one may be half of one."""
+    """Yield the readable events: the last one may be incomplete."""
     for line in text.split(b"\n"):
         try:
             yield msgspec.json.decode(line, type=dict[str, Any])
@@ -80,7 +80,7 @@ def _events(text: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _take(found: dict[str, Any], events: Iterator[Mapping[str, Any]]) -> None:
-    """Add events to what was found: a task is of the last play, and a result of the last task that has its id."""
+    """Add events to the result: a task belongs to the last play, and a result to the last task with its id."""
     play: dict[str, Any] | None = None
     tasks = dict[str, dict[str, Any]]()
     for event in events:
@@ -104,7 +104,7 @@ def _begun(id: str, name: str, at: str) -> dict[str, Any]:
 
 
 def _role(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the role that a task is of, if it is of one.  JSON."""
+    """Return the role of a task, if it has one. JSON."""
     match task.get("role"):
         case {"id": str(id), "name": str(name), "path": str(path)}:
             return {"role": {"id": id, "name": name, "path": path}}
@@ -116,8 +116,8 @@ def _counts(counts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable[[Any], Any]) -> None:
-    """Write what playbooks were told of machines, in JSON, which is YAML, unless the job did; without secrets.  Nobody
-    writes in `logs` any more.  Raises OSError."""
+    """Write the machines' variables, as playbooks got them, in JSON, which is YAML, unless the job wrote the file;
+    without secrets. Nobody writes in `logs` any more. Raises OSError."""
     place = logs / INVENTORY
     told = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
     with suppress(FileExistsError, NotADirectoryError):  # unless the job made something else under its name

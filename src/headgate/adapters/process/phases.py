@@ -116,7 +116,7 @@ class Phases:
         return verdict
 
     def _heed(self, verdict: PlaybookVerdict) -> None:
-        """Make a build fail that was told to fail, so that it neither succeeds nor is tried again."""
+        """Make a build fail that is marked to fail, so that it neither succeeds nor is tried again."""
         if self._early.why and verdict.result in ("SUCCESS", None):
             verdict.result, verdict.error = "FAILURE", self._early.why
 
@@ -174,7 +174,7 @@ class Phases:
     async def _playbook(
         self, phase: str, index: int, book: Playbook, limit_s: float, verdict: PlaybookVerdict
     ) -> PhaseEnd:
-        """Run a playbook; say in the log what it does, and how it ended."""
+        """Run a playbook; log its start and its result."""
         word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
         trust = "trusted" if book.trusted else "untrusted"
         self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
@@ -244,7 +244,7 @@ class Phases:
         return PhaseEnd("failed", _status(int(status))) if status else PhaseEnd("good")
 
     async def _forget(self, stage: Stage, said: dict[str, Any], clear: Clear) -> None:
-        """Keep what it did and found out, and nothing else of it.  Raises OSError."""
+        """Keep the playbook's output and facts, and delete its other files. Raises OSError."""
         try:
             secrets, returned = list(clear.texts), self._returned
             self._hides(returned)
@@ -258,7 +258,7 @@ class Phases:
             stage.forget()
 
     def _hides(self, texts: Iterable[str]) -> None:
-        """Keep them out of reports, and out of the log if the job wants that."""
+        """Keep the texts out of reports, and out of the log if the job requests that."""
         texts = list(texts)
         self.joblog.excerpt.censor.learn(texts)
         if self.workspace.spec.job.secret_exposure != "ignore":
@@ -266,7 +266,7 @@ class Phases:
 
     @property
     def _returned(self) -> list[str]:
-        """Return the texts of the secret data that the job has returned so far, and those that it wants hidden."""
+        """Return the texts of the secret data that the job has returned so far, and those that it asked to hide."""
         with suppress(ReturnError):  # reported when the build has ended
             data, secret = read(self.workspace.result)
             found = (*self._wants_hidden, *Clear(secret).sought, *(checked(data).redactions or ()))
@@ -274,7 +274,7 @@ class Phases:
         return self._wants_hidden
 
     async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> PhaseEnd | None:
-        """Find out the values of the job's variables.  Return how it ended if that was cancelled, else None.  Raise
+        """Determine the values of the job's variables. Return the result if that was cancelled, else None. Raise
         BadPlaybook, OSError."""
         self.joblog.say("EVALUATING the variables of the job, for playbooks that are trusted or have secrets")
         stage = self.workspace.aside(ansible.EVALUATE)
@@ -345,8 +345,8 @@ def _why_not(book: Playbook, error: Exception) -> str:
 
 
 def _status(status: int) -> str:
-    """Return an exit status in words for people.  A negative one names a signal, and so does one above 128, which is
-    how shells and bubblewrap report it."""
+    """Return an exit status as text for people. A negative one names a signal, and so does one above 128, which is how
+    shells and bubblewrap report it."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name if number > 0 else ""

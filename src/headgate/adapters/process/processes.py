@@ -133,7 +133,7 @@ class ProcessKeeper:
         return done.output
 
     async def errand(self, spaces: Spaces = NOWHERE_ELSE, **request: Any) -> Errand:  # JSON, see errands
-        """Have an errand done in `spaces` and return its result.  Raise OSError."""
+        """Run an errand in `spaces` and return its result. Raise OSError."""
         control, other = socket.socketpair()
         control.setblocking(False)
         with control:
@@ -146,14 +146,14 @@ class ProcessKeeper:
     async def user_namespace(
         self, uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None = None
     ) -> int:
-        """Return a descriptor of a new one with these maps: first number inside, first outside, count; for `owner` see
-        `errands`.  Raise OSError."""
+        """Return a descriptor of a new user namespace with these maps: first number inside, first outside, count; for
+        `owner` see `errands`. Raise OSError."""
         made = (await self.errand(do="user", uids=uids, gids=gids, owner=owner)).made
         assert made is not None, "the errand makes one"
         return made
 
     def _hand(self, word: bytes, *fds: int) -> None:
-        """Give the keeper descriptors; a keeper that is gone is begun anew, once."""
+        """Send descriptors to the keeper; a keeper that has ended is started again, once."""
         for last in (False, True):
             if self._socket is None:
                 self._begin()
@@ -171,7 +171,7 @@ class ProcessKeeper:
         self._spawn(lambda fd: [sys.executable, "-I", "-S", "-c", _PROGRAM, place, str(fd)])
 
     def _spawn(self, words: Callable[[int], Sequence[str]], *fds: int, **options: Any) -> None:
-        """Start the process with the command that `words` makes of its socket's descriptor.  Raise OSError."""
+        """Start the process with the command that `words` returns for its socket's descriptor. Raise OSError."""
         self._socket, its = socket.socketpair()
         environment = {"PATH": os.environ.get("PATH", os.defpath), **options.pop("environment", {})}
         with its:
@@ -237,7 +237,8 @@ class _Command:
             await end(answer, cancelled, exceeded)
 
     async def _asked(self, request: dict[str, Any], spaces: Spaces) -> dict[str, Any]:
-        """Return the supervisor's final answer (JSON): empty if it was killed, `cold` if that was before it began."""
+        """Return the supervisor's final answer (JSON): empty if the supervisor was killed, `cold` if that was before
+        the command began."""
         loop = asyncio.get_running_loop()
         found = b""
         try:
@@ -319,7 +320,7 @@ class _Output:
         return self._error is not None
 
     def check(self) -> None:
-        """Raise the OSError that writing the log met; Exceeded when there was too much of it."""
+        """Raise the OSError of writing the log, or Exceeded if there was too much output."""
         if self._error is not None:
             raise self._error
 
@@ -351,8 +352,8 @@ class _Output:
 
 
 def kill_left(directory: Path) -> None:
-    """Kill every process that names the build, and places in its work directory, in its environment: once, for what
-    an earlier process left. Another executor on this machine may run the same build again."""
+    """Kill every process whose environment names the build and places in its work directory: once, for processes of an
+    earlier executor. Another executor on this machine may run the same build again."""
     for _ in range(5):  # the next round finds processes that are forked meanwhile
         found = processes_of(directory.name, directory)
         for pid in found:

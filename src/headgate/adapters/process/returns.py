@@ -58,7 +58,7 @@ class ReturnedResults(NamedTuple):
 
 
 def read(path: Path) -> ReturnedResults:
-    """Return what was returned; nothing when nothing was.  Raises ReturnError."""
+    """Return the returned data; empty if there are none. Raises ReturnError."""
     try:
         with Directory.at(path.parent) as work:
             text = work.read(path.name, _WHOLE_MAX_BYTES)
@@ -77,7 +77,7 @@ def read(path: Path) -> ReturnedResults:
 
 
 def _secret(found: object) -> dict[str, Any]:
-    """Return secret data if it fits.  Raise Unfit, which says nothing of what is in it, otherwise."""
+    """Return secret data if it is valid. Raise Unfit, without any of the content, otherwise."""
     try:
         bounded(found)
         fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= secrets.SIZE_MAX_BYTES
@@ -90,8 +90,8 @@ def _secret(found: object) -> dict[str, Any]:
 
 
 def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) -> None:
-    """Replace the file in one step: a reader finds it whole.  One writer at a time.  Raises ReturnError, for what
-    Headgate would not take, too; OSError."""
+    """Replace the file in one step, so that readers find it complete. There must be one writer at a time. Raises
+    ReturnError, also for data that Headgate would reject; OSError."""
     with Directory.at(path.parent) as work:
         fcntl.flock(work.fd, fcntl.LOCK_EX)
         try:

@@ -138,7 +138,7 @@ class ProcessRunner:
         """Ids of builds whose directories are not removed."""
 
     async def sweep(self, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
-        """End what builds of the dead left: processes and work directories.  Those of the living are held by them, and
+        """End processes and remove work directories of builds of dead executors. Living executors hold theirs, and
         those that `kept` names stay."""
         await self.cells.begin()
         if not self.root.is_dir():
@@ -147,8 +147,8 @@ class ProcessRunner:
             await self._clear(place, kept)
 
     async def _clear(self, place: Path, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
-        """Remove what lies at `place`, unless its owner lives or `kept` names it.  `kept` is asked while nobody else
-        has the place: whoever had it has told by then that it is to stay."""
+        """Remove the directory at `place`, unless its owner lives or `kept` names it. `kept` is called while this
+        process holds the place, after its owner has reported that it is to stay."""
         with ownership.left(place) as nobody_s:
             if nobody_s and (kept is None or place.name not in await kept()):
                 await asyncio.to_thread(kill_left, place)
@@ -163,7 +163,7 @@ class ProcessRunner:
             await self._clear(self.root / build)
 
     async def runs_images(self) -> bool:
-        """Return whether jobs can run in images here; where they should, say why they cannot."""
+        """Return whether jobs can run in images here; log the reason if they should and cannot."""
         return await self._images.works()
 
     async def close(self) -> None:
@@ -215,7 +215,7 @@ class ProcessRunner:
                 log.error("build %s: the log is incomplete: %s", spec.build, error)
 
     async def _hold(self, work: Work, outcome: BuildOutcome, joblog: JobLog) -> None:
-        """Keep what the build used, if somebody asked for that, where nobody but this process's user gets at it."""
+        """Keep the build's files, if somebody requested that, where only this process's user can read them."""
         root = self.root / work.spec.build
         if said := await work.contact.hold(outcome.result, str(root), work.machines):
             joblog.say(said)
@@ -328,7 +328,7 @@ class ProcessRunner:
 
     @asynccontextmanager
     async def _ansible(self, workspace: Workspace, joblog: JobLog) -> AsyncIterator[Environment | None]:
-        """Hold what runs the playbooks.  Raises AnsibleNotInstalled, CannotInstall."""
+        """Hold the program that runs the playbooks. Raises AnsibleNotInstalled, CannotInstall."""
         job = workspace.spec.job
         if not workspace.plays:
             yield None
@@ -379,15 +379,15 @@ class ProcessRunner:
         return _again(work.spec, None, str(error) or type(error).__name__)
 
     def _disk_full(self, spec: BuildSpec, what: str) -> BuildOutcome:
-        """Return the outcome of a build whose disk is full: a further try, where there is space, or DISK_FULL after the
-        last one, with what was amiss."""
+        """Return the outcome of a build whose disk is full: another attempt, if there is space elsewhere, or DISK_FULL
+        after the last one, with the reason."""
         text = f"no space is left on the executor's disk ({self.root} or {self.log_root})"
         result = "DISK_FULL" if spec.attempt >= spec.job.attempts_max else None
         return BuildOutcome(build=spec.build, result=result, error=f"{text}{_colon(what)}")
 
 
 def _again(spec: BuildSpec, result: str | None, error: str) -> BuildOutcome:
-    """Return the outcome of a build; no result means a further try, or RETRY_LIMIT after the last one."""
+    """Return the outcome of a build; no result means another attempt, or RETRY_LIMIT after the last one."""
     if result is None and spec.attempt >= spec.job.attempts_max:
         result = "RETRY_LIMIT"
     return BuildOutcome(build=spec.build, result=result, error=error)

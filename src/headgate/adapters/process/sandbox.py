@@ -34,7 +34,7 @@ WITHOUT = "They can read and write what this user can, and are not kept apart fr
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Hold what the settings add for jobs of one kind."""
+    """Hold the settings' additional paths for jobs of one kind."""
 
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -107,7 +107,7 @@ class Sandbox:
             log.warning("/tmp of jobs may fill half of the memory: this bwrap has no --size; install 0.6 or newer")
 
     def agent_socket(self, place: Path) -> str | None:
-        """Return where a command finds the socket of the agent in `place`; None: its path would be too long."""
+        """Return the path of the agent's socket in `place` for a command; None if the path would be too long."""
         found = f"{AGENT if self.usable else place}/{AGENT_SOCKET}"
         return found if len(found) <= PATH_SIZE_MAX else None
 
@@ -192,12 +192,12 @@ class Sandbox:
                 yield from ("--unshare-user", "--disable-userns")
 
     def _mode(self, octal: str) -> tuple[str, ...]:
-        """Return arguments that set the mode of what the next one makes, so that everybody may look, as on any machine;
-        none where bubblewrap is too old for that."""
+        """Return arguments that make the next object readable by everybody, as on any machine; none if bubblewrap is
+        too old for that."""
         return ("--perms", octal) if "--perms" in self._options else ()
 
     def _directories(self, paths: Iterable[Path]) -> Iterator[str]:
-        """Yield arguments that make `paths` and the directories above them, but for those of programs and below."""
+        """Yield arguments that make `paths` and the directories above them, except programs and paths below."""
         above = {parent for path in paths for parent in (path, *path.parents)}
         for path in sorted(above - {Path("/")}):  # parents first
             if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
@@ -234,7 +234,7 @@ def _bound(how: str, paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
-    """Yield arguments that put an empty directory, or an empty file, in the place of what would be visible."""
+    """Yield arguments that hide each visible path behind an empty directory or an empty file."""
     for path in hidden:
         if not any(path.is_relative_to(seen) for seen in visible):
             continue
@@ -245,7 +245,7 @@ def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
 
 
 def _try(confined: Confined) -> subprocess.CompletedProcess[str]:
-    """Run a confined command to see what comes of it.  Raise OSError, TimeoutExpired."""
+    """Run a confined command to see whether it works. Raise OSError, TimeoutExpired."""
     return subprocess.run(
         confined.command,
         capture_output=True,

@@ -98,7 +98,7 @@ def keeper(requests: socket.socket, start: Start | None = None) -> None:
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
-    """Reap supervisors that ended; kill the command that a killed one leaves us, then what that command leaves us."""
+    """Reap supervisors that have ended; kill the command of a killed supervisor, and then the command's descendants."""
     left = False
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -147,7 +147,7 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
 
 
 def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
-    """Enter the place where the command is to be.  Raise OSError."""
+    """Enter the namespaces and the file system of the command. Raise OSError."""
     box, owner = request["box"], request["owner"]
     if box:
         os.fchown(sink, box["owner"], -1)  # while this process has the right
@@ -169,7 +169,7 @@ def _start(request: dict[str, Any], sink: int, doors: list[int]) -> Started:
 
 
 def _serving(request: dict[str, Any], sink: int, doors: list[int], server: CommandServer) -> Started:
-    """Start what holds the namespaces in which others have commands started."""
+    """Start the process that holds the namespaces for other commands."""
     stdin, stdout = server.streams
     pid = spawned(request, doors, stdin, stdout, sink, server.told)
     server.begun()
@@ -179,10 +179,8 @@ def _serving(request: dict[str, Any], sink: int, doors: list[int], server: Comma
 def spawned(
     request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int, told: int | None = None
 ) -> int:
-    """Return the process, in a session of its own.  Raise OSError when the program cannot be started.
-
-    `told` is a descriptor to which bubblewrap writes what it has made.
-    """
+    """Return the process, in a session of its own. Raise OSError when the program cannot be started. `told` is a
+    descriptor to which bubblewrap writes its namespaces."""
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
@@ -244,7 +242,7 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server:
 
 
 def _reap(child: int, server: CommandServer | None) -> int | None:
-    """Reap what has ended; return the status of `child` when it is among it."""
+    """Reap ended children; return the status of `child` if it is among them."""
     status = None
     while True:
         pid, ended = os.waitpid(-1, os.WNOHANG)

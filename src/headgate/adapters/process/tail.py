@@ -13,7 +13,7 @@ QUICK_MAX = 20
 
 
 class TailGroup:
-    """Follow files in one process; many followers together take no more of it than a few would."""
+    """Follow files in one process; many followers together cost it no more than a few do."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -55,8 +55,8 @@ def zuul(
     trees: Mapping[str, Mapping[str, str]] | None = None,
     roles: Plays | None = None,
 ) -> dict[str, Any]:
-    """Return all of it: what the gate said, and what only the executor knows; of `trees` and `roles` that is what was
-    prepared so far.  JSON."""
+    """Return the whole variable: the gate's values, and the executor's own; of `trees` and `roles`, those that are
+    prepared so far. JSON."""
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
@@ -136,7 +136,7 @@ INCLUDED = Budgets(INCLUDED_SIZE_MAX_BYTES, values_max=100_000, written_max_byte
 
 
 def included(path: Path) -> dict[str, Any]:
-    """Return a file of variables, YAML or JSON.  Raises ValueError, OSError."""
+    """Return the variables in a file, YAML or JSON. Raises ValueError, OSError."""
     if path.stat().st_size > INCLUDED_SIZE_MAX_BYTES:
         raise ValueError(f"it is larger than {INCLUDED_SIZE_MAX_BYTES // 1_000} kB")
     try:
@@ -160,7 +160,7 @@ def included(path: Path) -> dict[str, Any]:
 
 
 def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry: bool) -> dict[str, Any]:
-    """Return what a playbook is told of where it stands; after the run also how that went.  JSON."""
+    """Return a playbook's variables about its phase and, after the run, about the run's result. JSON."""
     said = {
         "zuul_execution_phase": phase,
         "zuul_execution_phase_index": str(index),
@@ -176,7 +176,7 @@ def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry:
 def environment(
     spec: BuildSpec, work: Path, context: PlaybookContext, said: Mapping[str, Any], programs: Iterable[Path] = ()
 ) -> dict[str, str]:
-    """Return nothing of ours but what a job needs; directories of `programs` come first."""
+    """Return only the environment variables that a job needs; directories of `programs` come first in its path."""
     places = (*programs, Path(sys.executable).parent)
     return {
         "PATH": os.pathsep.join([*map(str, places), os.environ.get("PATH", os.defpath)]),
@@ -207,7 +207,7 @@ _NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
 
 
 def _git(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that set these settings of git, above those of every file."""
+    """Return variables with these settings of git, which override those of every file."""
     numbered = enumerate(settings.items())
     named = {
         f"GIT_CONFIG_{word}_{n}": said

@@ -66,16 +66,16 @@ class Stage:
 
     @property
     def handed(self) -> Path:
-        """Return the inventory that has secret data of other jobs."""
+        """Return the inventory with secret data of other jobs."""
         return self.own / "handed.yaml"
 
     @property
     def facts(self) -> Path:
-        """Return the directory in which Ansible has its facts."""
+        """Return the directory of Ansible's facts."""
         return self.said / "facts"
 
     def forget(self) -> None:
-        """Delete the secrets that the playbook was given, and its facts, which may have them."""
+        """Delete the playbook's secrets, and its facts, which may contain some."""
         for file in (self.secrets, self.variables, self.handed):
             file.unlink(missing_ok=True)
         remove(self.facts)
@@ -122,8 +122,8 @@ class Workspace:
         return self.work / "src"
 
     def home(self) -> Path:
-        """Return where executables are started: the repository of the change, unless a job has put something else
-        there."""
+        """Return the directory in which executables start: the repository of the change, unless a job has put something
+        else there."""
         place = self._place(self.spec.change.project)
         with Directory.at(self.work) as work:
             there = work.is_directory(*place.relative_to(self.work).parts)
@@ -212,8 +212,8 @@ class Workspace:
         return [[p for p in depths if depths[p] == depth] for depth in sorted(set(depths.values()))]
 
     def _vacant(self, project: str) -> None:
-        """Make sure that a project that lies in the directory of another one, whose files are somebody else's, finds no
-        files in its place and no link of theirs that leads out of it.  Raise BadPlaybook, OSError."""
+        """Make sure that a project inside another project's directory, whose files are untrusted, finds no files in its
+        place and no link that leads outside. Raise BadPlaybook, OSError."""
         place = self._place(project).relative_to(self.work)
         try:
             with Directory.at(self.work) as work, work.below(*place.parts) as there:
@@ -233,7 +233,7 @@ class Workspace:
         return await self._chosen(project, (*first, *choices))
 
     async def _chosen(self, project: str, choices: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        """Return the first choice that is there, else the project's first branch, and why.  Raise CheckoutError."""
+        """Return the first existing choice, else the project's first branch, and why. Raise CheckoutError."""
         known = await self.checkout.branches(self.state, project)
         for name, why in choices:
             if name and name in known:
@@ -261,8 +261,8 @@ class Workspace:
             raise BadPlaybook(f"{where} a file {file.name} that cannot be included: {error}") from error
 
     async def stage(self, book: Playbook) -> Stage:
-        """Return what a playbook is run with: its file, as landed when it is trusted and as proposed when not, and what
-        is its own.  Raises BadPlaybook, CheckoutError, OSError."""
+        """Return a playbook with its file, as landed when it is trusted and as proposed when not, and its own
+        directories. Raises BadPlaybook, CheckoutError, OSError."""
         tree = await self._tree(book.project, book.branch, book.trusted)
         path = tree / book.path
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
@@ -284,7 +284,7 @@ class Workspace:
         return Stage(book, path, tuple(roles), self.contexts.of(book), own, said, tuple(trees))
 
     def aside(self, path: Path) -> Stage:
-        """Return a playbook of ours, which is run without any rights."""
+        """Return a playbook of Headgate's own, which runs without any rights."""
         book = Playbook("", "", "", path.name)
         return Stage(book, path, (), self.contexts.of(book), *self._own(), ())
 
@@ -297,8 +297,8 @@ class Workspace:
         return own, said
 
     async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str]:
-        """Return the branch of a project that its roles are taken from, and why; for a trusted playbook, whatever the
-        job or the change says.  Raise CheckoutError."""
+        """Return the branch of a project for its roles, and why; for a trusted playbook, whatever the job or the change
+        says. Raise CheckoutError."""
         playbook = book.branch, "playbook branch"
         if role.project == book.project:
             return playbook
@@ -321,8 +321,8 @@ class Workspace:
         return dest
 
     def variables(self, stage: Stage | None = None, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what executables are told, the strongest value of each, but for what other jobs hand on secretly;
-        `clear` are secrets, and nothing that a job says is above those of a trusted one.  JSON."""
+        """Return the variables of executables, each with its strongest value, without secret data of other jobs;
+        `clear` are secrets, and no variable of a job overrides a trusted playbook's. JSON."""
         extra = self.spec.job.extra_vars
         above = {} if stage and stage.book.trusted else extra
         weak = {**JobVariables(self.spec, self.included).everywhere, **extra}
@@ -348,19 +348,19 @@ class Workspace:
         return found
 
     def write_variables(self, stage: Stage, more: Mapping[str, Any], clear: Clear, handed: Clear) -> None:
-        """Write the variables into the file that an executable reads; it may have secrets in it until `forget`."""
+        """Write the variables into the file that an executable reads; it may contain secrets until `forget`."""
         write_private(stage.variables, _json({**handed, **self.variables(stage, clear), **more}))
 
     def forget(self) -> None:
-        """Remove what playbooks with secrets left, and what opens clusters."""
+        """Remove files of playbooks with secrets, and access to clusters."""
         self.contexts.forget()
 
     def writable(self, stage: Stage) -> Sequence[Path]:
-        """Return where a playbook may write."""
+        """Return the directories in which a playbook may write."""
         return self.work, *stage.context.writable, stage.said
 
     def readable(self, stage: Stage) -> Sequence[Path]:
-        """Return what it must be able to read: its own files, code, and objects that are shared."""
+        """Return the paths that it must be able to read: its own files, code, and shared objects."""
         return list(dict.fromkeys((stage.own, *stage.trees, self.logs, *self.objects(*stage.trees))))
 
     def objects(self, *trees: Path) -> list[Path]:

@@ -69,7 +69,7 @@ class ChatReporter:
         return _calling_nobody(heading), _calling_nobody(summary(report) or heading), kind
 
     def _tell(self, heading: str, text: str, kind: str) -> str | None:
-        """Tell the chat, and return why it did not take it; None: it did."""
+        """Send to the chat, and return why it refused; None if it accepted."""
         with self._captured() as said:
             if self._chats.notify(body=text, title=heading, notify_type=kind, body_format="text"):
                 return None
@@ -80,15 +80,15 @@ class ChatReporter:
 
 
 def _calling_nobody(text: str) -> str:
-    """Let what others wrote call nobody by name, nor a whole channel."""
+    """Keep text of others from mentioning anybody, or a whole channel."""
     return text.replace("@", _HARMLESS_AT)
 
 
 def _said(text: str | io.StringIO) -> str:
-    """Shorten a text, and leave out addresses: there are tokens in them."""
+    """Shorten a text, and leave out URLs, which contain tokens."""
     return " ".join(_URL.sub("…", str(text)).split())[:SAID_MAX]
 
 
 async def connect(given: ReporterOptions) -> Reporter:
-    """Return who writes to the chats of a connection.  Raise ChatUnusable."""
+    """Return the reporter for the chats of a connection. Raise ChatUnusable."""
     return ChatReporter.of(given.said)

@@ -82,7 +82,7 @@ def _place(directory: Path, path: str) -> Path:
 
 
 def elastic_client(elastic: Elastic) -> httpx.AsyncClient:
-    """Ask nobody but the servers that are named."""
+    """Return a client that only calls the named servers."""
     return httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=elastic.tls)
 
 
@@ -218,6 +218,6 @@ def _time(at_ms: int) -> str | None:
 
 
 async def connect(given: ReporterOptions) -> Reporter:
-    """Return who writes to the servers of a connection.  Raise ElasticUnusable."""
+    """Return the reporter for the servers of a connection. Raise ElasticUnusable."""
     elastic = Elastic.of(given.said, given.directory, given.tls())
     return ElasticReporter(await given.stack.enter_async_context(elastic_client(elastic)), elastic)

@@ -79,7 +79,7 @@ class MailReporter:
         await asyncio.to_thread(self._send, message, to)
 
     def message(self, posting: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
-        """Return the mail, and who it is for.  Raises ReportRefused."""
+        """Return the mail, and its recipients. Raises ReportRefused."""
         report, options = posting.report, posting.options
         sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):
@@ -148,7 +148,7 @@ class MailReporter:
         return smtplib.SMTP(server.host, server.port, name, timeout=TIMEOUT_S)
 
     def _told_of(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
-        """Report who was not sent it: raise ReportPutOff when all of them may be tried again, else ReportRefused."""
+        """Report failed recipients: raise ReportPutOff if all of them may be tried again, else ReportRefused."""
         said = "; ".join(f"{one}: {code} {_said(text)}" for one, (code, text) in sorted(refused.items()))
         if all(400 <= code < 500 for code, _ in refused.values()):
             raise ReportPutOff(said)
@@ -182,5 +182,5 @@ def _hexadecimal(*parts: str) -> str:
 
 
 async def connect(given: ReporterOptions) -> Reporter:
-    """Return who sends the mail of a connection."""
+    """Return the reporter for the mail of a connection."""
     return MailReporter(MailServer.of(given.said, given.directory))

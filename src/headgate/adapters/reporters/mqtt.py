@@ -38,7 +38,7 @@ class MqttUnusable(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Hold where the broker is, and who logs in."""
+    """Hold the broker's address, and the credentials."""
 
     host: str
     port: int = 1883
@@ -61,7 +61,7 @@ class Broker:
 
 
 def _tls(said: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
-    """Return None when the section says nothing of certificates."""
+    """Return None if the section has no options about certificates."""
     places = {
         name: directory / Path(said[name]).expanduser()
         for name in ("ca_certs", "certfile", "keyfile")
@@ -136,7 +136,7 @@ def topic_of(pattern: str, report: QueueReport) -> str:
 
 
 def message(posting: OutboxMessage) -> dict[str, Any]:
-    """Return what is sent; times are in seconds since 1970."""
+    """Return the message; times are in seconds since 1970."""
     report = posting.report
     change, _, patchset = report.change.partition(",")
     said = {
@@ -180,5 +180,5 @@ def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
 
 
 async def connect(given: ReporterOptions) -> Reporter:
-    """Return who sends to the broker of a connection.  Raise MqttUnusable."""
+    """Return the reporter for the broker of a connection. Raise MqttUnusable."""
     return MqttReporter(Broker.of(given.said, given.directory))

@@ -46,8 +46,8 @@ class Webhook:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """Return what the header `X-Headgate-Signature` says: of the time and the body, so that neither can be
-    another's."""
+    """Return the header `X-Headgate-Signature`: a signature of the time and the body, so that neither can be
+    replaced."""
     return "sha256=" + hmac.new(secret.encode(), str(at_s).encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -84,7 +84,7 @@ class WebhookReporter:
 
 
 def judged(answer: httpx.Response, text: str) -> None:
-    """Raise ReporterAway or ReportRefused for an answer that takes nothing, with what it says."""
+    """Raise ReporterAway or ReportRefused for an error answer, with its text."""
     said = f"it answered {answer.status_code}{f': {text}' if text else ''}"
     if answer.is_redirect:
         raise ReportRefused(f"{said}; redirections are not followed: name the address itself in the settings")
@@ -95,7 +95,7 @@ def judged(answer: httpx.Response, text: str) -> None:
 
 
 async def beginning(answer: httpx.Response) -> str:
-    """Return how the body of an answer begins, in one line."""
+    """Return the beginning of an answer's body, in one line."""
     found = b""
     async for chunk in answer.aiter_raw():
         found += chunk[:ANSWER_MAX_BYTES]
@@ -113,6 +113,6 @@ def webhook_client(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
 
 
 async def connect(given: ReporterOptions) -> Reporter:
-    """Return who calls the webhook of a connection."""
+    """Return the reporter for the webhook of a connection."""
     client = await given.stack.enter_async_context(webhook_client(given.tls()))
     return WebhookReporter(client, Webhook.of(given.said))

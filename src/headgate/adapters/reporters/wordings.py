@@ -66,14 +66,14 @@ def _named(found: re.Match[str], report: QueueReport) -> str:
 
 
 def page(report: QueueReport) -> str:
-    """Return the address of the buildset's page; empty: it has none."""
+    """Return the URL of the buildset's page; empty if it has none."""
     if not (report.root and report.buildset):
         return report.url
     return f"{report.root}/t/{quote(report.tenant, safe='')}/buildset/{report.buildset}"
 
 
 def summary(report: QueueReport) -> str:
-    """Return a few lines: what became of it, which jobs failed, where to look."""
+    """Return a few lines: the outcome, the failed jobs, and where to look."""
     bad = [build for build in report.builds if build.result not in ("", "SUCCESS", "SKIPPED") and build.voting]
     lines = [_of_build(build) for build in bad[:SHOWN_MAX]]
     if len(bad) > SHOWN_MAX:

@@ -41,8 +41,8 @@ class SqlFlakiness(ABC):
 
     @abstractmethod
     def _builds_of(self, tenant: str, question: HistoryQuery, job_name: sa.ColumnElement[str]) -> Query:
-        """Return the query for the builds that are asked for, joined with their buildsets; names of jobs are compared
-        with `job_name`."""
+        """Return the query for the requested builds, joined with their buildsets; names of jobs are compared with
+        `job_name`."""
 
     async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:
         """See `ports.history.HistoryReader`."""
@@ -54,14 +54,14 @@ class SqlFlakiness(ABC):
 
 
 def beyond(tenant: str, span: Span) -> Query:
-    """Ask for the end of the latest buildset that is too many."""
+    """Return the query for the end time of the latest buildset above the limit."""
     ended = BUILDSETS.c.ended_ms
     query = sa.select(ended).where(BUILDSETS.c.tenant == tenant, ended >= span.since_ms, ended < span.until_ms)
     return query.order_by(ended.desc()).offset(LOOKED_AT_MAX).limit(1)
 
 
 def complete_from_ms(rows: Sequence[Row], span: Span) -> int:
-    """Return since when buildsets are few enough; `rows` are those of `beyond`."""
+    """Return the time since which all buildsets are included; `rows` are those of `beyond`."""
     return int(rows[0]["ended_ms"]) + 1 if rows else span.since_ms
 
 
@@ -112,7 +112,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
 
 
 def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
-    """Return the answer; `rows` are those of `slots`. Parts beyond the largest ones are told as one."""
+    """Return the answer; `rows` are those of `slots`. Parts beyond the largest ones are combined into one."""
     builds: Counter[str] = Counter()
     found: dict[tuple[int, str], Counter[str]] = {}
     for row in rows:

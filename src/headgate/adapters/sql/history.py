@@ -147,7 +147,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         return [_build(row, others.get(row["set_uuid"], ())) for row in rows]
 
     async def _others(self, rows: Sequence[Row]) -> dict[str, tuple[PastRef, ...]]:
-        """Return, by buildset, the rest of the circles that were tested as one."""
+        """Return, by buildset, the other changes of circles that were tested as one."""
         uuids = {row["set_uuid"] for row in rows}
         query = sa.select(REFS).where(REFS.c.buildset.in_(uuids)).order_by(REFS.c.buildset, REFS.c.number)
         found: dict[str, tuple[PastRef, ...]] = {}
@@ -281,8 +281,8 @@ def _asked(
     question: HistoryQuery,
     columns: Mapping[str, sa.ColumnElement[Any]],  # columns are of several types
 ) -> sa.Select[Any]:  # rows of several shapes
-    """Return the query, limited to the rows of the tenant that the question asks for.  A name that rows of this kind do
-    not have makes no difference."""
+    """Return the query, limited to the tenant's rows that the question selects. A name that rows of this kind lack has
+    no effect."""
     query = query.where(BUILDSETS.c.tenant == tenant)
     of_ref = {name: values for name, values in question.equal.items() if name in _OF_REF}
     if of_ref:
@@ -304,7 +304,7 @@ def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.Col
 
 
 def _is(column: sa.ColumnElement[Any], name: str, values: Sequence[str | bool]) -> sa.ColumnElement[bool]:
-    """Return the condition that a column has one of the values; in those of a name in WILD, `*` stands for any text."""
+    """Return the condition that a column has one of the values; for a name in WILD, `*` matches any text."""
     texts = [storable(value) for value in values]
     loose = [text for text in texts if name in WILD and isinstance(text, str) and "*" in text]
     exact = [text for text in texts if text not in loose]
@@ -319,7 +319,7 @@ def _pattern(text: str) -> str:
 
 
 def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
-    """Return the condition that one of the further changes of a buildset's circle is wanted."""
+    """Return the condition that one of the further changes of a buildset's circle is selected."""
     return sa.exists().where(REFS.c.buildset == BUILDSETS.c.uuid, _same(REFS, wanted))
 
 
@@ -373,7 +373,7 @@ def _course(row: Row) -> PastCourse:
 
 
 def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
-    """Return the value of a column as `form`; it is empty in rows that were written before the column was there."""
+    """Return the value of a column as `form`; it is empty in rows that are older than the column."""
     return msgspec.convert(value, form) if value else ()
 
 

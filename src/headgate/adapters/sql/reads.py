@@ -17,13 +17,13 @@ NEVER = float("inf")
 
 
 class BoundedReads:
-    """Ask one question at a time; what is written meanwhile is never cut off."""
+    """Ask one question at a time; concurrent writes are never cut off."""
 
     def __init__(self) -> None:
         self._until_s = NEVER
 
     def watch(self, connection: sa.Connection) -> None:
-        """Have a new connection to SQLite look at the clock; servers have a clock of their own."""
+        """Make a new connection to SQLite check the time limit; servers have limits of their own."""
         driver: Any = connection.connection.driver_connection
         driver.set_progress_handler(lambda: time.monotonic() > self._until_s, PROGRESS_STEPS)
 

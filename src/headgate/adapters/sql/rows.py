@@ -11,7 +11,7 @@ from headgate.map.records import Finished, FinishedBuild, HandAction
 
 
 def write(connection: sa.Connection, finished: Finished) -> None:
-    """Write a finished buildset. For one that continues, never replace what is known by less."""
+    """Write a finished buildset. For one that continues, never replace known values by fewer."""
     same = BUILDSETS.c.uuid == finished.buildset
     known = connection.execute(sa.select(BUILDSETS.c.number).where(same)).first()
     if known is None or finished.result:
@@ -66,7 +66,7 @@ def _ref_row(change: Change) -> dict[str, str | None]:
 
 
 def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild) -> None:
-    """Write a build, and keep when it began and ended if who tells of it later does not say."""
+    """Write a build, and keep its begin and end times if a later report lacks them."""
     same = BUILDS.c.uuid == build.uuid
     known = connection.execute(sa.select(BUILDS.c.start_ms, BUILDS.c.end_ms, BUILDS.c.number).where(same)).first()
     if known is not None and not build.start_ms:

@@ -96,8 +96,8 @@ _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, pr
 
 
 def fitting(table: sa.Table, **said: Any) -> dict[str, Any]:  # columns are of several types
-    """Return a row of the table, made of what its columns can take of `said`.  Texts from elsewhere may be longer than
-    a column, or hold what no database takes; only SQLite does not complain of that."""
+    """Return a row of the table from the values in `said` that it has columns for. Texts from elsewhere may be too long
+    for a column, or contain characters that no database except SQLite accepts."""
     row = {column.name: storable(said.get(column.name)) for column in table.c}
     for column in table.c:
         value, most = row[column.name], getattr(column.type, "length", None)
@@ -181,7 +181,7 @@ def _what_builds_had_and_said(connection: sa.Connection) -> None:
 
 
 def next_number(connection: sa.Connection, table: sa.Table) -> int:
-    """Return the number of the next row: one at a time writes."""
+    """Return the number of the next row; requires a single writer at a time."""
     return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.number), 0))).scalar_one()) + 1
 
 

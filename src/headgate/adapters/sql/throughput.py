@@ -31,7 +31,7 @@ class SqlThroughput(ABC):
 
     @abstractmethod
     def _buildsets_of(self, tenant: str, question: HistoryQuery) -> Query:
-        """Return the query for the buildsets that are asked for, the latest first."""
+        """Return the query for the requested buildsets, the latest first."""
 
     async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
         """See `ports.history.HistoryReader`."""
@@ -67,7 +67,7 @@ def buildset_sums(chosen: Query) -> Query:
 
 @dataclass(slots=True)
 class _Sum:
-    """Sum up what is counted for one project, one pipeline, or both."""
+    """Sum up the figures of one project, one pipeline, or both."""
 
     buildsets: int = 0
     passed: int = 0
@@ -124,7 +124,7 @@ def summed(rows: Iterable[Row]) -> list[Throughput]:
 
 
 def summed_over_time(rows: Iterable[Row], span: Span, from_ms: int) -> ThroughputOverTime:
-    """Return the sums of each slot in which a buildset ended; `from_ms`: since when all rows are there."""
+    """Return the sums of each slot in which a buildset ended; `from_ms`: time since which all rows are included."""
     found: dict[int, _Sum] = {}
     for row in rows:
         found.setdefault((row["ended_ms"] - span.since_ms) // span.slot_ms, _Sum()).add(row)
@@ -147,7 +147,7 @@ def _keys(project: str, pipeline: str) -> Iterator[tuple[str, str]]:
 
 
 def _quantile(found_ms: Sequence[int], part: float) -> float | None:
-    """Return in seconds what this part of the times does not exceed; None of no times."""
+    """Return the quantile of the times in seconds; None if there are no times."""
     if not found_ms:
         return None
     ordered = sorted(found_ms)

@@ -45,7 +45,7 @@ _NEEDED = ("tenant", "pipeline", "project", "ref")
 
 
 def _type(column: sa.Column[Any]) -> Any:  # a type
-    """Return what a column holds for those who read it."""
+    """Return the type of a column's values for readers."""
     match column.type:
         case sa.JSON():
             return _JSON.get(column.name, dict[str, Any])
@@ -69,13 +69,13 @@ _FORMS = {name: _form(table) for name, table in TABLES.items()}
 
 
 def exists(dburi: str) -> bool:
-    """Say whether a history may be there; a file of SQLite that is not there has none, and is not made."""
+    """Tell whether a history may exist; a missing SQLite file has none, and is not created."""
     url = sa.make_url(dburi)
     return url.get_backend_name() != "sqlite" or (bool(url.database) and Path(url.database or "").exists())
 
 
 def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
-    """Yield the name of its table with each row, as of one moment.  Raise HistoryError."""
+    """Yield each row with the name of its table, all as of one moment. Raise HistoryError."""
     with _opened(dburi) as connection:
         database = sa.inspect(connection)
         there = set(database.get_table_names())
@@ -90,8 +90,8 @@ def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
 
 
 def fill(dburi: str, told: Iterable[tuple[str, Row]]) -> int | None:
-    """Write the rows into a history that has none, and return how many there were; None, where it has some, which
-    stay as they are.  Raise HistoryError; then none is written."""
+    """Write the rows into an empty history, and return their number; None if it has rows, which stay as they are. Raise
+    HistoryError; then none is written."""
     SqlHistory(dburi).close()  # creates or migrates the tables
     with _opened(dburi) as connection:
         if any(connection.execute(sa.select(table).limit(1)).first() for table in TABLES.values()):
@@ -106,8 +106,8 @@ def fill(dburi: str, told: Iterable[tuple[str, Row]]) -> int | None:
 
 
 def _known(table: str, row: Row) -> Row:
-    """Return what a row says of the columns of the table.  Raise HistoryError if pages could not show it: a file may
-    come from anywhere."""
+    """Return a row's values for the columns of the table. Raise HistoryError for values that pages could not show,
+    since a file may come from anywhere."""
     known = {str(column.name): row[column.name] for column in TABLES[table].c if column.name in row}
     try:
         msgspec.convert(known, _FORMS[table])
@@ -133,5 +133,5 @@ def _opened(dburi: str) -> Iterator[sa.Connection]:
 
 
 def _isolation(engine: sa.Engine) -> str:
-    """Return the level at which all rows are those of one moment."""
+    """Return the isolation level at which all reads are of one moment."""
     return "REPEATABLE READ" if engine.dialect.name == "postgresql" else "SERIALIZABLE"

@@ -59,7 +59,7 @@ class _Collection:
         return [*self.said, f"{self.unsaid} more are not kept"] if self.unsaid else self.said
 
     def tree(self, here: Directory, there: Directory, path: str, depth: int) -> None:
-        """Collect what is in `here`; `path` is its path in the logs, with a slash behind it."""
+        """Collect the files in `here`; `path` is its path in the logs, with a slash at the end."""
         names = []
         for name in here.names():
             if self.left_names <= 0:
@@ -108,7 +108,7 @@ class _Collection:
                 raise
 
     def _unfit(self, name: str, found: os.stat_result, depth: int) -> str:
-        """Return why it cannot be kept; empty: it can."""
+        """Return why it cannot be kept; empty if it can."""
         directory = stat.S_ISDIR(found.st_mode)
         if not directory and not stat.S_ISREG(found.st_mode):
             return f"it is {kind(found.st_mode)}, and no regular file"
@@ -168,7 +168,7 @@ def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.s
 
 
 def _copied(here: Directory, name: str, there: Directory, fresh: str, found: os.stat_result) -> None:
-    """Copy it as it is, up to the size that was found.  Raise Strange, OSError."""
+    """Copy the file unchanged, up to its size when it was examined. Raise Strange, OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with here.reading(name) as source, open(os.open(fresh, flags, 0o644, dir_fd=there.fd), "wb") as place:
         if not os.path.samestat(os.fstat(source.fileno()), found):

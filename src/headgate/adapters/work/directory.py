@@ -64,7 +64,7 @@ class Directory:
     @classmethod
     @contextmanager
     def at(cls, path: Path) -> Iterator[Directory]:
-        """Open a directory of ours, to which nobody else can rename the way. Raise OSError."""
+        """Open a directory of ours whose path nobody else can rename. Raise OSError."""
         fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
         try:
             yield cls(fd, path.name)
@@ -114,7 +114,7 @@ class Directory:
 
     @contextmanager
     def held(self, name: str) -> Iterator[int]:
-        """Provide a descriptor of what has this name, which opens nothing.  Raises OSError."""
+        """Provide a descriptor of the object of this name, without opening it. Raises OSError."""
         fd = os.open(_single(name), _HOLD, dir_fd=self.fd)
         try:
             yield fd
@@ -132,9 +132,8 @@ class Directory:
                 yield file
 
     def read(self, name: str, size_max_bytes: int) -> bytes | None:
-        """Return the regular file of this name, at most `size_max_bytes` and one more; None: there is none.
-
-        Raises Strange, OSError."""
+        """Return the content of the regular file of this name, at most `size_max_bytes` and one more; None if it does
+        not exist. Raises Strange, OSError."""
         try:
             with self.reading(name) as file:
                 return file.read(size_max_bytes + 1)
@@ -194,7 +193,7 @@ class Directory:
         return True
 
     def _gone(self, name: str) -> bool | None:
-        """Unlink what has this name.  False: it resists, None: it is a directory."""
+        """Unlink the object of this name. False: that is refused, None: it is a directory."""
         try:
             os.unlink(name, dir_fd=self.fd)
         except FileNotFoundError:
@@ -206,7 +205,7 @@ class Directory:
         return True
 
     def _unlinked(self, name: str) -> bool:
-        """Unlink what has this name.  Return False if it is a directory, or resists."""
+        """Unlink the object of this name. Return False if it is a directory, or that is refused."""
         gone = self._gone(name)
         if gone is False:
             self.loosen(name)
@@ -214,7 +213,7 @@ class Directory:
         return bool(gone)
 
     def _emptied(self, name: str) -> list[str]:
-        """Unlink what is in a directory.  Its directories lie in this one then, by the names that are returned."""
+        """Unlink the contents of a directory. Its subdirectories are moved into this one; return their new names."""
         self.loosen(name)
         moved = list[str]()
         with suppress(OSError, Strange), self.below(name) as inner:
@@ -229,7 +228,7 @@ class Directory:
         return moved
 
     def _taken(self, name: str, inner: Directory) -> str:
-        """Move a directory in `inner` to this one.  Return its new name; empty when it resists."""
+        """Move a directory in `inner` to this one. Return its new name; empty if that is refused."""
         inner.loosen(name)
         fresh = f".{secrets.token_hex(8)}"
         try:
@@ -255,7 +254,7 @@ class Directory:
 
 
 def again(held: int) -> str:
-    """Return a path to what a descriptor holds, and to nothing else."""
+    """Return a path to the object of a descriptor, and to nothing else."""
     return f"/proc/self/fd/{held}"
 
 
@@ -267,7 +266,7 @@ def _single(name: str) -> str:
 
 
 def _unfasten(held: int) -> None:
-    """Remove the flags that hold a file or directory fast.  Raise OSError."""
+    """Remove the flags that make a file or directory immutable. Raise OSError."""
     fd = os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         flags = struct.unpack("i", fcntl.ioctl(fd, _GET_FLAGS, struct.pack("i", 0)))[0]

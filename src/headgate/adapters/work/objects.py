@@ -48,7 +48,7 @@ def _copied(share: Path, own: Path, packs: Iterable[str]) -> None:
 
 
 def _names(directory: Path) -> list[str]:
-    """Leave out those of a directory that is gone, as it goes with its last object."""
+    """Return the names in a directory; none if it is gone, as it goes with its last object."""
     try:
         return os.listdir(directory)
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _copy(source: Path, place: Path) -> None:
-    """Leave out what is gone: it is in another pack, of the next pass."""
+    """Copy a file; skip one that is gone: its objects are in another pack, which the next pass copies."""
     if place.exists():
         return
     try:

@@ -20,7 +20,7 @@ TRIES_MAX = 5
 
 @contextmanager
 def anew(path: Path) -> Iterator[None]:
-    """Hold an empty directory in the place of whatever was left there.  Raise OSError, also when somebody holds it."""
+    """Hold an empty directory in place of any leftover one. Raise OSError, also when another process holds it."""
     held = _made(path)
     try:
         yield
@@ -30,7 +30,7 @@ def anew(path: Path) -> Iterator[None]:
 
 @contextmanager
 def left(path: Path) -> Iterator[bool]:
-    """Hold what lies there, and tell whether that was possible: False when its owner lives."""
+    """Hold the directory, and tell whether that was possible: False when its owner lives."""
     held = _taken(path)
     try:
         yield held is not None
@@ -58,7 +58,7 @@ def _made(path: Path) -> int:
 
 
 def _taken(path: Path) -> int | None:
-    """Lock what lies there, and return its descriptor; None when somebody has it, or it is gone."""
+    """Lock the directory, and return its descriptor; None if another process has it, or it is gone."""
     try:
         found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _is(held: int, path: Path) -> bool:
-    """Tell whether the path still leads to what is held."""
+    """Tell whether the path still leads to the held directory."""
     try:
         return os.path.samestat(os.fstat(held), os.stat(path))
     except OSError:

@@ -34,7 +34,7 @@ class ProcessBounds:
 
     @property
     def crowded(self) -> str:
-        """Return what is said of a build that may start no further process."""
+        """Return the message about a build that may start no further process."""
         return f"limit of {self.processes_max} processes reached"
 
     def resources(self) -> dict[str, int]:

@@ -74,9 +74,8 @@ class DiskAccounts:
         self._ended_s = -math.inf
 
     async def look(self, root: Path, pids: Callable[[], Iterable[int]]) -> str:
-        """Return the limit that the build in the directory has reached, for people; empty when there is none.
-
-        Raises OSError when the disk is nearly full and the build uses the most of it."""
+        """Return the limit that the build in the directory has reached, for people; empty if there is none. Raises
+        OSError when the disk is nearly full and the build uses the most of it."""
         free, now_s, bounds = free_of(root), self._now_s(), self._bounds
         account = self._accounts.setdefault(root, _Account(Use(), free, now_s, now_s))
         low = self._low(free)
@@ -112,7 +111,8 @@ class DiskAccounts:
         )
 
     def _guilty(self, account: _Account) -> str:
-        """Return why, if it holds the most or, when none that runs holds much, has written the most; else empty."""
+        """Return the reason to end this build if it uses the most or, when no running build uses much, has written the
+        most; else an empty text."""
         now_s = self._now_s()
         if now_s < self._ended_s + SETTLE_S:
             return ""
@@ -145,7 +145,7 @@ def free_of(place: Path) -> Free:
 
 
 def measured(root: Path, pids: Iterable[int]) -> Use:
-    """Return what lies below a directory, and what was deleted but is held open on its disk."""
+    """Return the size below a directory, including deleted files that are held open on its disk."""
     try:
         device = root.stat().st_dev
     except FileNotFoundError:
@@ -159,8 +159,8 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
 
 
 def _du(root: Path, what: str) -> int:
-    """Measure a tree with du, also one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
-    `what` is the option that says what it counts."""
+    """Measure a tree with du, even one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
+    `what` is the option for the unit."""
     command = ["du", "--summarize", "--one-file-system", what, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)
@@ -170,8 +170,8 @@ def _du(root: Path, what: str) -> int:
 
 
 def _deleted(pid: int, device: int) -> dict[int, int]:
-    """Find the files of a process that have no name any more: inode -> bytes.  In a container they are on the disk by
-    way of its root."""
+    """Find the open files of a process that are deleted: inode -> bytes. A container reaches the disk through its
+    root."""
     found: dict[int, int] = {}
     devices = {device}
     with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ def _deleted(pid: int, device: int) -> dict[int, int]:
 
 
 def _written_bytes(pid: int) -> int:
-    """Return how much a process has written, with those of its children that have ended."""
+    """Return the bytes that a process and its ended children have written."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         found = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}

@@ -60,18 +60,17 @@ class Group:
         return bool(current) and int(current) >= self.bounds.processes_max
 
     def starved(self) -> str:
-        """Return the limit of memory, for people, once the kernel had to end a process for it; else empty."""
+        """Return the limit of memory, for people, if the kernel had to kill a process for it; else an empty text."""
         memory = self._of("memory")
         events = {**_table(memory / "memory.events"), **_table(memory / "memory.oom_control")}
         return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached" if events.get("oom_kill") else ""
 
     def refused(self) -> int | None:
-        """Return how many processes and threads the kernel refused to start; None where it does not count them."""
+        """Return how many processes and threads the kernel refused to start; None if it does not count them."""
         return _table(self._of("pids") / "pids.events").get("max")
 
     def weigh(self, part: int) -> None:
-        """Have the kernel give its processes so much of the processors, relative to other groups, when they are
-        scarce."""
+        """Set the processor weight of the group, relative to other groups."""
         for file in ("cpu.weight", "cpu.shares"):
             _write(self._of("cpu") / file, str(part))
 
@@ -97,7 +96,7 @@ class Groups:
 
     @staticmethod
     def found(mounts: Sequence[str] | None = None, mine: Sequence[str] | None = None) -> Groups:
-        """Return whatever can be had.  `mounts` and `mine` are lines of /proc/self/mountinfo and /proc/self/cgroup."""
+        """Return the usable groups. `mounts` and `mine` are lines of /proc/self/mountinfo and /proc/self/cgroup."""
         mounts = _text(Path("/proc/self/mountinfo")).splitlines() if mounts is None else mounts
         mine = _text(Path("/proc/self/cgroup")).splitlines() if mine is None else mine
         parents: dict[str, Path] = {}
@@ -116,7 +115,7 @@ class Groups:
         return {"memory", "pids"} <= self.parents.keys()
 
     def make(self, name: str, bounds: ProcessBounds) -> Group | None:
-        """Return a group with the limits; None where there can be none."""
+        """Return a group with the limits; None if none can be made."""
         places: dict[str, Path] = {}
         for controller, parent in self.parents.items():
             place = parent / name
@@ -147,8 +146,8 @@ def share(groups: Sequence[Group]) -> None:
 
 
 def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
-    """Return the files of each controller and what is written to them, for both versions; those of the other one are
-    not there."""
+    """Return the files of each controller and their new content, for both versions; files of the other version do not
+    exist."""
     memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
     return {
         "memory": [
@@ -160,7 +159,7 @@ def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
 
 
 def _places(mounts: Sequence[str], mine: Sequence[str]) -> Iterator[tuple[frozenset[str], Path]]:
-    """Yield the controllers, none for version 2, and the group that we are in."""
+    """Yield the controllers, none for version 2, and the group of this process."""
     paths = {frozenset(filter(None, line.split(":")[1].split(","))): line.split(":", 2)[2] for line in mine}
     for line in mounts:
         head, _, tail = line.partition(" - ")
@@ -198,7 +197,7 @@ def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -
 
 
 def _begun(made: Path) -> int:
-    """Make the group and lock it; who sweeps may have it for a moment first.  Raise OSError."""
+    """Make the group and lock it; another process that sweeps may hold it for a moment. Raise OSError."""
     for _ in range(LOCK_TRIES_MAX):
         with contextlib.suppress(FileExistsError):
             made.mkdir()
@@ -212,7 +211,7 @@ def _begun(made: Path) -> int:
 
 
 def _handed_down(at: Path, *, ours: bool) -> set[str]:
-    """Return the controllers that groups made there get.  A group of ours alone is made ready for it."""
+    """Return the controllers of groups that are made there. A group for this process alone is prepared first."""
     names = set(_text(at / "cgroup.subtree_control").split())
     offered = set(_text(at / "cgroup.controllers").split()) & set(_CONTROLLERS)
     if offered <= names or not ours or not _alone(at):
@@ -226,7 +225,7 @@ def _handed_down(at: Path, *, ours: bool) -> set[str]:
 
 
 def _alone(at: Path) -> bool:
-    """Tell whether we and our children are all there is: then the group is that of our unit or container."""
+    """Tell whether the group contains only this process and its children: then it belongs to our unit or container."""
     for pid in _text(at / "cgroup.procs").split():
         parent = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1:2]
         if str(os.getpid()) not in (pid, *parent):
@@ -235,7 +234,7 @@ def _alone(at: Path) -> bool:
 
 
 def _sweep(at: Path) -> None:
-    """End and remove what executors left that are gone: nobody holds their groups any more."""
+    """End and remove groups of dead executors, which no process locks."""
     for left in at.glob(f"{PREFIX}*"):
         pid, dash, _ = left.name.removeprefix(PREFIX).partition("-")
         if not dash:  # left by an earlier version, which held no locks
@@ -253,7 +252,7 @@ def _sweep(at: Path) -> None:
 
 
 def _emptied(left: Path) -> None:
-    """Kill what is in a group and in those below it, and wait until it has ended."""
+    """Kill the processes of a group and of those below it, and wait until they have ended."""
     for _ in range(KILL_ROUNDS_MAX):
         pids = {pid for file in left.rglob("cgroup.procs") for pid in map(int, _text(file).split())}
         for pid in pids - {0}:  # a process outside of this namespace is shown as 0
@@ -284,6 +283,6 @@ def _text(file: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write to a file, if it is there: a kernel or a version may not have it."""
+    """Write to a file, if it exists: kernels and versions differ."""
     with contextlib.suppress(OSError), open(file, "r+") as opened:
         opened.write(text)

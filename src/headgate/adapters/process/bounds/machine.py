@@ -60,7 +60,7 @@ class JobUser:
 
     @staticmethod
     def this(home: str = NO_HOME) -> JobUser:
-        """Return who runs this process."""
+        """Return the user of this process."""
         return JobUser(os.geteuid(), os.getegid(), home)
 
     @property
@@ -125,7 +125,7 @@ def written(user: JobUser) -> Mapping[str, bytes]:
 
 
 def _resolvers() -> bytes:
-    """Read them as they are now: a laptop changes them.  The file may be a link into /run, which jobs do not have."""
+    """Read the present resolvers, which change on a laptop. The file may be a link into /run, which jobs do not see."""
     try:
         return Path("/etc/resolv.conf").read_bytes()
     except OSError:

@@ -144,7 +144,7 @@ def _if(code: int, value: int) -> tuple[bytes, bytes]:
 
 
 def _when(numbers: Numbers, architecture: Architecture, *then: bytes) -> Iterator[bytes]:
-    """Yield what is done for one call; it does not come back."""
+    """Yield the instructions for one call, which end the filter."""
     number = numbers[architecture.column]
     assert number is not None, "these are everywhere"
     yield _instruction(_JUMP_EQUAL, number, yes=0, no=len(then))

@@ -43,7 +43,7 @@ class CommandWatch:
     """Whether the kernel refused another process, or has probably refused one."""
 
     async def exceeded(self) -> str:
-        """Return once a limit is reached, and say which, for people."""
+        """Return, for people, the limit that was reached, once one is."""
         interval_s = LOOK_INTERVAL_S if self.group else COSTLY_LOOK_INTERVAL_S
         while True:
             await asyncio.sleep(interval_s)
@@ -72,15 +72,16 @@ class CommandWatch:
         return self.group.pids() if self.group else [process.pid for process in self._tree()]
 
     def _told(self, interval_s: float) -> str:
-        """Return the limit that the kernel says is reached, or nothing.  Version 1 ends single processes for want of
-        memory: the rest of the build is ended here."""
+        """Return the limit that the kernel reports as reached, or nothing. Version 1 kills single processes when memory
+        is short: the rest of the build is ended here."""
         assert self.group is not None, "asked with a group only"
         self._crowded_s = self._crowded_s + interval_s if self.group.crowded() else 0.0
         self._look_for_refusals(self.group)
         return self.bounds.crowded if self._refused and self._crowded_s >= CROWDED_S else self.group.starved()
 
     def _look_for_refusals(self, group: Group) -> None:
-        """Say the first refusal at once: what comes of it, a helper that is missing, may show much later or never."""
+        """Report the first refusal at once: its effect, such as a missing helper process, may show much later or
+        never."""
         refused = group.refused()
         if not self._refused and (group.crowded() if refused is None else refused > 0):
             self._refused = True
@@ -95,7 +96,7 @@ class CommandWatch:
         return list(found.values())
 
     def _counted(self) -> str:
-        """Return the limit that the processes reach, for a machine without control groups; empty: none."""
+        """Return the limit that the processes reach, for a machine without control groups; empty if there is none."""
         used_bytes, count = 0, 0
         for process in self._tree():
             with contextlib.suppress(psutil.Error):

@@ -106,7 +106,7 @@ def _is_file(root: int, path: str, owner: int) -> bool:
 
 
 def _write(root: int, path: str, text: str, owner: int) -> None:
-    """Put a file there, in the place of a file or a link.  Raises OSError."""
+    """Write a file at the path, in place of a file or a link. Raises OSError."""
     above, _, name = path.rpartition("/")
     with _held(root, above, owner, directory=True) as at:
         if os.fstat(at).st_dev != os.fstat(root).st_dev:
@@ -122,7 +122,7 @@ def _write(root: int, path: str, text: str, owner: int) -> None:
 
 @contextmanager
 def _held(root: int, path: str, owner: int, *, directory: bool) -> Iterator[int]:
-    """Hold what is at a path of the box; directories are made that are not there.  Raises OSError."""
+    """Hold the object at a path of the box; missing directories are made. Raises OSError."""
     at = os.dup(root)
     try:
         names = [name for name in path.split("/") if name]
@@ -165,7 +165,7 @@ def box_of(
     binds: Sequence[tuple[str, str, bool]] = (), files: Mapping[str, str] | None = None,
     directories: Sequence[str] = (), memory: Sequence[str] = (), memory_size_bytes: int = 0, owner: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a box, as it is asked for."""
+    """Return a box for a request."""
     return {
         "store": store,
         "layers": list(layers),

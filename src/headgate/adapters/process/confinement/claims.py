@@ -32,9 +32,8 @@ def claim(kind: str, number: int) -> NumberClaim | None:
 
 
 def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> NumberClaim | None:
-    """Claim some number from `first` on that is free and fits.  None when there is none.
-
-    The search begins anywhere, so that a number that was just given back is not taken at once."""
+    """Claim a free number from `first` on that fits; None if there is none. The search begins at a random place, so
+    that a number that was just released is not taken at once."""
     begin = secrets.randbelow(count)
     for step in range(count):
         number = first + (begin + step) % count

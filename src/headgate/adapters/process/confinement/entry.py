@@ -62,14 +62,14 @@ class ContainerUser:
 
 
 def hide() -> None:
-    """Let nobody in a container look into this process."""
+    """Protect this process from the others in a container."""
     checked(libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0), "a process cannot be hidden")
 
 
 def start(
     command: str, user: str, rights: Rights, spaces: Mapping[str, int], streams: Sequence[int], why: int
 ) -> NoReturn:
-    """Become a command; `streams` are its input, output and errors.  What keeps it from that is written to `why`, a
+    """Become a command; `streams` are its input, output and errors. The reason of a failure is written to `why`, a
     descriptor that is closed once the command runs."""
     told = [why]
     try:
@@ -103,7 +103,7 @@ def _start(
 
 
 def _drop(person: ContainerUser, rights: Rights) -> None:
-    """Have no more rights than commands of the container have.  Raises OSError."""
+    """Reduce this process's rights to those of commands of the container. Raises OSError."""
     for number in range(_LAST_CAPABILITY + 1):
         if not rights.capabilities & 1 << number and libc.prctl(_CAPBSET_DROP, number, 0, 0, 0) != 0:
             if ctypes.get_errno() == _EINVAL:
@@ -126,7 +126,7 @@ def _drop(person: ContainerUser, rights: Rights) -> None:
 
 
 def found(user: str) -> ContainerUser:
-    """Return the user of that name or number, as the container's own files say.  Raises NoAccount."""
+    """Return the user of that name or number in the container's own files. Raises NoAccount."""
     for fields in _lines("/etc/passwd", 7):
         if user in (fields[0], fields[2]) and fields[2].isdigit() and fields[3].isdigit():
             uid, gid = int(fields[2]), int(fields[3])
@@ -143,7 +143,7 @@ def _groups(name: str, uid: int) -> Iterator[int]:
 
 
 def _lines(path: str, count: int) -> Iterator[list[str]]:
-    """Yield the fields of each line; nothing of what is no ordinary file."""
+    """Yield the fields of each line; none if it is no ordinary file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -136,9 +136,9 @@ def _net_namespace() -> int:
 
 
 def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None) -> int:
-    """Make a user namespace, and return a descriptor of it.  Maps of more than one line are set by newuidmap and
-    newgidmap, which look into /etc/subuid and /etc/subgid.  With an owner, whom only root can give it, the kernel
-    counts for them what is had in it, and groups may be changed."""
+    """Make a user namespace, and return its descriptor. Maps of more than one line are set by newuidmap and newgidmap,
+    which read /etc/subuid and /etc/subgid. With an owner, whom only root can set, the kernel counts the namespace's
+    resources for them, and groups may be changed."""
     ready, made = os.pipe()
     child = os.fork()
     if child == 0:
@@ -168,7 +168,7 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
 
 
 def _leave_user_namespace(owner: int | None) -> int:
-    """Return the number of the error, 0 for none."""
+    """Return the number of the error, 0 if there is none."""
     if owner is not None:
         libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # keeps capabilities
         os.setresgid(owner, owner, owner)
@@ -181,7 +181,7 @@ def _line(map_lines: Sequence[Sequence[int]]) -> str:
 
 
 def _listening(kind: str, address: str, port: int) -> int:
-    """Open a socket at an address; one that this network does not have is given to its loopback interface."""
+    """Open a socket at an address, which is added to the loopback interface if this network lacks it."""
     version = ipaddress.ip_address(address).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     made = socket.socket(family, (socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) | socket.SOCK_NONBLOCK)
@@ -238,7 +238,7 @@ def _program(
     inputs: Mapping[int, bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a program, and return its output.  Raise OSError with what it said if it fails."""
+    """Run a program, and return its output. Raise OSError with the output if it fails."""
     lay(inputs or {})
     done = subprocess.run(
         [_found(command[0]), *command[1:]],

@@ -74,20 +74,20 @@ class CommandServer:
         return self._held, self.ready
 
     def begun(self) -> None:
-        """Close what only the command needs, once it has it."""
+        """Close the descriptors that only the command needs, once it has them."""
         for fd in (self._held, self.ready, self.told):
             os.close(fd)
         entry.hide()
 
     @property
     def source(self) -> int:
-        """Return what `go_on` is to be called for, when it can be read; negative: nothing at present."""
+        """Return the descriptor whose readability calls for `go_on`; negative if there is none at present."""
         if not self._spaces:
             return self._ready
         return self._listening.fileno() if len(self._handlers) < CONNECTIONS_MAX else -1
 
     def go_on(self) -> bool:
-        """Do what the source is ready for; return False when there will be nothing more."""
+        """Handle the readable source; return False once there is no more to do."""
         if not self._spaces:
             if not os.read(self._ready, 1):
                 self._listening.close()  # waiting clients get an error
@@ -107,7 +107,7 @@ class CommandServer:
         self._handlers.discard(pid)
 
     def _look(self) -> None:
-        """Hold the namespaces of the container; they are complete once a program of its own says something.  Raises
+        """Hold the namespaces of the container, which are complete once a program in it writes something. Raises
         OSError."""
         pid = json.loads(os.read(self._told, CHUNK_SIZE_BYTES))["child-pid"]
         self._first = os.pidfd_open(pid)
@@ -168,7 +168,7 @@ class _Command:
         spaces: dict[str, int],
         first: int,
     ) -> None:
-        """Start it; `first` is the process with which the container ends.  Raises OSError."""
+        """Start the command; the container ends with the process `first`. Raises OSError."""
         self._connection, self._first = connection, first
         (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
         checked(libc.setns(spaces["pid"], entry.PID_SPACE), "the container has ended")
@@ -212,7 +212,7 @@ class _Command:
                 signal.pidfd_send_signal(ended, signal.SIGKILL)
 
     def _rest(self, fd: int, name: bytes) -> None:
-        """Send what the command said before it ended; processes that it left may go on."""
+        """Send the command's remaining output; processes that it left may continue to write."""
         os.set_blocking(fd, False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(REST_CHUNKS_MAX):
@@ -229,8 +229,8 @@ class _Command:
         return False
 
     def _take(self) -> None:
-        """Take more input; none is read before it is passed on.  Raise EOFError when the client is gone, ValueError for
-        any other frame than input."""
+        """Pass on more input; none is read before the earlier input is passed on. Raise EOFError when the client is
+        gone, ValueError for any other frame than input."""
         kind, text = _frame(self._connection)
         if kind != b"i" or self._stdin < 0:
             raise ValueError("more input is wanted, and nothing else")

@@ -36,7 +36,7 @@ class Numbers:
 
     @property
     def mapped(self) -> list[list[int]]:
-        """Return the map of a user namespace that has these numbers alone, from 0."""
+        """Return the map of a user namespace with these numbers alone, from 0."""
         return [[0, self.first, self.count]]
 
 
@@ -56,7 +56,7 @@ class BuildUser:
     _claim: NumberClaim
 
     def becoming(self) -> list[str]:
-        """Return what is put before a command: no groups, no capabilities, and no way to get any."""
+        """Return the prefix of a command that removes groups and capabilities, and every way to get any."""
         number = str(self.inside)
         return [
             PROGRAM, "--reuid", number, "--regid", number, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
@@ -85,7 +85,7 @@ class Users:
 
 
 def _idle(uid: int) -> bool:
-    """Tell whether no process is this user's: what a killed executor began may take a moment to end."""
+    """Tell whether no process belongs to this user: processes of a killed executor may take a moment to end."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -98,10 +98,8 @@ def _idle(uid: int) -> bool:
 
 
 def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
-    """Return the wanted numbers, or else the first default that this process may use; a container has few users.
-
-    `uid_map` is /proc/self/uid_map.  None: there are none.
-    """
+    """Return the wanted numbers, or else the first default that this process may use, since a container has few users;
+    None if there are none. `uid_map` is /proc/self/uid_map."""
     spans = [(int(line.split()[0]), int(line.split()[2])) for line in uid_map.splitlines() if line.strip()]
 
     def mapped(numbers: Numbers) -> bool:
@@ -111,7 +109,7 @@ def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
 
 
 def subordinate(lines: Iterable[str], names: Iterable[str]) -> Numbers | None:
-    """Return the largest span of /etc/subuid or /etc/subgid that is a user's, by its name or number."""
+    """Return the user's largest span in /etc/subuid or /etc/subgid, by name or number."""
     known, found = set(names), list[Numbers]()
     for line in lines:
         fields = line.strip().split(":")

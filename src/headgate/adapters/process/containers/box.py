@@ -50,7 +50,7 @@ class Container:
 
     @property
     def owner(self) -> int:
-        """Return the number that its root has on this machine."""
+        """Return the number of its root on this machine."""
         return NUMBERS.first
 
     def prepare(self) -> None:
@@ -65,7 +65,8 @@ def boxed(
     sandbox: Sandbox, container: Container, words: Sequence[str], network: Network, *, writable: Sequence[Path],
     readable: Sequence[Path], directory: Path, environment: Mapping[str, str],
 ) -> Boxed:  # fmt: skip
-    """Return a command as it is started in a container, with the variables of `environment`, by who has its network."""
+    """Return the started form of a command in a container, with the variables of `environment`; the user depends on the
+    owner of the network."""
     inputs, paths, image = SandboxInputs(), sandbox.paths[False], container.image
     arguments = [
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -95,7 +96,7 @@ def boxed(
 
 
 def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> dict[str, Any]:
-    """Return how others have commands started in a container, see `server`: with the rights of its programs.  JSON."""
+    """Return how other commands start in a container, see `server`: with the rights of its programs. JSON."""
     nesting = sandbox.paths[False].nesting
     return {
         "directory": str(place),

@@ -52,7 +52,7 @@ class Recipe:
 
     @property
     def copies(self) -> bool:
-        """Tell whether the files beside it have a part in what comes of it."""
+        """Tell whether the files in its directory affect the result."""
         return any(step.sources for step in self.steps)
 
     def add(self, line: int, word: str, rest: str) -> None:
@@ -160,7 +160,7 @@ def _instructions(content: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return the words of a list in JSON; none if the text is no such list."""
+    """Return the words of a JSON list; none if the text is no such list."""
     if not text.startswith("["):
         return ()
     try:
@@ -175,7 +175,7 @@ def _size(variables: Mapping[str, str]) -> int:
 
 
 def _named(line: int, name: str) -> str:
-    """Return the name if a variable can have it.  Raise BadFile otherwise."""
+    """Return the name if it is a valid name of a variable. Raise BadFile otherwise."""
     if not _NAME.fullmatch(name):
         raise BadFile(f"line {line}: {name[:40]!r} cannot be the name of a variable")
     return name

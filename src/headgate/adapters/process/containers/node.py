@@ -29,12 +29,12 @@ LONGER_S = 60.0
 
 
 def host() -> dict[str, Any]:
-    """Return how Ansible reaches it.  JSON."""
+    """Return Ansible's variables for the container. JSON."""
     return {"ansible_connection": CONNECTION, "ansible_user": "root"}
 
 
 def replaced(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return hosts with the container in the place of this machine."""
+    """Return the hosts, with the container in place of this machine."""
     here = {name: found.get("ansible_connection") == "local" for name, found in hosts.items()}
     return {name: host() if here[name] else dict(found) for name, found in hosts.items()} or {NAME: host()}
 
@@ -57,8 +57,9 @@ class BuildNode:
     async def running(
         self, start: Callable[..., Awaitable[int | str]], log: JobLog, cancel: asyncio.Event, timeout_s: float
     ) -> AsyncIterator[asyncio.Event]:
-        """Hold it; `start` is `Keeper.run` with what all commands of the build have.  Yield an event that is set when
-        the playbook is to end: it was cancelled, or the container has reached a limit.  Raises Exceeded, OSError."""
+        """Run it for the context; `start` is `Keeper.run` with the arguments that all commands of the build share.
+        Yield an event that is set when the playbook is to end: it was cancelled, or the container has reached a limit.
+        Raises Exceeded, OSError."""
         found = boxed(
             self.sandbox, self.container, HOLD, self.network, writable=(), readable=self.exposed, directory=Path("/"),
             environment={},

@@ -104,7 +104,7 @@ class ContainerStore:
     """Keep the images of one executor; call `begin` before the first."""
 
     def __init__(self, keeper: ProcessKeeper, supply: ImageSupply) -> None:
-        """Have `keeper` hold what it starts to the limits of `supply`."""
+        """Let `keeper` apply the limits of `supply` to its programs."""
         self._keeper, self.supply = keeper, supply
         self._place = supply.place / "store"
         self._spaces: Spaces = {}
@@ -161,7 +161,7 @@ class ContainerStore:
 
     @asynccontextmanager
     async def taken(self, text: str, said: Sink, cancel: asyncio.Event) -> AsyncIterator[Image]:
-        """Hold the image of that name, fetched if it is not here; `said` is told.  Raises NoImage."""
+        """Hold the image of that name, fetched if it is missing; `said` gets messages. Raises NoImage."""
         try:
             name = ImageName.read(text)
         except BadImageName as bad:
@@ -188,7 +188,7 @@ class ContainerStore:
                 self._fetches -= 1
 
     async def _fetched(self, name: ImageName, said: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
-        """Fetch an image, unless it is here and named by its digest.  It stays as long as `stack`.  Raise NoImage,
+        """Fetch an image, unless it is present and named by its digest. It stays as long as `stack`. Raise NoImage,
         OSError."""
         here = await self._looked(str(name), stack)
         if here is None or not name.digest:
@@ -207,7 +207,7 @@ class ContainerStore:
         return image
 
     async def _looked(self, name: str, stack: ExitStack) -> dict[str, Any] | None:
-        """Return what podman knows of an image, which then stays as long as `stack`.  JSON.  Raises OSError."""
+        """Return podman's description of an image, which then stays as long as `stack`. JSON. Raises OSError."""
         async with self._choosing:
             here = await self._inspected(name)
             if here is not None:
@@ -215,7 +215,7 @@ class ContainerStore:
             return here
 
     async def _fetch(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> str:
-        """Return why it cannot be fetched; empty: it is here.  Raises OSError."""
+        """Return why it cannot be fetched; empty once it is here. Raises OSError."""
         words = Last(said)
         try:
             async with self._used_by_podman(changes=True):
@@ -241,7 +241,7 @@ class ContainerStore:
                 await asyncio.to_thread(remove, self._set_aside())
 
     def _set_aside(self) -> Path:
-        """Return the directory of what was left, out of the store: at once, since no command begins meanwhile."""
+        """Return the directory of leftovers, moved out of the store at once, since no command begins meanwhile."""
         aside, gone = self._place / "fetching", self._place / f"gone-{fresh()}"
         orphans.take_out(self._place / "root", aside)
         aside.rename(gone)
@@ -283,14 +283,14 @@ class ContainerStore:
         )
 
     async def _podman(self, *words: str) -> str:
-        """Return what it says.  Raises OSError."""
+        """Return the output. Raises OSError."""
         program = {"do": "program", "command": self._command(words), "environment": self._environment, "box": self._box}
         async with self._used_by_podman():
             return (await whole(self._keeper.errand(self._spaces, **program, stdin="", inputs={}))).output
 
     @property
     def _box(self) -> dict[str, Any]:
-        """Return where podman finds the store: the way to its real place is closed to everybody."""
+        """Return podman's path of the store: its real path is closed to everybody."""
         return boxes.box_of(binds=[(str(self._place), "/images", True)], owner=NUMBERS.first)
 
     @property
@@ -315,14 +315,14 @@ class ContainerStore:
         ]
 
     async def _inspected(self, name: str) -> dict[str, Any] | None:
-        """Return what podman knows of an image; None: it is not here.  JSON.  Raises OSError."""
+        """Return podman's description of an image; None if it is missing. JSON. Raises OSError."""
         if await self._podman("images", "--quiet", "--filter", f"reference={name}") == "":
             return None
         found: dict[str, Any] = json.loads(await self._podman("image", "inspect", name))[0]  # JSON
         return found
 
     def _read(self, name: str, found: Mapping[str, Any]) -> Image:
-        """Read what podman says of an image.  Raise NoImage, OSError."""
+        """Read podman's description of an image. Raise NoImage, OSError."""
         theirs, ours = found["Architecture"], _ARCHITECTURES.get(platform.machine(), platform.machine())
         if found["Os"] != "linux" or theirs not in (ours, ""):
             raise NoImage(f"the image {name} is for {found['Os']} on {theirs}; this machine is linux on {ours}")

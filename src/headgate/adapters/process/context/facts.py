@@ -72,7 +72,7 @@ class FactCache:
     """Context -> Ansible's format of its facts: prefix of file names, and whether facts are a payload."""
 
     def known(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
-        """Return the facts that such a playbook begins with, by host.  JSON."""
+        """Return the facts with which such a playbook begins, by host. JSON."""
         covered = (fact for fact in self._left if fact.may_reach(context) and fact.by.covers(context))
         return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
 
@@ -80,12 +80,12 @@ class FactCache:
         return fact.host in self.here and fact.name.startswith(_OF_ANSIBLE)
 
     def told(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
-        """Return what those found out who may do less than such a playbook, by host: for variables.  JSON."""
+        """Return the facts from playbooks with fewer rights than such a playbook, by host: for variables. JSON."""
         others = (fact for fact in self._left if fact.may_reach(context) and not fact.by.covers(context))
         return _folded(fact for fact in others if _plain_variable(fact.name))
 
     def offer(self, context: PlaybookContext, place: Path) -> None:
-        """Write what such a playbook begins with into its own directory.  Raises OSError."""
+        """Write the facts with which such a playbook begins into its own directory. Raises OSError."""
         prefix, payload = next((form for by, form in self._forms.items() if by.covers(context)), ("", False))
         place.mkdir()
         for host, facts in self.known(context).items():
@@ -94,8 +94,8 @@ class FactCache:
             (place / f"{prefix}{host}").write_bytes(whole)
 
     def learn(self, context: PlaybookContext, place: Path, secrets: Iterable[str]) -> list[str]:
-        """Take up what a playbook leaves in its own directory; `secrets` are texts that it had.  Return, for people,
-        what is not kept.  Raises OSError."""
+        """Collect the facts in a playbook's own directory; `secrets` are its secret texts. Return, for people, which
+        facts are rejected. Raises OSError."""
         before, problems = self.known(context), list[str]()
         try:
             with Directory.at(place.parent) as said, said.below(place.name) as directory:
@@ -154,7 +154,7 @@ def _folded(facts: Iterable[_Fact]) -> dict[str, dict[str, Any]]:
 
 
 def _plain_variable(name: str) -> bool:
-    """Tell whether a variable is neither Ansible's, nor one that only Headgate says."""
+    """Tell whether a variable is neither Ansible's nor reserved for Headgate."""
     return not name.startswith(_OF_ANSIBLE) and may_be_told(name, "")
 
 
@@ -169,8 +169,8 @@ def _facts(text: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _values(value: Any, depth: int) -> Iterator[Any]:
-    """Yield what it is as plain JSON; nothing where it is, or holds, what JSON does not have.  Raise ValueError where
-    that is deeper than `depth`."""
+    """Yield the value as plain JSON; nothing if it has, or contains, no JSON form. Raise ValueError if it is nested
+    deeper than `depth`."""
     if not depth:
         raise ValueError(f"they have more than {DEPTH_MAX} lists and mappings in one another")
     if isinstance(value, dict):

@@ -38,7 +38,7 @@ class PlaybookContext:
 
     @property
     def careful(self) -> bool:
-        """Return whether its playbooks have rights that others of the build lack."""
+        """Return whether its playbooks have rights that other playbooks of the build lack."""
         return self.trusted or self.secret
 
     @property
@@ -88,7 +88,7 @@ class Contexts:
         return self._known[key]
 
     def forget(self) -> None:
-        """Remove what playbooks with secrets left and what opens clusters, also when the rest is kept."""
+        """Remove files of playbooks with secrets, and access to clusters, even if the rest is kept."""
         for context in self._known.values():
             if context.secret:
                 remove(context.root)

@@ -12,7 +12,8 @@ _PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults",
 
 
 def offer(role: JobRole, tree: Path, links: Path) -> Path | None:
-    """Return where a repository has its roles: in `roles`, or in a link to itself as a role; None if it has none."""
+    """Return the directory of a repository's roles: `roles`, or a link to the repository as a role; None if it has
+    none."""
     if (tree / "roles").is_dir():
         return tree / "roles"
     name = quote(role.name, safe="")  # users choose it: make it one name, no path
@@ -25,6 +26,6 @@ def offer(role: JobRole, tree: Path, links: Path) -> Path | None:
 
 
 def described(role: JobRole, place: Path, tree: Path, chosen: tuple[str, str]) -> dict[str, Any]:
-    """Return what playbooks are told of a role that they have.  JSON."""
+    """Return the description of a role for playbooks. JSON."""
     links = {"link_name": str(place / role.name), "link_target": str(tree)} if not place.is_relative_to(tree) else {}
     return {"checkout": chosen[0], "checkout_description": chosen[1], "role_path": str(place), **links}

@@ -60,8 +60,8 @@ _TEXT = "tag:yaml.org,2002:str"
 
 class _Dumper(yaml.CSafeDumper):
     def text(self, value: LiteralText) -> yaml.ScalarNode:
-        """Represent a text as `!unsafe`.  Ansible 2.19 takes what is `!unsafe` for a number, a date or a truth where it
-        looks like one: such texts, which are no templates, are only quoted."""
+        """Represent a text as `!unsafe`. Ansible 2.19 takes an `!unsafe` text that looks like a number, a date or a
+        truth value for one: such texts, which are no templates, are only quoted."""
         kinds = self.yaml_implicit_resolvers.get(value[:1], ())
         plain = any(pattern.match(value) for _, pattern in kinds)
         return self.represent_scalar(_TEXT if plain else "!unsafe", str(value), style='"')
@@ -93,7 +93,7 @@ class JobVariables:
         return {**self.spec.parent_data, **self.included, **job.vars, **job.group_vars.get("all", {})}
 
     def on(self, host: str) -> dict[str, Any]:
-        """Return the strongest value of each."""
+        """Return the value with the highest precedence of each variable."""
         job, found = self.spec.job, self.everywhere
         for group in sorted(job.nodeset.groups, key=lambda group: group.name):
             if host in group.nodes:
@@ -101,20 +101,20 @@ class JobVariables:
         return {**found, **job.host_vars.get(host, {}), **job.extra_vars}
 
     def harmless(self, hosts: Iterable[str]) -> Values:
-        """Return those that a playbook with more rights may have, as the job says them."""
+        """Return the variables that a playbook with more rights may have, with the job's values."""
         places = dict.fromkeys((*hosts, LOCALHOST))
         return {host: {name: v for name, v in self.on(host).items() if may_be_told(name, v)} for host in places}
 
 
 def may_be_told(name: str, value: Any) -> bool:
-    """Return whether a variable of a job may be one of a playbook that has more rights."""
+    """Return whether a playbook with more rights may get a variable of a job."""
     if name.startswith(_OF_ANSIBLE):
         return name in HARMLESS and not templates(value)
     return name not in RESERVED_VARS
 
 
 def plain(values: Values) -> Values:
-    """Return the variables without those that Ansible itself reads."""
+    """Return the variables except those that Ansible itself reads."""
     return {
         host: {name: value for name, value in said.items() if not name.startswith(_OF_ANSIBLE)}
         for host, said in values.items()
@@ -131,8 +131,8 @@ def templates(value: Any) -> bool:  # JSON
 
 
 def asked(wanted: Values, place: str, elsewhere: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what the action `headgate_values` is told: it writes one file a host, and looks up the facts of those
-    `elsewhere` whose variables name one.  JSON."""
+    """Return the arguments of the action `headgate_values`: it writes one file a host, and gathers the facts of those
+    `elsewhere` whose variables name one. JSON."""
     said = plain(wanted)
     return {
         "names": {host: sorted(names) for host, names in said.items()},
@@ -142,7 +142,7 @@ def asked(wanted: Values, place: str, elsewhere: Iterable[str] = ()) -> dict[str
 
 
 def _names_facts(value: Any) -> bool:  # JSON
-    """Return whether there is a template in it that names what Ansible finds out about a host."""
+    """Return whether it contains a template that names a fact of a host."""
     if isinstance(value, Mapping):
         return any(_names_facts(key) or _names_facts(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
@@ -151,7 +151,7 @@ def _names_facts(value: Any) -> bool:  # JSON
 
 
 def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what it wrote of one host, in place of what was `wanted`.  Raises ValueError."""
+    """Return the values that it wrote for one host, in place of the `wanted` variables. Raises ValueError."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError) as error:

@@ -30,8 +30,8 @@ def given(zuul: Mapping[str, Any]) -> set[str]:
 
 
 def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
-    """Return the artifacts for a build in a network of its own: those that Headgate serves, under whichever root it had
-    when they were made, are at `ADDRESS`.  JSON."""
+    """Return the artifacts for a build in a network of its own: those that Headgate serves, under whichever root URL it
+    had at the time, are at `ADDRESS`. JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []
     for number, one in enumerate(found):
@@ -64,7 +64,7 @@ def serving(read: ReadLog, builds: Collection[str]) -> Serve:
 
 
 def _named(target: bytes) -> tuple[str, str]:
-    """Build and path of `/logs/BUILD/PATH`; empty when it is something else."""
+    """Return build and path of `/logs/BUILD/PATH`; empty for anything else."""
     parts = urlsplit(target.decode("ascii", errors="replace")).path.split("/", 3)
     if len(parts) != 4 or parts[:2] != ["", "logs"]:
         return "", ""
@@ -91,7 +91,7 @@ class _Speaking:
             self._http.receive_data(await loop.sock_recv(self._connection, CHUNK_SIZE_BYTES))
 
     async def answer(self, content: AsyncGenerator[bytes, None], *, body: bool) -> None:
-        """Answer with the content, if a `body` is wanted, or refuse if it is not there.  Raise OSError."""
+        """Answer with the content if a `body` is wanted, or refuse if it does not exist. Raise OSError."""
         async with aclosing(content):
             try:
                 first = await anext(content, b"")

@@ -100,7 +100,7 @@ async def _connected(target: NetworkTarget) -> socket.socket:
 
 
 async def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until the source ends; the sink is told.  Raise OSError."""
+    """Copy until the source ends, and then close the sink for writing. Raise OSError."""
     loop = asyncio.get_running_loop()
     while piece := await loop.sock_recv(source, CHUNK_SIZE_BYTES):
         await loop.sock_sendall(sink, piece)

@@ -44,14 +44,14 @@ SIX = Forwarding("net.ipv6.conf.all.forwarding", _IPV6 / "all/forwarding", "guar
 
 
 def has_six(text: str) -> bool:
-    """Tell whether the machine has an address of IPv6 that others reach; `text` is /proc/net/if_inet6."""
+    """Tell whether the machine has an IPv6 address that is reachable from outside; `text` is /proc/net/if_inet6."""
     found = (line.split() for line in text.splitlines())
     return any(len(line) == 6 and line[3] == _GLOBAL and not line[5].startswith((OURS, "lo")) for line in found)
 
 
 def keep_listening() -> list[str]:
-    """Let interfaces take what routers announce although the machine forwards: their names.  A machine that forwards
-    takes nothing else for its addresses and its default route."""
+    """Let interfaces accept router advertisements although the machine forwards; return their names. A forwarding
+    machine would otherwise lose its addresses and its default route."""
     names = []
     for place in sorted(_IPV6.iterdir()):
         if place.name in ("all", "default", "lo") or place.name.startswith(OURS):

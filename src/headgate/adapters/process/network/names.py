@@ -34,13 +34,13 @@ def resolvers(text: str) -> list[Ip]:
 
 
 def relayed(text: str) -> bytes:
-    """Return the resolv.conf of a build that asks the relay; what else stands in it holds."""
+    """Return the resolv.conf of a build that uses the relay, with the other lines unchanged."""
     rest = [line for line in text.splitlines() if line.split()[:1] != ["nameserver"]]
     return "".join(f"{line}\n" for line in (f"nameserver {RELAY}", *rest)).encode()
 
 
 def reachable(found: Iterable[Ip], denied: DeniedNetworks) -> bool:
-    """Return whether builds can ask them all themselves."""
+    """Return whether builds can reach all resolvers themselves."""
     return not any(one in denied for one in found)
 
 

@@ -140,12 +140,12 @@ class Networks:
             os.close(net)
 
     async def _denied(self) -> DeniedNetworks:
-        """Return what is denied now."""
+        """Return the present denied networks."""
         fleet = [address for name in self._fleet() for address in await self._addresses(name)]
         return DeniedNetworks.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
 
     async def _addresses(self, name: str) -> list[Ip]:
-        """Return the addresses of a machine; none when nobody knows it."""
+        """Return the addresses of a machine; none if its name cannot be resolved."""
         at_s, found = self._known.get(name, (-ADDRESSES_KNOWN_S, []))
         if time.monotonic() - at_s < ADDRESSES_KNOWN_S:
             return found
@@ -193,7 +193,7 @@ class _Doors:
         self._at = set[tuple[str, int]]()
 
     async def add(self, address: str, port: int, serve: Serve) -> int:
-        """Return the port, which is any one if 0 is asked for.  Raises OSError."""
+        """Return the port, a free one if 0 is requested. Raises OSError."""
         if (address, port) in self._at:
             return port
         listening = await self._listening("tcp", address, port)

@@ -38,7 +38,7 @@ class Tap:
         self._program = ""
 
     def begin(self) -> None:
-        """Prepare this. Raise OSError if the machine does not support it."""
+        """Prepare networks by tap. Raise OSError if the machine does not support them."""
         if not os.access(DEVICE, os.R_OK | os.W_OK):
             raise OSError(f"{DEVICE} cannot be opened by user {os.geteuid()}")
         self._program = next((name for name in PROGRAMS if found_program(name)), "")

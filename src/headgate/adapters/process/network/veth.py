@@ -137,7 +137,7 @@ class Veth:
             self._claim = None
 
     async def _sweep(self) -> None:
-        """End what executors left that are gone: their number is free."""
+        """Remove interfaces and tables of dead executors, whose numbers are free."""
         numbers = {int(name.removeprefix("headgate")) for name in await self._tables()}
         numbers |= {int(found[1]) for name in await self._interfaces() if (found := INTERFACE.fullmatch(name))}
         for number in sorted(numbers):
@@ -172,8 +172,8 @@ class Veth:
             await self._ip(f"link del {name}")
 
     async def _forwarding(self) -> tuple[dict[Forwarding, set[str]], set[str]]:
-        """Turn forwarding on.  Return what was off, but for executors, with the interfaces that were there then; and
-        those that listen to routers all the same.  Raise OSError."""
+        """Turn forwarding on. Return the switches that were off before any executor, with the interfaces of that time;
+        and interfaces that still accept router advertisements. Raise OSError."""
         guards, accepting = dict[Forwarding, set[str]](), await self._elements(ACCEPTING)
         there = {name for _, name in socket.if_nameindex() if not name.startswith(OURS)}
         for one in (FOUR, SIX):
@@ -261,7 +261,7 @@ class Veth:
         return {element for one in sets if one["name"] == name for element in one.get("elem", [])}
 
     async def _dropping(self) -> list[str]:
-        """List chains of others that drop what is forwarded unless a rule says otherwise."""
+        """List other programs' chains that drop forwarded packets unless a rule accepts them."""
         chains = await self._chains()
         return [
             f"{one['family']} {one['table']} {one['name']}"
@@ -270,17 +270,17 @@ class Veth:
         ]
 
     async def _nft(self, rules: str, *words: str) -> str:
-        """Call nft with these words, or else these rules, and return its output.  Raise OSError."""
+        """Call nft with these arguments, or with these rules, and return its output. Raise OSError."""
         return await self._keeper.program(NOWHERE_ELSE, ["nft", *(words or ("-f", "-"))], rules)
 
     async def _ip(self, batch: str, *words: str, net: int | None = None) -> str:
-        """Call ip with these words, or else this batch, and return its output.  Raise OSError."""
+        """Call ip with these arguments, or with this batch, and return its output. Raise OSError."""
         spaces = NOWHERE_ELSE if net is None else {"net": net}
         return await self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch)
 
 
 def _names(name: str, interfaces: Collection[str]) -> Iterator[str]:
-    """Yield a set of nft; without interfaces there is none."""
+    """Yield a set of nft with these interfaces; none if there are no interfaces."""
     if interfaces:
         elements = ", ".join(f'"{one}"' for one in sorted(interfaces))
         yield f"set {name} {{ type ifname; elements = {{ {elements} }}; }}"

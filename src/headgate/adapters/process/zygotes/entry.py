@@ -82,7 +82,7 @@ class ProcessState:
         )
 
     def unlike(self, other: ProcessState) -> str:
-        """Return what differs, for people."""
+        """Return the differences, for people."""
         found = [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
         if "status" in found:
             found += [name for name, said in self.status.items() if other.status.get(name) != said]
@@ -93,7 +93,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Hold what a copy needs in order to be where the holder is, opened while it can be reached."""
+    """Hold the resources that a copy needs to enter the holder's place, opened while they can be reached."""
 
     state: ProcessState
     groups: str
@@ -160,8 +160,8 @@ def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Sta
 
 
 def _holder(mine: socket.socket) -> int | None:
-    """Return the holder's process id as seen here, which the kernel tells with what the holder writes; None when it
-    ended first.  Raise Cold when it is not ready in time."""
+    """Return the holder's process id as seen here, which the kernel sends with the holder's first line; None if the
+    holder ended first. Raise Cold when it is not ready in time."""
     ready, _, _ = select.select([mine], [], [], HOLDER_TIMEOUT_S)
     if not ready:
         raise Cold(f"the sandbox was not ready in {HOLDER_TIMEOUT_S:.0f} s")
@@ -224,7 +224,7 @@ def _enter(entry: _Entry, doors: Collection[int]) -> None:
 
 
 def _become(entry: _Entry) -> None:
-    """Become who the holder is.  Raise OSError, Cold."""
+    """Become like the holder: its identity and its rights. Raise OSError, Cold."""
     status, first = entry.state.status, "the rights of the sandbox cannot be had"
     os.setsid()
     os.fchdir(entry.directory)
@@ -258,7 +258,7 @@ def _sieve(program: bytes) -> None:
 
 
 def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ours: Sequence[Any]) -> NoReturn:
-    """Run the playbook when told to; with no descriptor but the three that every program has."""
+    """Run the playbook on a signal; with only the three descriptors that every program has."""
     for one in ours:  # others wait until these are closed
         os.close(one) if isinstance(one, int) else one.close()
     if not os.read(go, 1):
@@ -275,8 +275,8 @@ def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ou
 
 
 def _told(environment: Mapping[str, str], words: Sequence[str]) -> None:
-    """Have /proc say what was started with which environment: a new program has its own there.  As much as fits, and
-    that by which builds are found first."""
+    """Make /proc show the command line and the environment, as after the start of a program. As much as fits is
+    written, beginning with the variables that identify builds."""
     numbers = _text("/proc/self/stat").rpartition(")")[2].split()
     begin, end, first, last = (int(number) for number in numbers[45:49])
     os.environ.clear()  # its values lie in the memory that is overwritten below
@@ -288,7 +288,7 @@ def _told(environment: Mapping[str, str], words: Sequence[str]) -> None:
 
 
 def _limits(place: str) -> list[tuple[int, int]]:
-    """Return the (soft, hard) limits that each process has, in the order of their numbers."""
+    """Return the (soft, hard) limits of each process, in the order of their numbers."""
     lines = _text(f"{place}/limits").splitlines()[1:]
     both = (line[_LIMITS_FROM:].split()[:2] for line in lines)
     soft_and_hard = [[resource.RLIM_INFINITY if word == "unlimited" else int(word) for word in pair] for pair in both]
@@ -302,7 +302,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _label(place: str) -> str:
-    """Return the label that a security module gives the process; empty where there is no such module."""
+    """Return the label that a security module gives the process; empty if there is no such module."""
     try:
         return _text(f"{place}/attr/current")
     except OSError:

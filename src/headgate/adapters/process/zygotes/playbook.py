@@ -47,8 +47,8 @@ _EARLY = (
 
 
 def load(config: str) -> str:
-    """Import Ansible with these settings; return the place that they named, which is gone.  Raise what importing it
-    does."""
+    """Import Ansible with these settings; return the place that they named, which is removed. Raise the errors of the
+    import."""
     place = tempfile.mkdtemp(prefix="headgate-zygote-")
     node = uuid.getnode
     uuid.getnode = lambda: random.SystemRandom().getrandbits(48) | 1 << 40  # no address of this machine
@@ -79,8 +79,8 @@ def _lay(place: str, config: str) -> None:
 
 
 def stale(place: str, config: str) -> str:
-    """Return what a copy of this process would still have of the settings it was loaded with; nothing, if all is well.
-    Raise OSError."""
+    """Return the traces that a copy of this process would still have of the settings it was loaded with; empty if there
+    are none. Raise OSError."""
     said, says = os.pipe()
     child = os.fork()
     if child == 0:
@@ -116,7 +116,7 @@ def _left(place: str, config: str) -> str:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Yield every text that this process can still get at, and what holds it."""
+    """Yield every text that is reachable in this process, and its holder."""
     seen = set[int]()
     left = gc.get_objects()
     left_ids = {id(one) for one in left}
@@ -167,8 +167,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Have everything that a new process would have: nothing by chance is that of others, and no setting is that of
-    the process that this one is a copy of."""
+    """Set up everything that a new process would have: random values of its own, and its own settings instead of those
+    of the copied process."""
     os.environ.clear()
     os.environ |= environment
     for name in (signal.SIGCHLD, signal.SIGTERM):
@@ -185,8 +185,8 @@ def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def _draw_anew() -> None:
-    """Have names of temporary files, and what OpenSSL draws, drawn anew.  Both do that by themselves when the process
-    has another number, but a copy in a process namespace of its own may have the number of its original."""
+    """Renew the random sources of temporary file names and of OpenSSL. Both renew themselves when the process has
+    another number, but a copy in a process namespace of its own may have the number of its original."""
     tempfile._name_sequence = None  # type: ignore[attr-defined]
     semaphores = sys.modules.get("multiprocessing.synchronize")
     if semaphores is not None:
@@ -226,7 +226,7 @@ def _rebind(lists: Mapping[int, Any]) -> None:
 
 
 def shared_memory() -> str:
-    """Return what this process has mapped that its copies could write into for each other."""
+    """Return the shared writable memory of this process, through which its copies could write to each other."""
     with open("/proc/self/maps") as maps:
         return " ".join(line.split()[-1] for line in maps if line.split()[1].startswith("rw-s"))
 

@@ -44,7 +44,7 @@ _PROGRAM = (
 
 
 class Zygote(ProcessKeeper):
-    """Represent one zygote. It is not restarted by itself: when it is gone, requests to it raise Cold."""
+    """Represent one zygote. It is not restarted by itself: when it has ended, requests to it raise Cold."""
 
     def __init__(self, limiter: Limiter) -> None:
         super().__init__(limiter)
@@ -83,17 +83,17 @@ class Zygote(ProcessKeeper):
         self._marks = told["marks"]
 
     def is_of_now(self) -> bool:
-        """Return whether it is there, and nothing that it was made of has changed."""
+        """Return whether it runs, and none of its files has changed."""
         there = self._process is not None and self._process.poll() is None
         return there and marks(path for path, *_ in self._marks) == self._marks
 
     @property
     def pid(self) -> int:
-        """Return its number, 0 where there is none."""
+        """Return its process id, 0 if there is none."""
         return self._process.pid if self._process else 0
 
     def retire(self) -> None:
-        """Kill this zygote.  What it has begun goes on: each copy has a supervisor of its own."""
+        """Kill this zygote. Its copies continue: each has a supervisor of its own."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
@@ -104,7 +104,7 @@ class Zygote(ProcessKeeper):
 
 
 async def _heard(source: int) -> bytes:
-    """Return everything that is written to a pipe until its other end is closed.  Raise TimeoutError."""
+    """Return everything that is written to a pipe until its other end is closed. Raise TimeoutError."""
     loop, found = asyncio.get_running_loop(), b""
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb"))
@@ -131,7 +131,7 @@ def interpreter(program: str) -> str:
 
 @dataclass(slots=True)
 class _Kept:
-    """Hold what is known of one Ansible."""
+    """Hold the state of one Ansible."""
 
     zygote: Zygote | None = None
     failures: int = 0
@@ -156,11 +156,11 @@ class Zygotes:
 
     @property
     def pids(self) -> Sequence[int]:
-        """Return the numbers of those that are there."""
+        """Return the process ids of running zygotes."""
         return [kept.zygote.pid for kept in self._of.values() if kept.zygote is not None]
 
     def expect(self, program: str) -> None:
-        """Have one begun meanwhile."""
+        """Start a zygote in the background."""
         if self.wanted:
             task = asyncio.ensure_future(self._ready(program))
             self._expected.add(task)
@@ -168,8 +168,8 @@ class Zygotes:
 
     @asynccontextmanager
     async def lent(self, program: str, cancel: asyncio.Event, timeout_s: float) -> AsyncIterator[Zygote | None]:
-        """Give the zygote of a program, or None where the playbook is to be a new process.  Who finds that it cannot be
-        a copy raises Cold in here; nothing of it is raised on."""
+        """Yield the zygote of a program, or None if the playbook is to be a new process. A caller that cannot use the
+        copy raises Cold in the context, which does not pass it on."""
         zygote = None
         if self.wanted:
             with contextlib.suppress(TimeoutError):
@@ -193,7 +193,7 @@ class Zygotes:
         self.without(f"Playbooks of {program} are new processes, and not copies of one that has Ansible loaded: {why}")
 
     def without(self, said: str) -> None:
-        """Log what is done without, once."""
+        """Log once what is missing."""
         if self.wanted and said not in self._said and len(self._said) < REASONS_MAX:
             self._said.add(said)
             log.warning("%s", said)
@@ -235,7 +235,7 @@ class Zygotes:
         return made
 
     def _end_idle(self) -> None:
-        """End those that nobody used for long; look again when the next one may be."""
+        """End zygotes that were not used for long; look again when the next one may be due."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

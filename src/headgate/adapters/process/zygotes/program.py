@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _warmed(config: str) -> str:
-    """Return why no copy of this process can be a playbook; nothing, if one can."""
+    """Return why no copy of this process can run a playbook; empty if one can."""
     gc.disable()  # while many permanent objects are made
     place = playbook.load(config)
     for stale in (playbook.stale(place, config), playbook.shared_memory()):
@@ -55,7 +55,7 @@ def _warmed(config: str) -> str:
 
 
 def marks(paths: Iterable[str]) -> Marks:
-    """Return what changes when an installation is: a package that comes or goes changes the directory it is in."""
+    """Return marks that change with an installation: a package that is added or removed changes its directory."""
     found = []
     for path in paths:
         try:
