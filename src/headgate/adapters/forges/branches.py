@@ -1,4 +1,4 @@
-"""Tell what became of a branch at a forge, as git has it: the forge need not be believed."""
+"""Read the state of a branch at a forge from git, without relying on the forge's word."""
 
 from __future__ import annotations
 

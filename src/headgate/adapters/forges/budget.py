@@ -1,4 +1,4 @@
-"""Count how much a forge may be asked by one account, as its answers tell.  Pure: moments are given."""
+"""Count the calls that a forge still allows one account, from its answers.  Pure: callers pass the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what a delivery of a webhook says, whichever of the two content types its forge was told to send it as."""
+"""Read the content of a webhook's delivery, in either of the two content types that forges offer."""
 
 from __future__ import annotations
 

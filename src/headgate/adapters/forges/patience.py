@@ -1,4 +1,4 @@
-"""Limit how long something may be under way at a forge before that is not an answer."""
+"""Limit how long an operation may be in progress at a forge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches and tags of projects at a forge, as git tells them; the forge need not be asked."""
+"""Branches and tags of projects at a forge, read with git rather than the forge's API."""
 
 from __future__ import annotations
 

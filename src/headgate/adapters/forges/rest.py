@@ -1,4 +1,4 @@
-"""Calls of a forge's REST API: counted, within the budget, conditional, and refused in words.
+"""Calls of a forge's REST API: counted, within the budget, conditional, and with refusals explained.
 
 Nothing sleeps: whoever must wait is told for how long.  Redirections lead to renamed repositories and stay on the host;
 nothing of the environment (proxies, `.netrc`) is added.

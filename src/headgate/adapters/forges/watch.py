@@ -1,4 +1,4 @@
-"""Looking at one forge: what is known is compared with what is there, at the start, where hints say, and now and then.
+"""Looking at one forge: known states are compared with present ones, at the start, at hints, and at intervals.
 
 Each project has a look of its own: one that must wait, or cannot be looked at, holds up no other.
 """

@@ -1,4 +1,4 @@
-"""The trees of commits: what they hold, whoever made them and when."""
+"""The trees of commits, which identify their content whoever made them and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep what people are told of a change in a note on its commit, with a section for each pipeline."""
+"""Keep reports on a change in a note on its commit, with a section for each pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Determine what the jobs of a ref run on: the branches of its repository as they are, and the ref as it was told."""
+"""Determine what the jobs of a ref run on: the present branches of its repository, and the ref as it was reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging a chain again, on another machine or later: the commits are the same, or it is said that they are not."""
+"""Merging a chain again, on another machine or later: the commits are the same, or an error says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration files in a tree of a repository: bounded, whatever somebody has put there."""
+"""The configuration files in a tree of a repository, limited in number and size."""
 
 from __future__ import annotations
 

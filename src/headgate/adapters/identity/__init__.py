@@ -1,1 +1,1 @@
-"""Who somebody is, by what they show."""
+"""Identify people by their tokens."""

@@ -1,4 +1,4 @@
-"""An OpenID provider: what it publishes of itself, its keys, and whom it says somebody is."""
+"""An OpenID provider: its metadata, its keys, and the claims that it makes about people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a client believes to be the server it asks."""
+"""The certificate authorities that a client trusts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is kept."""
+"""Keeping secrets out of stored texts."""
 
 from __future__ import annotations
 

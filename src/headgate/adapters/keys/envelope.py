@@ -1,4 +1,4 @@
-"""Bytes of any size for whoever has a private key: encrypted with a key of their own, which the public key encrypts."""
+"""Bytes of any size for the owner of a private key: encrypted with a fresh key, which the public key encrypts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell by its name and how it begins what a file of a build is: the same on every machine."""
+"""Determine the media type of a build's file by its name and beginning: the same on every machine."""
 
 from __future__ import annotations
 

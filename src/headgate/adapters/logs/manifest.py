@@ -1,4 +1,4 @@
-"""State what of a build is in the log store: one record, written last, without which nothing of it is whole.
+"""State which files of a build are in the log store: one record, written last, without which the build is incomplete.
 
 `BUILD/PATH` are its files, `_parts/BUILD/NUMBER` its output as far as it was put there while it ran, and
 `_builds/BUILD.json` this record.  The id of a build has no underscore.

@@ -1,4 +1,4 @@
-"""Logs as the log store has them, whole or as far as they got there."""
+"""Logs in the log store, complete or as far as they are uploaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remove what is kept of old builds: by age, and the oldest first where there is too much."""
+"""Remove logs of old builds: by age, and the oldest first if all together are too large."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Figures of this machine and this process: for people who watch, and for who must not do too much."""
+"""Figures of this machine and this process, for people and for limits on the process's own work."""

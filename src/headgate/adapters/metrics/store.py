@@ -1,4 +1,4 @@
-"""A store that is measured, and that says since when it has been out of reach."""
+"""A store with measurements, which reports since when it has been unreachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of images, fetched from where builds left them.
+"""Files of images, fetched from the addresses that builds return.
 
 Jobs choose the addresses, so only those count that are below a root which the operator named: nothing is asked of any
 other server, no redirection is followed, and what is fetched is thrown away unless it has the digest that its build

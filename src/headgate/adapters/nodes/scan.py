@@ -1,4 +1,4 @@
-"""The keys that a machine has: what answers first is believed, and held to that from then on."""
+"""The host keys of a machine: those of the first answer are trusted, and required from then on."""
 
 from __future__ import annotations
 

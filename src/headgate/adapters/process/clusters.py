@@ -1,4 +1,4 @@
-"""Tell a build of the clusters that its nodes are in: a kubeconfig in its home, and where they answer."""
+"""Give a build access to its nodes' clusters: a kubeconfig in its home, and the addresses of their servers."""
 
 from __future__ import annotations
 

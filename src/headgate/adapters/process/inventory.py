@@ -52,7 +52,7 @@ class AnsibleInventory:
         return {"all": {"hosts": hosts, "children": children, "vars": dict(everywhere)}}
 
     def flat(self, values: Mapping[str, Any], unreachable: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the inventory with the `values` of each host; those of this machine apply to hosts without any.
+        """Return the inventory with the `values` of each host; hosts outside of it get those of this machine.
         JSON."""
         hosts = {name: {**values[name], **own} for name, own in self._told().items()}
         return {"all": {"hosts": hosts, "children": self._groups(unreachable), "vars": values[LOCALHOST]}}

@@ -352,7 +352,7 @@ class _Output:
 
 
 def kill_left(directory: Path) -> None:
-    """Kill every process whose environment names the build and places in its work directory: once, for processes of an
+    """Kill every process whose environment names the build and paths in its work directory: once, for processes of an
     earlier executor. Another executor on this machine may run the same build again."""
     for _ in range(5):  # the next round finds processes that are forked meanwhile
         found = processes_of(directory.name, directory)

@@ -1,4 +1,4 @@
-"""Write what a report says to people, in one line and in a few."""
+"""Write reports for people, in one line and in a few."""
 
 from __future__ import annotations
 

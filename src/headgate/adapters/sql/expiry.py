@@ -1,4 +1,4 @@
-"""Old rows of the history go, in portions."""
+"""Delete old rows of the history, in portions."""
 
 from __future__ import annotations
 

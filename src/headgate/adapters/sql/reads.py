@@ -1,4 +1,4 @@
-"""Questions to the database, each of which is cut off when it takes too long, since the others wait for it."""
+"""Queries of the database, each of which is cut off when it takes too long, since others wait for it."""
 
 from __future__ import annotations
 

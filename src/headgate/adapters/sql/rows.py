@@ -1,4 +1,4 @@
-"""Turn what ended into rows of the history."""
+"""Turn finished buildsets and builds into rows of the history."""
 
 from __future__ import annotations
 

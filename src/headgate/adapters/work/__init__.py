@@ -1,1 +1,1 @@
-"""The one door to what a job can write."""
+"""The only access to files that a job can write."""

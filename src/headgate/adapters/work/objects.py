@@ -1,4 +1,4 @@
-"""Git objects of a work tree's own, in the place of those that it shares: it can be carried to other machines."""
+"""Copy shared git objects into a work tree, so that it can be carried to other machines."""
 
 from __future__ import annotations
 

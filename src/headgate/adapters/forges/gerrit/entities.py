@@ -1,4 +1,4 @@
-"""Declare what is read of the answers of Gerrit's REST API and of its stream."""
+"""Declare the relevant parts of the answers of Gerrit's REST API and of its stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at one change: what it is now, and what happened since somebody looked."""
+"""A look at one change: its state, and what happened since the last look."""
 
 from __future__ import annotations
 

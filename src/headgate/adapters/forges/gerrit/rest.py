@@ -1,4 +1,4 @@
-"""Gerrit's REST API: every answer has a time and a size that it may not pass, and nobody but the server is asked."""
+"""Gerrit's REST API: every answer is limited in time and size, and only the server itself is contacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the one review that tells of a report: votes, a message, and comments on files."""
+"""Make the one review that carries a report: votes, a message, and comments on files."""
 
 from __future__ import annotations
 

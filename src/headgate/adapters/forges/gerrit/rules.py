@@ -1,4 +1,4 @@
-"""Determine what Gerrit asks for before it lets a change be submitted, and which votes that comes to."""
+"""Determine Gerrit's requirements for the submit of a change, and the votes that these need."""
 
 from __future__ import annotations
 

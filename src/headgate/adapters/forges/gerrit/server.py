@@ -1,4 +1,4 @@
-"""Read from the section of a connection which Gerrit it is, and how it is reached."""
+"""Read a connection's section: the Gerrit server, and how it is reached."""
 
 from __future__ import annotations
 

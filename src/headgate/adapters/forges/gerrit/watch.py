@@ -1,4 +1,4 @@
-"""Find what is new at a Gerrit by looking: soon where the stream says so, and everywhere now and then."""
+"""Find what is new at a Gerrit by looking: soon where the stream says so, and everywhere at intervals."""
 
 from __future__ import annotations
 

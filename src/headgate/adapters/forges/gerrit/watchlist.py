@@ -1,4 +1,4 @@
-"""Collect where to look at a Gerrit, and set how often to look without being told."""
+"""Collect where to look at a Gerrit, and set how often to look without hints."""
 
 from __future__ import annotations
 

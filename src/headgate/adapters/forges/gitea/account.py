@@ -1,4 +1,4 @@
-"""A connection to Gitea or Forgejo as the operator writes it down."""
+"""A connection to Gitea or Forgejo, as in the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of Gitea's REST API, and who makes them."""
+"""Calls of Gitea's REST API, and their credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection to GitHub as the operator writes it down."""
+"""A connection to GitHub, as in the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look at GitHub: who asks, what is open, and one pull request after the other."""
+"""Look at GitHub: credentials, open pull requests, and each pull request."""
 
 from __future__ import annotations
 

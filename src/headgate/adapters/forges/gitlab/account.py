@@ -1,4 +1,4 @@
-"""A connection to GitLab as the operator writes it down."""
+"""A connection to GitLab, as in the settings."""
 
 from __future__ import annotations
 

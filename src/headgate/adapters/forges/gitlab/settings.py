@@ -1,4 +1,4 @@
-"""Put together what the settings say of a GitLab."""
+"""Connect to a GitLab, as the settings describe it."""
 
 from __future__ import annotations
 

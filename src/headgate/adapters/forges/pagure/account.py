@@ -1,4 +1,4 @@
-"""A connection to Pagure as the operator writes it down."""
+"""A connection to Pagure, as in the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of Pagure's API, and who makes them."""
+"""Calls of Pagure's API, and their credentials."""
 
 from __future__ import annotations
 

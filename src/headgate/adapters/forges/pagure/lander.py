@@ -1,4 +1,4 @@
-"""Merging a pull request as it was tested: its head is looked at before, and what came of it afterwards.
+"""Merging a pull request as it was tested: its head is checked before, and the result afterwards.
 
 Pagure merges whatever the head is when it is asked; so what it has merged is compared with what was tested.
 """

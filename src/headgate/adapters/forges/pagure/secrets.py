@@ -1,4 +1,4 @@
-"""The tokens that projects sign their webhooks with: as the settings say, or as Pagure tells who may know them."""
+"""The tokens that projects sign their webhooks with: from the settings, or from Pagure if our account may read them."""
 
 from __future__ import annotations
 

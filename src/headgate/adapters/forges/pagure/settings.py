@@ -1,4 +1,4 @@
-"""Put together what the settings say of a Pagure."""
+"""Connect to a Pagure, as the settings describe it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bounded number at a time, and one that takes long is in nobody's way."""
+"""Limit concurrent looks, so that one which takes long does not block the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what people say of changes, each in a ref with their name: approvals and vetoes, and who proposed."""
+"""Read people's statements on changes, each in a ref with their name: approvals, vetoes and authorship."""
 
 from __future__ import annotations
 

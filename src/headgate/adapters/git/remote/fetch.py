@@ -1,4 +1,4 @@
-"""Bringing commits here.
+"""Fetching commits.
 
 A few branches are asked for by name, whose cost does not grow with the number of refs there are; many, or such as went
 meanwhile, by fetching all of them.  What is proposed has no name here, as a name that is nothing there may be something

@@ -1,4 +1,4 @@
-"""Remember what a remote shows and could not give, so that it is not asked for at every look."""
+"""Remember commits that a remote lists and cannot deliver, so that not every look requests them."""
 
 from __future__ import annotations
 

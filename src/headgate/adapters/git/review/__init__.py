@@ -1,1 +1,1 @@
-"""What people look at and say of changes of plain git: differences, and remarks."""
+"""Reviews of changes of plain git: differences, and remarks."""

@@ -1,4 +1,4 @@
-"""Show how two files differ: git compares them once, and parts of what it says are read from a file."""
+"""Show how two files differ: git compares them once, and parts of its output are read from a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do a merger's work for people who review.  Nothing is waited for: who looks at a page asks again."""
+"""Do a merger's work for people who review.  Requests do not wait for fetches: pages repeat them."""
 
 from __future__ import annotations
 

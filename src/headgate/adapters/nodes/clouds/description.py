@@ -1,4 +1,4 @@
-"""Read what drivers of clouds need of a node that is wanted, and describe one that is made."""
+"""Read the properties of a requested node for drivers of clouds, and describe a node that is made."""
 
 from __future__ import annotations
 

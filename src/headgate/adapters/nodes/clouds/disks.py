@@ -1,4 +1,4 @@
-"""Files of disks, as far as their first and last bytes tell: whether one is what is said of it, and stands alone."""
+"""Check disk images by their first and last bytes: the format, and that they refer to no other file."""
 
 from __future__ import annotations
 

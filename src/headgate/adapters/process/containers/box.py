@@ -65,8 +65,8 @@ def boxed(
     sandbox: Sandbox, container: Container, words: Sequence[str], network: Network, *, writable: Sequence[Path],
     readable: Sequence[Path], directory: Path, environment: Mapping[str, str],
 ) -> Boxed:  # fmt: skip
-    """Return the started form of a command in a container, with the variables of `environment`; the user depends on the
-    owner of the network."""
+    """Return the command line and the box of a command in a container, with the variables of `environment`; its network
+    is the one that it is started in."""
     inputs, paths, image = SandboxInputs(), sandbox.paths[False], container.image
     arguments = [
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),

@@ -1,4 +1,4 @@
-"""Layers of no image, which a fetch leaves that was ended: podman keeps them for ever.
+"""Layers of no image, which an interrupted fetch leaves: podman keeps them for ever.
 
 Nobody else uses the store, and none of its commands runs meanwhile.  What podman wrote is not believed: whoever found a
 flaw in it may have written there, and this process is root.

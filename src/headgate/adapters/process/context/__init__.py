@@ -1,1 +1,1 @@
-"""What a playbook has for itself."""
+"""Files and variables of a playbook's own."""

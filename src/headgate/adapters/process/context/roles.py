@@ -1,4 +1,4 @@
-"""Roles of repositories, as playbooks find them and are told of them."""
+"""Roles of repositories, as playbooks find them, and their descriptions."""
 
 from __future__ import annotations
 

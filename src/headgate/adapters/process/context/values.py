@@ -1,4 +1,4 @@
-"""Variables that a job sets, and what becomes of them in a playbook that has more rights than the job's author.
+"""Variables that a job sets, and their values in a playbook that has more rights than the job's author.
 
 In Ansible a variable may be a template, which runs programs, reads files and names other variables.  A playbook that is
 trusted or has secrets gets what a job's variables come to where nobody has any rights, as plain texts; and none that

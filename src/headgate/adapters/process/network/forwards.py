@@ -1,4 +1,4 @@
-"""Switch whether this machine forwards packets: on for networks of builds, off again by the last who wanted it."""
+"""Switch the forwarding of packets on this machine: on for networks of builds, off again by the last executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find what there is of an upload in AWS: images, snapshots, imports and objects, of this account alone."""
+"""Find the resources of an upload in AWS: images, snapshots, imports and objects, of this account alone."""
 
 from __future__ import annotations
 

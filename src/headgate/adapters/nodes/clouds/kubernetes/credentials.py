@@ -1,4 +1,4 @@
-"""The token that says who asks, also of a program that knows it for an hour."""
+"""The token of requests, possibly from a program whose tokens expire."""
 
 from __future__ import annotations
 

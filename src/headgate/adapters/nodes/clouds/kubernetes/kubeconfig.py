@@ -1,4 +1,4 @@
-"""Find where a cluster is and who asks: in a kubeconfig, KUBECONFIG and `~/.kube/config`, or the pod we run in."""
+"""Find a cluster and its credentials: in a kubeconfig, KUBECONFIG and `~/.kube/config`, or the pod we run in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the status of a pod: it is up, it is coming, or it never will be."""
+"""Read the status of a pod: it runs, it is starting, or it never will run."""
 
 from __future__ import annotations
 
