@@ -17,9 +17,16 @@ from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
+from tests.tiers import SOAK, share
 
 # how long an example takes, or takes to make, says nothing where many work
-settings.register_profile("here", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "here",
+    max_examples=share(100),
+    deadline=None,
+    derandomize=not SOAK,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("here")
 
 

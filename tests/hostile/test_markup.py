@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from headgate.adapters.forges.markup import APART, inert
+from tests.tiers import share
 
 MARKDOWN = MarkdownIt("gfm-like", {"html": True, "linkify": False})
 """As forges read it: CommonMark with tables, strikethrough and HTML."""
@@ -54,7 +55,7 @@ def test_what_people_follow_and_read_stays(text: str) -> None:
     assert inert(text) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(300))
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_no_mixture_acts(text: str) -> None:
     assert not kinds(inert(text)) & ACTS

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.adapters.process.joblog import LINE_SIZE_MAX_BYTES, JobLog
+from tests.tiers import share
 
 COLOURS = re.compile(r"\x1b\[((?:[0-9]{1,3}(?:;[0-9]{1,3})*)?)m")
 """All that steers a terminal in a log."""
@@ -32,7 +33,7 @@ def texts(pieces: Sequence[bytes], size_max_bytes: int = 1_000_000) -> list[str]
     return [STAMP.sub("", line, count=1) for line in written(pieces, size_max_bytes).split("\n")[:-1]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60))
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
 def test_how_output_is_cut_into_pieces_does_not_matter(output: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(output)]
@@ -40,7 +41,7 @@ def test_how_output_is_cut_into_pieces_does_not_matter(output: bytes, cuts: list
     assert texts(pieces) == texts([output])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60))
 @given(
     st.binary(max_size=300)
     | st.lists(

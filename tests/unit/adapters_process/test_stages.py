@@ -15,6 +15,7 @@ from headgate.config.model import FrozenJob, JobRole, Playbook, PlaybookSecret, 
 from headgate.gate.change import Change
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import CheckedOut
+from tests.tiers import share
 
 BRANCHES = ("master", "main", "stable", "old")
 PROJECTS = ("h/config", "h/lib", "h/app")
@@ -47,7 +48,7 @@ def first(known: Collection[str], *wanted: str) -> str:
     return next((name for name in (*wanted, "master", "main") if name in known), min(known))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200))
 @given(st.booleans(), some, some, some, branch, maybe, maybe, branch)
 def test_a_job_chooses_branches_for_its_own_code_and_never_for_trusted_code(
     trusted: bool, config: set[str], lib: set[str], app: set[str],

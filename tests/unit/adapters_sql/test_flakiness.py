@@ -12,6 +12,7 @@ from headgate.adapters.sql import flakiness
 from headgate.adapters.sql.history import SqlHistory
 from headgate.ports.flakiness import PARTS_MAX, Flakiness, Span
 from headgate.ports.history import HistoryQuery
+from tests.tiers import share
 
 from .test_attempts import build, ended
 from .test_history import ENDED
@@ -140,7 +141,7 @@ async def random_histories_are_counted_right(history: SqlHistory, seeds: range) 
 
 
 async def test_random_histories_are_counted_right(history: SqlHistory) -> None:
-    await random_histories_are_counted_right(history, range(12))
+    await random_histories_are_counted_right(history, range(share(30)))
 
 
 async def test_a_tree_counts_where_it_was_first_judged(history: SqlHistory) -> None:

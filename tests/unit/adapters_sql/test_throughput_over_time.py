@@ -14,6 +14,7 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.ports.flakiness import Span
 from headgate.ports.history import HistoryQuery
 from headgate.ports.throughput import ThroughputSlot
+from tests.tiers import share
 
 from .test_attempts import build, ended
 from .test_history import ENDED
@@ -138,7 +139,7 @@ async def random_throughput_is_counted_right(history: SqlHistory, seeds: range) 
 
 
 async def test_random_histories_are_counted_right(history: SqlHistory) -> None:
-    await random_throughput_is_counted_right(history, range(12))
+    await random_throughput_is_counted_right(history, range(share(20)))
 
 
 async def test_of_too_many_the_latest_are_counted_and_it_says_since_when(

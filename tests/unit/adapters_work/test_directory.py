@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from headgate.adapters.work.collection import DEPTH_MAX, SAID_MAX, collect
 from headgate.adapters.work.directory import Directory, Strange, remove
+from tests.tiers import share
 
 TREASURE = "treasure"
 NAMES = st.sampled_from(
@@ -119,7 +120,7 @@ def ground() -> Iterator[Ground]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150))
 @given(TREES)
 def test_a_directory_full_of_traps_harms_nobody(tree: dict[str, object]) -> None:
     with ground() as here:

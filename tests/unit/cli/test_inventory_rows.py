@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.base.errors import UserError
 from headgate.cli.inventory import rows
 from headgate.inventory.wire import inventory_pb2 as pb
+from tests.tiers import share
 
 letters = st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\t,;' ")
 texts = st.text(letters, min_size=1, max_size=6)
@@ -31,7 +32,7 @@ described = st.builds(
 
 @pytest.mark.parametrize("format", rows.FORMATS)
 @given(st.lists(described, max_size=4))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=share(100))
 def test_what_is_written_is_read_again(format: str, found: list[pb.Object]) -> None:
     target = io.StringIO(newline="")
     rows.write(target, found, format, uuids=True)

@@ -14,6 +14,7 @@ from headgate.config.layout import build_layout
 from headgate.config.parse import ParseCache
 from headgate.testing.fuzz import configuration, load_tenants
 from headgate.testing.fuzz import load as load_configuration
+from tests.tiers import share
 
 from .places import BASE, branches, layout, tenant
 
@@ -25,7 +26,7 @@ def test_any_configuration_is_loaded_and_frozen(seed: int) -> None:
         load_tenants(Random(one))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=share(100))
 @given(st.text() | st.binary().map(lambda data: data.decode(errors="surrogateescape")))
 def test_any_text_is_yaml_or_wrong(text: str) -> None:
     layout({"app": text})
@@ -60,7 +61,7 @@ def test_what_no_configuration_needs_is_refused(text: str, why: str) -> None:
         assert not why
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30))
 @given(
     st.permutations(["nonsense", "- job: {name: a, rnu: x}", "- nodeset: {name: n, nodes: [{}]}", "- job: {name: b}"])
 )
@@ -74,7 +75,7 @@ def test_an_error_in_one_file_hides_none_of_another(texts: list[str]) -> None:
     }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30))
 @given(
     st.permutations(
         [

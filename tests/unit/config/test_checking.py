@@ -10,6 +10,7 @@ from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_
 from headgate.config.check.uses import uses
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.parse import ParseCache
+from tests.tiers import share
 
 from .places import BASE, branches, tenant, texts
 from .test_incremental import STANZAS, TENANTS, essence
@@ -40,7 +41,7 @@ def found_in(layout):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60))
 @given(a_state, a_state, a_state)
 def test_any_tenant_with_a_chain_of_proposals(landed, first, second):
     acme, cache = tenant(TENANTS), ParseCache()
@@ -60,7 +61,7 @@ def test_any_tenant_with_a_chain_of_proposals(landed, first, second):
     assert kept[0] == kept[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60))
 @given(a_state)
 def test_every_error_has_one_cause_and_none_is_lost(state):
     acme, cache = tenant(TENANTS), ParseCache()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout, build_layout
 from headgate.config.parse import ParseCache
+from tests.tiers import share
 
 from .places import BASE, branches, tenant, texts
 
@@ -78,7 +79,7 @@ def essence(layout: Layout) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30))
 @given(st.lists(a_state, min_size=2, max_size=4))
 def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()
@@ -89,7 +90,7 @@ def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
         assert essence(followed.landed) == essence(build_layout(acme, now))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30))
 @given(a_state, a_state)
 def test_what_is_proposed_is_linked(landed: dict[str, str], proposed: dict[str, str]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()

@@ -13,6 +13,7 @@ from headgate.config.patterns import BadPattern, Undecided, compiled, matches, m
 from headgate.config.regex import tree
 from headgate.config.regex.bound import steps_max
 from headgate.config.regex.walk import Exhausted, Walk
+from tests.tiers import share
 
 from .places import layouts
 
@@ -55,7 +56,7 @@ def python(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=share(600))
 @given(FLAGS, PATTERNS, st.lists(SUBJECTS, min_size=1, max_size=4))
 def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects: list[str]) -> None:
     engine = python(flags + text)
@@ -71,7 +72,7 @@ def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects:
 REFERRING = st.recursive(ATOMS | EDGES, lambda inner: wider(inner, references=True), max_leaves=6)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=share(400))
 @given(ATOMS, REFERRING, st.sampled_from([r"\1", r"(?(1)b|a)", r"(?(1)b)"]), st.lists(SUBJECTS, min_size=1, max_size=4))
 def test_references_mean_what_they_mean_to_python(first: str, text: str, last: str, subjects: list[str]) -> None:
     pattern = f"({first})?{text.replace(chr(92) + '1', 'a')}{last}"
@@ -88,7 +89,7 @@ def test_references_mean_what_they_mean_to_python(first: str, text: str, last: s
             assert walked == (found is not None), (pattern, subject, whole)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(300))
 @given(PATTERNS, SUBJECTS)
 def test_what_is_said_to_be_quick_is_quick(text: str, subject: str) -> None:
     engine = python(text)
@@ -182,7 +183,7 @@ def test_what_nobody_can_compile_is_said(pattern: str) -> None:
         compiled(pattern)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(300))
 @given(st.text(max_size=30), st.text(max_size=10))
 def test_any_text_is_a_pattern_or_not(pattern: str, subject: str) -> None:
     try:

@@ -13,6 +13,7 @@ from headgate.config.layout import build_layout
 from headgate.config.model import FrozenJob, Playbook
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
+from tests.tiers import share
 
 TENANTS = """
 - tenant:
@@ -146,7 +147,7 @@ def shown(book: Playbook) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150))
 @given(chains, roles, st.booleans())
 def test_each_playbook_is_of_the_project_roles_and_secrets_that_the_rules_say(
     drawn: list[Job], attached: tuple[tuple[str, str], ...], runs: bool

@@ -16,6 +16,7 @@ from headgate.config.model import FrozenGraph
 from headgate.config.operator.model import Tenant
 from headgate.config.parse import ParseCache
 from headgate.config.secrets import SecretClosed, revealed
+from tests.tiers import share
 
 from .places import BASE, Files, branches, tenant, texts
 from .test_incremental import essence
@@ -230,7 +231,7 @@ def same_all_the_way(graph: FrozenGraph) -> None:
                     raise AssertionError("a secret that nobody can open came to a job") from None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30))
 @given(a_tenant(), st.lists(a_state, min_size=1, max_size=3))
 def test_what_lands_is_what_it_would_be_anew(acme: Tenant, states: list[Files]) -> None:
     cache = ParseCache(Keys())
@@ -270,7 +271,7 @@ PLAIN_TEXT = (
 PLAIN = tenant(PLAIN_TEXT)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30))
 @given(a_tenant(), a_state, st.lists(a_proposal, min_size=1, max_size=4))
 @example(PLAIN, SOUND, [{"app": SOUND["app"] + "- job: {name: unit, final: true}"}, {"lib": SOUND["lib"]}])
 @example(PLAIN, SOUND, [{"app": SOUND["app"].replace("- image: {name: debian, type: zuul}", "")}, {"app": "[]"}])

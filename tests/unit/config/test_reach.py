@@ -9,6 +9,7 @@ from headgate.config.check.affected import reached
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.explain import compare
 from headgate.config.parse import ParseCache
+from tests.tiers import share
 
 from .places import BASE, branches, layouts, tenant, texts
 from .test_incremental import TENANTS, a_state
@@ -16,7 +17,7 @@ from .test_incremental import TENANTS, a_state
 PROJECTS = ("git.acme/ops", "git.acme/app", "git.acme/lib")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150))
 @given(a_state, a_state)
 def test_graphs_of_projects_that_are_not_reached_are_the_same(before, after):
     acme, cache = tenant(TENANTS), ParseCache()

@@ -32,10 +32,12 @@ from headgate.gate.work import (
 )
 from headgate.testing import plays
 from headgate.testing.layouts import PlayLayout
+from tests.tiers import share
 from tests.unit.gate.restarts import Kept
 
-SEEDS, ACTS = int(os.environ.get("PLAY_SEEDS", "40")), 40
+SEEDS, ACTS = int(os.environ.get("PLAY_SEEDS", share(60))), 40
 DRAINED_WITHIN = 400
+CHUNK = 6
 JOBS = (
     FrozenJob(name="unit", attempts_max=2, semaphores=(JobSemaphore("one"),)),
     FrozenJob(name="serves", attempts_max=2, provides=("image",)),
@@ -243,9 +245,9 @@ def _name(action: Action) -> object:
             return type(action), action.id
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_whatever_happens_a_state_is_settled_and_is_what_was_written(first: int) -> None:
-    for seed in range(first, first + 20):
+    for seed in range(first, min(first + CHUNK, SEEDS)):
         play = Improvised.of(seed)
         try:
             for _ in range(ACTS):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.model import FrozenJob, JobDependency
@@ -137,7 +137,6 @@ ZUUL = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
 def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
     """Follow it from the executor's answer over the scheduler's turns and the store to the report and the next jobs."""
@@ -161,7 +160,6 @@ def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str,
     assert play.ended["B"] == "SUCCESS" and play.ended["A"] in ("SUCCESS", "FAILURE") and play.queue == []
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
     whole = joined(base, url)

@@ -108,31 +108,31 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("name", FILTERS)
-async def test_a_page_costs_the_same_however_many_matches_there_are(name: str) -> None:
-    costs = []
+async def test_a_page_costs_the_same_however_many_matches_there_are() -> None:
+    costs: dict[str, list[int]] = {name: [] for name in FILTERS}
     for size in (400, SIZE):
         async with a_crowd(size) as (inventory, backend):
-            page = await inventory.page(ADMIN, [FILTERS[name]], limit=100)  # facts are known from now on
-            backend.read = 0
-            page = await inventory.page(ADMIN, [FILTERS[name]], limit=100, token=page.next_token)
-            assert len(page.objects) == 100 and page.next_token and not page.bounded
-            costs.append(backend.read)
-    small, large = costs
-    assert large <= max(small, 210) + OTHERS and small <= 420 + OTHERS, costs
+            for name, asked in FILTERS.items():
+                page = await inventory.page(ADMIN, [asked], limit=100)  # facts are known from now on
+                backend.read = 0
+                page = await inventory.page(ADMIN, [asked], limit=100, token=page.next_token)
+                assert len(page.objects) == 100 and page.next_token and not page.bounded, name
+                costs[name].append(backend.read)
+    for name, (small, large) in costs.items():
+        assert large <= max(small, 210) + OTHERS and small <= 420 + OTHERS, (name, small, large)
 
 
-@pytest.mark.parametrize("name", FILTERS)
-async def test_pages_are_all_there_is_each_once(name: str) -> None:
+async def test_pages_are_all_there_is_each_once() -> None:
     async with a_crowd(500) as (inventory, _):
-        found, token = list[str](), ""
-        while True:
-            page = await inventory.page(ADMIN, [FILTERS[name]], limit=90, token=token)
-            found += [one.object.uuid for one in page.objects]
-            token = page.next_token
-            if not token:
-                break
-        assert sorted(found) == sorted(one.uuid for one in map(number, range(500)) if FILTERS[name].matches(one))
+        for name, asked in FILTERS.items():
+            found, token = list[str](), ""
+            while True:
+                page = await inventory.page(ADMIN, [asked], limit=90, token=token)
+                found += [one.object.uuid for one in page.objects]
+                token = page.next_token
+                if not token:
+                    break
+            assert sorted(found) == sorted(one.uuid for one in map(number, range(500)) if asked.matches(one)), name
 
 
 async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few() -> None:
@@ -281,7 +281,7 @@ async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
 async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> None:
     """Looking at an object costs what is asked of it; and there is an end to what can be asked."""
     async with a_crowd() as (inventory, backend):
-        items = tuple(PropertyFilter("left", f"{n}") for n in range(2, 900))
+        items = tuple(PropertyFilter("left", f"{n}") for n in range(2, 600))
         heavy = [
             Filter(
                 (PARTITIONS[0],), (TYPE,), "blue", wanted=PropertyConditions(require_keys=("dense",), any_items=items)

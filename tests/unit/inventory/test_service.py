@@ -32,6 +32,7 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import Journal
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Delete, Put
+from tests.tiers import share
 from tests.unit.inventory.objects import NAMES, PARTITIONS, PROJECTS, TYPES, an_object, filters, properties, tags
 from tests.unit.inventory.world import ADMIN, ALICE, World, a_world, running
 
@@ -108,7 +109,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 @given(st.lists(batches, max_size=12), st.lists(filters(uuids), min_size=1, max_size=2), st.integers(1, 3))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=share(60))
 def test_indexes_equal_a_rebuild_and_a_search_equals_a_look_at_everything(
     script: list[list[Step]], any: list[Filter], limit: int
 ) -> None:
@@ -129,7 +130,7 @@ def test_indexes_equal_a_rebuild_and_a_search_equals_a_look_at_everything(
 
 
 @given(st.lists(batches, max_size=8), st.lists(batches, max_size=8), filters(uuids))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=share(40))
 def test_every_page_shows_the_moment_of_the_first(
     before: list[list[Step]], later: list[list[Step]], one: Filter
 ) -> None:
@@ -147,7 +148,7 @@ def test_every_page_shows_the_moment_of_the_first(
 
 
 @given(st.lists(batches, max_size=10), filters(uuids))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=share(30))
 def test_a_watcher_who_follows_every_change_knows_what_a_search_finds(script: list[list[Step]], one: Filter) -> None:
     async def main() -> None:
         async with a_world() as world:

@@ -12,7 +12,9 @@ from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
 from headgate.map.places import Map
+from headgate.map.state import state as pipeline_state
 from headgate.map.state.state import KnownItem, garbage, load, writes
+from headgate.recipes import blob
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
@@ -129,9 +131,13 @@ def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(th
     assert loaded.state == after
 
 
-def test_a_pipeline_of_more_queues_than_one_entry_can_name() -> None:
+def test_a_pipeline_of_more_queues_than_one_entry_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries hold a tenth of what they hold elsewhere."""
+    monkeypatch.setattr(blob, "INLINE_MAX_BYTES", blob.INLINE_MAX_BYTES // 10)
+    monkeypatch.setattr(blob, "PIECE_SIZE_BYTES", blob.PIECE_SIZE_BYTES // 10)
+    monkeypatch.setattr(pipeline_state, "MANY", pipeline_state.MANY // 10)
     kept, before = dict[str, Entry](), State()
-    for count in (45_000, 44_999, 7):
+    for count in (4_500, 4_499, 7):
         after = State(queues=tuple(Queue(derived("queue", str(n)), "p", dynamic=True) for n in range(count)))
         commits = packed(TurnPart([op]) for op in writes(PLACE, before, after))
         for commit in commits:
