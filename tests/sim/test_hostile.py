@@ -16,7 +16,7 @@ from headgate.testing.sim.simulation import Simulation, prepare, simulate
 WORLDS = int(os.environ.get("SIM_SEEDS", "200"))
 SEEDS = WORLDS // 20
 CHUNK = 40
-FLOODED, FLOOD = (9, 11) if WORLDS > 1000 else (9,), 200
+FLOODED, FLOOD = (9, 11) if WORLDS > 1000 else (9,), 60
 """Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with.  Each
 finds the mutant; `make soak` plays all of them."""
 SHARED, SHARED_FLOOD = (40, 12, 18, 28) if WORLDS > 1000 else (40,), 100
