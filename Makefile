@@ -39,7 +39,7 @@ sim: .venv/.dev
 	HUB=1 $(BIN)/python -m headgate.testing.sim $(SEEDS)
 
 soak: .venv/.dev sim faults
-	QUEUE_SIM_SEEDS=$(SEEDS) SIM_SEEDS=$(SEEDS) $(BIN)/pytest -q -n $(WORKERS) -k "not at_any_request" tests/sim
+	SOAK=1 QUEUE_SIM_SEEDS=$(SEEDS) SIM_SEEDS=$(SEEDS) $(BIN)/pytest -q -n $(WORKERS) -k "not at_any_request" tests/sim
 	$(BIN)/python -m tests.soak $(CHANGES)
 	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/hostile/test_markup.py
 	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_quarantine.py

@@ -18,10 +18,11 @@ from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.leases import LeaseSimulation
 from headgate.testing.queues.simulator import simulate_priorities
 from headgate.testing.sim.world import InvariantBroken
+from tests.tiers import share
 
-SEEDS = int(os.environ.get("PRIORITY_SIM_SEEDS", "80"))
+SEEDS = int(os.environ.get("PRIORITY_SIM_SEEDS", share(200)))
 CHUNK = 20
-LEASE_SEEDS = 40
+LEASE_SEEDS = share(100)
 
 
 @pytest.fixture(autouse=True)
