@@ -52,9 +52,9 @@ class Conformance:
     """Test a backend. `backend` is empty; `gap()` makes the watches of `backend` miss what happens."""
 
     TTL_S = 0.05
-    """The shortest lease that the backend may be asked for."""
+    """Shortest lease that the backend accepts."""
     SEES_LEASED_PARENTS = True
-    """Refuses what would lie below an entry with a lease; where that is not looked for, nobody may rely on it."""
+    """Whether the backend refuses entries below one with a lease; callers must not rely on a backend that does not."""
 
     async def test_what_is_put_is_found(self, backend: Backend) -> None:
         (entry,) = await backend.commit([], [Put("/a/b", b"1")])

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 DEADLINE_S = 180.0
-"""For whatever comes in a moment.  Only a test that fails takes so long: it is enough for the busiest of machines."""
+"""Deadline for events that normally take a moment. Only failing tests reach it, on the busiest of machines, too."""

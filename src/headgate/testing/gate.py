@@ -56,9 +56,9 @@ class FunctionRunner:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     ran: list[BuildSpec] = field(default_factory=list)
     hold: asyncio.Event | None = None
-    """Builds end only once it is set."""
+    """While it is not set, builds do not end; None: they end at once."""
     lingering: asyncio.Event | None = None
-    """Builds that fail say so beforehand, and end only once it is set."""
+    """Failing builds report the failure early, and end only once it is set."""
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begun(self, count: int) -> None:
@@ -91,7 +91,7 @@ class Remembered:
 
     finished: dict[str, Finished] = field(default_factory=dict)
     earlier: list[Finished] = field(default_factory=list)
-    """Buildsets that gave way to others, and attempts that were made again."""
+    """Buildsets that others replaced, and attempts that were repeated."""
     told: asyncio.Event = field(default_factory=asyncio.Event)
     by_hand: dict[str, HandAction] = field(default_factory=dict)
 

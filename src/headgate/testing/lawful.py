@@ -26,15 +26,15 @@ class _Law(NamedTuple):
     writers: frozenset[str]
     by: str
     under: tuple[_Filled, ...]
-    """Locks that whoever writes must hold."""
+    """Locks that a writer must hold."""
     taken_under: tuple[_Filled, ...]
-    """Those that whoever deletes must hold."""
+    """Locks that a deleter must hold."""
     below: range
     """How many components may follow the place's own path."""
 
 
 _Filled = tuple[str | int, ...]
-"""Components of a path; a number is that of the component of another path that stands here."""
+"""Components of a path; a number refers to the component at that index of another path."""
 
 
 @dataclass(slots=True)

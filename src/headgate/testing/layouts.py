@@ -20,9 +20,9 @@ class PlayLayout:
     limits: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     circles: bool = False
-    """May changes need each other?"""
+    """Whether changes may need each other."""
     topics: bool = False
-    """Do those of one topic?"""
+    """Whether changes of one topic need each other."""
     freezes: int = 0
 
     @property

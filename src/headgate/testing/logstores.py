@@ -9,7 +9,7 @@ import pytest
 from headgate.ports.logstore import LogStore, NotStored
 
 LARGE_SIZE_BYTES = 20_000_000
-"""Object stores take it in several pieces."""
+"""Size that object stores receive in several pieces."""
 
 
 async def pieces(*content: bytes) -> AsyncGenerator[bytes, None]:

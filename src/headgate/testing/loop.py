@@ -18,7 +18,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 THREAD_WAIT_MAX_S = 60.0
-"""Real time that a loop without anything to do waits for a thread to bring something."""
+"""Real time that an idle loop waits for a thread to deliver a result."""
 
 
 class _Call(asyncio.TimerHandle):
@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._soon: deque[_Call] = deque()
         self._later: list[tuple[float, int, _Call]] = []
         self._count = 0
-        """Of timers: those of one moment go off in the order they were set."""
+        """Number of timers so far: timers of one moment fire in the order in which they were set."""
         self._told = threading.Event()
 
     def time(self) -> float:

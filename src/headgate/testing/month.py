@@ -36,9 +36,9 @@ SERVICES, LIBRARIES, CLIENTS = 12, 18, 30
 REPOSITORIES = SERVICES + LIBRARIES + CLIENTS
 CHANGES = 1_000
 DAYS, FIRST_HOUR, HOURS = 22, 8, 10
-"""Working days, in whose working hours changes are approved."""
+"""Working days, and the hours in which changes are approved."""
 MACHINES = 60
-"""Builds at a time; the others wait in the order in which they were asked for."""
+"""Builds at a time; others wait in the order of their requests."""
 MINUTES = {"lint": 5, "unit": 20, "functional": 40, "integrated": 90}
 MERGE_S, LAND_S = 5.0, 3.0
 
@@ -104,15 +104,15 @@ class MonthFigures:
     """Hold the results of a month."""
 
     builds: int = 0
-    """That began."""
+    """Number of builds that began."""
     machine_h: float = 0.0
     reused: int = 0
     carried: int = 0
     landed_s: list[float] = field(default_factory=list)
-    """From approval to landing, of each change that landed."""
+    """Seconds from approval to landing, of each change that landed."""
     rejected: int = 0
     untested: int = 0
-    """Landings of which a job did not pass on exactly what it would be given."""
+    """Landings for which a job did not pass on exactly its inputs."""
 
 
 class Month(Play):
@@ -131,11 +131,11 @@ class Month(Play):
         self._history: dict[str, Build] = {}
         self._passed_on: set[tuple[str, str]] = set()
         self._sees: dict[str, dict[str, str]] = {}
-        """Buildset -> job -> all that it can see."""
+        """Buildset -> job -> all inputs that it can see."""
         self._landed: set[str] = set()
         self._approved_s: dict[str, float] = {}
         self._bad: dict[str, str] = {}
-        """Topic -> the job that fails."""
+        """Topic -> the job that fails for it."""
         self.passed = self._sought
         for n in range(changes):
             at_s = (n * days // changes * 24 + FIRST_HOUR + chance.random() * HOURS) * 3600

@@ -62,9 +62,9 @@ class Play:
             window=Window(size=window, floor=1),
         )
         self.waits = False
-        """Proposed configuration is still being judged."""
+        """Whether proposed configuration is still being judged."""
         self.removed = ""
-        """Why nobody has the pipeline any more."""
+        """Reason for which the pipeline was removed; empty: it exists."""
         self.state, self.change_states = State(), dict[str, ChangeState]()
         self.held: dict[str, int] = {}
         self.closings: tuple[Closing, ...] = ()
@@ -75,18 +75,18 @@ class Play:
         self.reports: list[Report] = []
         self.resumed: list[str] = []
         self.past: BuildSet | None = NOTHING_PROVIDED
-        """What a needed patchset that is tested nowhere came to when it was."""
+        """Past outcome of a needed patchset that is not being tested anywhere."""
         self.passed: Callable[[Sought], Build | None] | None = None
-        """What succeeded on the same inputs."""
+        """Returns a build that succeeded on the same inputs; None: there is none."""
         self.pipelines: dict[str, Pipeline] = {}
-        """Those that may be triggered by what happens in this one."""
+        """Pipelines that events of this one may trigger."""
         self.told: list[tuple[str, TriggerEvent]] = []
-        """(pipeline, what it is to hear)"""
+        """(pipeline, event for it)"""
         self.superseded: list[tuple[str, str]] = []
-        """(pipeline, key of the change that is to leave it)"""
+        """(pipeline, key of the change that shall leave it)"""
         self.ended, self.said = dict[str, str](), dict[str, str]()
         self.asked, self._clock = tuple[Action, ...](), 0
-        """All that the last turn wanted; the time."""
+        """Actions of the last turn; the time."""
 
     # --- people
 
@@ -209,13 +209,13 @@ class Play:
         return "+".join((self.heads.get(project, ""), *(one.commit for one in chain if one.project == project)))
 
     heads: Mapping[str, str] = {}
-    """project -> commit at the head of its branch, as mergers find it"""
+    """project -> commit at the head of its branch, as reported by mergers"""
     most: tuple[int | None, int | None] = (None, None)
-    """Dependencies of a change, and changes in the pipeline, that the tenant allows."""
+    """The tenant's limits on the dependencies of a change, and on the changes in the pipeline; None: no limit."""
     texts: Mapping[str, str] = {}
     """project -> text of its proposed zuul.yaml"""
     contents: Mapping[str, Mapping[str, str]] = {}
-    """project -> branch -> digest of the configuration the layout was made of"""
+    """project -> branch -> digest of the configuration that the layout was made from"""
 
     def conflicts(self, name: str, blame: str = "") -> None:
         id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
@@ -253,7 +253,7 @@ class Play:
         self.ends(name, job, "FAILURE")
 
     merging_there: frozenset[str] = frozenset()
-    """Connections whose forge makes the merges."""
+    """Connections whose forge performs the merges."""
 
     def lands(
         self,

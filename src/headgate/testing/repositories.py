@@ -34,7 +34,7 @@ class Repositories:
         self.hub = root / "hub"
         self.hub.mkdir(parents=True, exist_ok=True)
         self._notes = dict[tuple[str, str], tuple[list[bytes], str]]()
-        """Repository and commit -> what its files said of the ref of the notes, and the note."""
+        """Repository and commit -> the contents of the files that held the ref of its notes, and the note."""
 
     def create(self, name: str, files: Mapping[str, str], branch: str = "master") -> None:
         bare = self.hub / name

@@ -14,7 +14,7 @@ class UnsureBackend(WrappedBackend):
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
         self.next_commit: str = "answers"
-        """answers | lost (never arrives) | unanswered (arrives, takes effect, and nobody learns of it)"""
+        """answers | lost (never arrives) | unanswered (arrives and takes effect, but the caller gets no answer)"""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         fate, self.next_commit = self.next_commit, "answers"

@@ -83,7 +83,7 @@ class Access:
 
     @property
     def realm(self) -> str:
-        """Return the name of the realm that is told to those who bring no token."""
+        """Return the name of the realm that callers without a token are referred to."""
         chosen = next((r for r in self.realms if r.default), self.realms[0] if self.realms else None)
         return chosen.name if chosen else "headgate"
 
@@ -101,7 +101,7 @@ class Access:
         return self.of_token(given.strip())
 
     def place(self, connection: Connection) -> PageOrigin | None:
-        """Return where people reach the pages; None: nobody can log in."""
+        """Return the address under which people reach the pages; None: nobody can log in."""
         if self.sessions is None:
             return None
         return self.sessions.place(connection.scope.get("scheme", "http"), connection.headers.get("host", ""))
@@ -127,8 +127,9 @@ class Access:
         return Bearer(claims, known.uid_claim, known.name, realm.override, session=named(value))
 
     def realm_of(self, authenticator: str, issuer: str = "", client: str = "") -> Realm | None:
-        """Return the realm of this name in which people log in; also by its issuer and the client, if those are
-        given."""
+        """Return the realm of this name in which people log in, or the realm of the issuer and client, if those are
+        given.
+        """
         for realm in self.realms:
             known = realm.authenticator
             same = (issuer, client) in (("", ""), (known.issuer, known.client))
@@ -137,7 +138,7 @@ class Access:
         return None
 
     def reader(self, connection: Connection) -> Bearer | None:
-        """Return who reads what is open to all: a token that is not good makes nobody in particular of them."""
+        """Return the reader of public data: a caller with an invalid token counts as anonymous."""
         try:
             return self.bearer(connection)
         except HTTPException:
@@ -159,7 +160,7 @@ class Access:
         return Bearer(claims, authenticator.uid_claim, authenticator.name, override)
 
     def check_claim(self, claims: Mapping[str, Any], *, override: bool) -> None:
-        """Raise 401 for a claim to administer tenants that has another form, or that its issuer may not make."""
+        """Raise 401 for a claim to administer tenants that is malformed, or that its issuer may not make."""
         said = claims.get("zuul")
         admin = said.get("admin", []) if isinstance(said, Mapping) else []
         if not isinstance(admin, list):
@@ -173,7 +174,7 @@ class Access:
         return open_to_all or (bearer is not None and self.permits(bearer, tenant, "read", {}))
 
     def still(self, bearer: Bearer | None, tenant: Tenant, now_ms: int) -> bool:
-        """Return whether somebody who began to read may go on: rules change, tokens end, and people log out."""
+        """Return whether somebody who began to read may continue: rules change, tokens end, and people log out."""
         ended = bearer is not None and (bearer.expired(now_ms) or not self._stays(bearer))
         return self.may_read(None if ended else bearer, tenant)
 
@@ -264,7 +265,7 @@ class Access:
         return found is not None and holds(found, bearer.claims, tenant, bearer.uid_claim)
 
     def refused(self, status: int, why: str, error: str = "MissingAuthError") -> HTTPException:
-        """Return the refusal; `error`: why a token is needed or not good, in the reference's word."""
+        """Return the refusal; `error` is the reference's word for why a token is needed or invalid."""
         said = {401: "invalid_token", 403: "insufficient_scope"}[status]
         headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{said}" error_description="{_plain(why)}"'}
         extra = {"error": error if status == 401 else "Forbidden", "realm": self.realm}
@@ -272,7 +273,7 @@ class Access:
 
 
 def _plain(text: str) -> str:
-    """Return the text as it may stand in a header, with `'` in place of each character that may not."""
+    """Return the text with `'` in place of each character that a header must not contain."""
     return "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "'" for c in text)
 
 

@@ -67,8 +67,7 @@ class Rooted:
     """Show an application as that of one tenant; its other paths stay where they are."""
 
     def __init__(self, app: App, tenant: str, calls: frozenset[str], pages: Iterable[str]) -> None:
-        """Take `calls`, words below `/api` that are the tenant's, and `pages`, words at the root that are pages of
-        it."""
+        """Take `calls`, words below `/api` of the tenant, and `pages`, words at the root that are pages of it."""
         self._app, self._tenant, self._calls, self._pages = app, tenant, calls, frozenset(pages)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -109,7 +108,7 @@ async def _readable(site: Site, connection: Connection, handler: Handler) -> Non
 
 
 def create_app(site: Site) -> App:
-    """Return the application; what it knows is the site's."""
+    """Return the application, which serves the site's data."""
     app = Mannered(_Expecting(site.access, _routed(site)))
     if not site.at_root:
         return app
@@ -138,7 +137,7 @@ def _routed(site: Site) -> App:
     app = WebApplication(served, shared, guard=guard, headers=HEADERS, answers=HANDLERS, refused=refused)
 
     async def dated(scope: Message, receive: Receive, send: Send) -> None:
-        """Say since when the store cannot be reached: what is answered is of then."""
+        """Add the time since when the store is unreachable: the answer describes the state at that time."""
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start" and site.away:

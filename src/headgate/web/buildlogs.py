@@ -38,7 +38,7 @@ class BuildLogs:
     """Access to logs in the log store."""
 
     async def files(self, build: str, url: str) -> list[LogFile]:
-        """Return the files of a build, with addresses below `url`.  Raise 404 when nothing is there any more, 503."""
+        """Return the files of a build, with addresses below `url`. Raise 404 when none are left, 503."""
         root, found = self._here(build), await self._stored(build)
         if root is None and (found is None or not found.complete) and self.remote is not None:
             files = await self.remote.files(build)
@@ -66,7 +66,7 @@ class BuildLogs:
             return await served(part, path, asked)
 
     async def content(self, build: str, path: str) -> Content | None:
-        """Return a file that can be read without asking an executor; None: one is to be asked.  Raise 404, 503."""
+        """Return a file that can be read without an executor; None: an executor has it. Raise 404, 503."""
         if (root := self._here(build)) is not None:
             return local(inside(root, path))
         found = await self._stored(build)
@@ -121,7 +121,7 @@ class BuildLogs:
             yield piece
 
     async def missing(self, build: str) -> str:
-        """Return what people are told of logs that are not whole although the build has ended; empty: they are."""
+        """Return the message about incomplete logs of a build that has ended; empty: they are complete."""
         if self.kept is None or self._here(build) is not None:
             return ""
         try:
@@ -141,7 +141,7 @@ class BuildLogs:
         return root if root.is_dir() else None
 
     async def _stored(self, build: str) -> Manifest | None:
-        """Raise 503 when the store does not answer and nobody else can."""
+        """Raise 503 when the store does not answer and no executor has the logs."""
         if self.kept is None:
             return None
         try:
@@ -153,7 +153,7 @@ class BuildLogs:
             raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
 
     async def _part(self, build: str, path: str) -> Content | None:
-        """Return a file of a build whose logs did not get into the store whole; None if it is not there.  Raise 503."""
+        """Return a file of a build whose logs reached the store only in part; None: it is missing. Raise 503."""
         found = await self._stored(build)
         return self.kept.file(found, path.lstrip("/")) if found is not None and self.kept is not None else None
 

@@ -57,7 +57,7 @@ class Builds:
     # --- several
 
     async def builds(self, asked: HistoryQuery) -> list[PastBuild]:
-        """Return those under way first, then what the history has."""
+        """Return the builds under way, then those of the history."""
         held, live = self.held(), [b for b in await self._live() if _fits(asked, b.id, _facts_of_build(b), b.result)]
         live = live if asked.ended_ms == (None, None) else []
         past = await self.site.history.builds(self.tenant, _beyond(asked, len(live)))
@@ -66,7 +66,7 @@ class Builds:
         return [self.told(replace(build, held=build.uuid in held, course=UNSET)) for build in found]
 
     async def buildsets(self, asked: HistoryQuery) -> list[PastBuildset]:
-        """Return those under way first, then what the history has."""
+        """Return the buildsets under way, then those of the history."""
         live = [s for s in await self._live_sets() if _fits(asked, s.id, _facts_of_set(s), s.result)]
         past = await self.site.history.buildsets(self.tenant, _beyond(asked, len(live)))
         known = {found.uuid for found in live}
@@ -84,7 +84,7 @@ class Builds:
         return self.told(replace(found, held=uuid in self.held(), log_missing=lost or UNSET))
 
     async def buildset(self, uuid: str) -> PastBuildset | None:
-        """Return it with its builds and what happened to it."""
+        """Return the buildset with its builds and its events."""
         found = next((s for s in await self._live_sets() if s.uuid == uuid), None)
         if found is not None:
             builds = tuple(b for b in await self._live() if b.buildset.uuid == uuid)
@@ -104,8 +104,9 @@ class Builds:
     # --- how they are told
 
     def told(self, build: PastBuild) -> PastBuild:
-        """Return it with its log, the list of its files, and artifacts as whole addresses: relative ones are below the
-        log.  What never began has no log."""
+        """Return the build with its log, the list of its files, and absolute addresses of artifacts: relative ones are
+        below the log. A build that never began has no log.
+        """
         if build.log_url and build.log_url.endswith(f"/t/{quote(self.tenant)}/logs/{build.uuid}/"):
             build = replace(
                 build, log_url=None
@@ -125,7 +126,7 @@ class Builds:
     # --- what is under way
 
     async def _live(self) -> list[PastBuild]:
-        """Return what is in the queues, and what is on its way to the history, latest first."""
+        """Return the builds in the queues, and those on their way into the history, latest first."""
         shown = {job.uuid: job for _, item in await self.site.items(self.tenant) for job in item.jobs}
         found = []
         for pipeline, item, build in self.site.status.builds(self.tenant):
@@ -268,7 +269,7 @@ def _triggered(found: PastBuildset) -> SetEvent:
 
 
 def _beyond(asked: HistoryQuery, live: int) -> HistoryQuery:
-    """Return what is asked of the history, where so many rows come before its own."""
+    """Return the query of the history that takes into account this number of rows before its own."""
     return replace(asked, skip=max(0, asked.skip - live))
 
 
@@ -285,7 +286,7 @@ def _fits(asked: HistoryQuery, number: int, facts: Values, result: str | None) -
 
 
 def _named(name: str, wanted: Sequence[str | bool], have: Collection[str | bool]) -> bool:
-    """Return whether one of what is wanted is there; `*` stands for any text where it may."""
+    """Return whether one of the wanted values is present; `*` stands for any text where it is permitted."""
     for one in wanted:
         if one in have:
             return True
@@ -297,7 +298,9 @@ def _named(name: str, wanted: Sequence[str | bool], have: Collection[str | bool]
 
 
 def _fitting(pattern: str) -> Callable[[str], bool]:
-    """Return whether a text is of the pattern: its parts in their order, from the first to the last character."""
+    """Return whether a text fits the pattern: it contains the parts in their order, from its first to its last
+    character.
+    """
     first, *rest = pattern.split("*")
     *middle, last = rest
 

@@ -9,7 +9,7 @@ from headgate.web.shapes import RefShape
 
 
 def ref_shape(change: Change, change_state: ChangeState | None) -> RefShape:
-    """Return the shape of a change. `change_state` is what its connection knows about it, for whichever patchset."""
+    """Return the shape of a change. `change_state` is its connection's knowledge of it, for whichever patchset."""
     known = _of(change, change_state)
     return RefShape(
         id=change.id,
@@ -48,7 +48,7 @@ def past_ref(change: Change, change_state: ChangeState | None) -> PastRef:
 
 
 def _of(change: Change, change_state: ChangeState | None) -> ChangeState:
-    """Return what is known of this patchset."""
+    """Return the known state of this patchset."""
     return (
         change_state
         if change_state is not None and change_state.change.commit == change.commit

@@ -67,13 +67,13 @@ class Operation(NamedTuple):
 
     @property
     def answer(self) -> Any:
-        """Return the type of what it answers."""
+        """Return the type of the answer."""
         hint = get_type_hints(self.handler.fn).get("return")
         return get_args(hint)[0] if get_origin(hint) is Response else hint
 
     @property
     def is_described(self) -> bool:
-        """Return whether the answer has the form of its type: not where `opt` says what is answered."""
+        """Return whether the answer has the form of its type, which does not hold where `opt` describes the answer."""
         return "answers" not in self.handler.opt and self.handler.status_code not in BARE
 
 
@@ -154,7 +154,7 @@ def _operation(one: Operation, body: Json, answer: Json) -> Json:
 
 
 def _good(one: Operation, answer: Json) -> Json:
-    """Return the answer of what succeeds."""
+    """Return the successful answer."""
     handler, headers = one.handler, {name: {"schema": TEXT} for name in HEADERS}
     if "answers" in handler.opt:
         return {"description": "As asked.", "content": {kind: {"schema": {}} for kind in handler.opt["answers"]}}
@@ -163,7 +163,7 @@ def _good(one: Operation, answer: Json) -> Json:
 
 
 def _refusals(handler: Handler, path: str, method: str, keys: list[Json], queries: object) -> Iterator[int]:
-    """Yield the statuses of what may be in the way."""
+    """Yield the statuses of possible refusals."""
     writes = method != "GET"
     if keys or queries or writes:
         yield 400

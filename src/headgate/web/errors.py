@@ -44,7 +44,7 @@ def answer(
     headers: Mapping[str, str] | None = None,
     more: Mapping[str, Any] | None = None,  # JSON
 ) -> Response[Any]:
-    """Return the answer of this status; `error` is one word for programs, by default what the status is called."""
+    """Return the answer of this status; `error` is one word for programs, by default the name of the status."""
     told = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):

@@ -24,7 +24,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(slots=True, eq=False)
 class Estimates:
-    """Estimate durations. `of` answers at once from what is known; `learn` asks the history for what was missing."""
+    """Estimate durations. `of` answers at once from cached results; `learn` reads missing ones from the history."""
 
     history: HistoryReader
     now_ms: Callable[[], int]
@@ -36,7 +36,7 @@ class Estimates:
     """Time of the oldest query whose result is still fresh, in milliseconds; infinite when there is none."""
 
     def edition(self) -> int:
-        """Return a number that grows when a job may take another time than `of` said, or is to be asked for again."""
+        """Return a number that grows when the estimate of a job may have changed or has become too old."""
         now_ms = self.now_ms()
         if now_ms - self._oldest_ms > AGE_MAX_MS:
             self._edition += 1
@@ -51,7 +51,7 @@ class Estimates:
         return known_s
 
     async def learn(self) -> bool:
-        """Ask the history, and return whether anything new or different is known now."""
+        """Query the history, and return whether any estimate is new or different."""
         missed, self._missed = self._missed, set()
         if len(self._known) > KNOWN_MAX:
             self._known.clear()

@@ -29,7 +29,7 @@ class StaticFile:
 
 @cache
 def files() -> dict[str, StaticFile]:
-    """Return all of them by name, as they were when the first was asked for."""
+    """Return all files by name, as they were at the first call."""
     found = dict[str, StaticFile]()
     for path in sorted(STATIC.iterdir()):
         if path.suffix in TYPES:
@@ -41,7 +41,7 @@ def files() -> dict[str, StaticFile]:
 
 @cache
 def edition() -> str:
-    """Return what tells these files, all together, from those of another version."""
+    """Return an identifier of this version of all files."""
     return hashlib.sha256("".join(one.tag for one in files().values()).encode()).hexdigest()[:12]
 
 

@@ -9,7 +9,7 @@ QUEUES, INVENTORY = "/queues", "/inventory"
 
 
 class Front:
-    """Combine several ASGI applications into one, by the beginning of the path."""
+    """Combine several ASGI applications into one, by the prefix of the path."""
 
     def __init__(self, gate: App, queues: App | None = None, inventory: App | None = None) -> None:
         self._gate, self._queues, self._inventory = gate, queues, inventory
@@ -31,7 +31,7 @@ def _below(path: str, place: str) -> bool:
 
 
 def _without(scope: Message, place: str) -> Message:
-    """Return the request as an application sees it that knows nothing of what is before its own paths."""
+    """Return the request for an application that does not know the prefix of its own paths."""
     raw = scope["raw_path"]
     begin = place.encode()
     return {

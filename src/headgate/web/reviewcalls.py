@@ -57,7 +57,7 @@ class ReviewCall(NamedTuple):
 
 
 def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, change: str) -> ReviewCall:
-    """Return the change that is asked about.  Raise 400, 404, 409."""
+    """Return the change that the request concerns. Raise 400, 404, 409."""
     if not project or not change:
         raise HTTPException("say which: project and change", status_code=400)
     configured = site.tenant(tenant)
@@ -72,12 +72,12 @@ def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, cha
 
 
 def nobody(asked: ReviewCall) -> str:
-    """Return why who asks is not a person; empty: they are one."""
+    """Return the reason why the caller is not a person; empty: they are one."""
     return "" if asked.bearer is not None and asked.bearer.authenticator and asked.bearer.name else NOBODY
 
 
 def approving(asked: ReviewCall) -> Approving:
-    """Return whether who asks may approve here, and as whom."""
+    """Return whether the caller may approve here, and under which name."""
     change, speaker, bearer = asked.change, asked.speaker, asked.bearer
     name = bearer.name if bearer is not None else ""
     shown = name if _WHO.fullmatch(name) else "YOU"

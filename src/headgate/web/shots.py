@@ -37,7 +37,7 @@ class Spent:
     """Time at which that was computed, by the clock of the process."""
 
     def may(self, now_s: float) -> bool:
-        """Return whether another may be made, and count it."""
+        """Return whether another status may be made, and count it."""
         self.left_s = min(BURST_S, self.left_s + SHARE * (now_s - self.at_s))
         self.at_s = now_s
         if self.left_s <= 0.0:
@@ -47,7 +47,7 @@ class Spent:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count what the block costs, in which nothing is waited for."""
+        """Count the processor time of the block, which must not wait for anything."""
         began_s = time.thread_time()
         try:
             yield
@@ -55,7 +55,7 @@ class Spent:
             self.left_s -= max(0.0, time.thread_time() - began_s - LEAST_S)
 
     def once_more(self) -> None:
-        """Allow one, however much was spent."""
+        """Allow one more status, whatever the earlier ones cost."""
         self.left_s = max(self.left_s, SHARE)
 
 
@@ -77,7 +77,7 @@ class Shot:
 
     @property
     def tag(self) -> str:
-        """Return what is equal for equal statuses alone."""
+        """Return a tag that differs for different statuses."""
         return self.encoded.tag
 
 
@@ -94,7 +94,7 @@ class Shots:
     _encoders: dict[str, StatusEncoder] = field(default_factory=dict)
 
     async def of(self, configured: Configured) -> Shot:
-        """Return the status now, made anew only if the mirror, the configuration or the reach of the store changed."""
+        """Return the current status, rebuilt only if the mirror, configuration or reach of the store changed."""
         known, loaded = self._latest.get(configured.tenant.name), configured.loaded.is_set()
         if known is not None and known.loaded == loaded:
             same = (known.moves, known.away) == (self.status.context.mirror.moves, self.away())
@@ -109,7 +109,7 @@ class Shots:
         return found
 
     def _made(self, configured: Configured, spent: Spent) -> Shot:
-        """Return the status now, which is at once that of everybody who asks meanwhile."""
+        """Return a new status, which all requests share that arrive meanwhile."""
         with spent.counting():
             name, moves = configured.tenant.name, self.status.context.mirror.moves
             status = self.status.of(name, self.estimates)
@@ -121,6 +121,6 @@ class Shots:
             return found
 
     def stale(self) -> None:
-        """Have every status looked at again for whoever asks next, however lately somebody did."""
+        """Have every status checked for changes at the next request, however recent the last check is."""
         for spent in self._spent.values():
             spent.once_more()

@@ -147,7 +147,7 @@ class Site:
         return (*found, TroubleShape("the tenant file", text, refused.since_ms))
 
     def _nobody(self) -> tuple[TroubleShape, ...]:
-        """Return a trouble for each kind of components of which none takes part."""
+        """Return a trouble for each kind of components that has no member."""
         context, absent = self.context, dict[str, str]()
         for kind, unless in UNLESS.items():
             found = context.members(getattr(context.map.components, kind).path).values()
@@ -166,7 +166,7 @@ class Site:
 
     @property
     def away(self) -> tuple[TroubleShape, ...]:
-        """Return the trouble that the store cannot be reached, while that is so, else nothing."""
+        """Return the trouble that the store is unreachable, while it is; else nothing."""
         reach = self.vitals.reach if self.vitals else None
         if reach is None or reach.away_since_ms is None:
             return ()
@@ -198,7 +198,7 @@ class Site:
         must_be_permitted(self, request, tenant, permission, asked)
 
     def allow_all(self, request: HttpRequest) -> None:
-        """Check that who asks may do what concerns every tenant.  Raise 401, 403, 415."""
+        """Check that the caller may do what concerns every tenant. Raise 401, 403, 415."""
         must_be_json(request)
         if not self.access.permits_all(self._bearer(request)):
             raise self.access.refused(403, "the bearer of this token is not an administrator of the whole")
@@ -221,7 +221,7 @@ class Site:
         raise self.access.refused(403, f"the bearer of this token may not read {what}")
 
     def _still(self, tenant: str, bearer: Bearer | None) -> bool:
-        """Return whether who looks on at a tenant may go on.  Raise 404."""
+        """Return whether a viewer of a tenant may continue. Raise 404."""
         return self.access.still(bearer, self.tenant(tenant).tenant, self.context.now_ms())
 
     def _may_read(self, tenant: str | None, bearer: Bearer | None) -> bool:
@@ -237,7 +237,7 @@ class Site:
         await self._ask(tenant, partial(ForPipeline, pipeline, work), besides)
 
     async def reread(self, tenant: str, projects: Sequence[str], besides: Sequence[Op] = ()) -> None:
-        """Have the configuration of these projects, or of all for none, read anew.  Return and raise as `ask`."""
+        """Have the configuration of these projects, or of all if empty, read again. Return and raise as `ask`."""
         await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)), besides)
 
     async def _ask(self, tenant: str, work: Callable[[str], Management], besides: Sequence[Op]) -> None:
@@ -278,13 +278,15 @@ class Site:
 
 
 def _named(changes: Sequence[Change], said: str) -> list[Change]:
-    """Return those that are meant: by the whole name, if that is one's."""
+    """Return the matching changes: only that of the exact name, if there is one."""
     whole = [one for one in changes if said != one.name and is_called(one, said)]
     return whole if len(whole) == 1 else [one for one in changes if one in whole or one.name == said]
 
 
 async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, newrev: str) -> Change:
-    """Return a ref of a project as it was last seen, or as who asks says.  Raise 400, 404, 503 while none is known."""
+    """Return a ref of a project as it was last seen, or as the caller states it. Raise 400, 404, 503 while none is
+    known.
+    """
     canonical = site.project(tenant, project)
     source = site.tenant(tenant).tenant.find(canonical)
     assert source is not None, "it was found just now"
@@ -311,22 +313,23 @@ def must_be_read(site: Site, tenant: str) -> Configured:
 
 
 def _too_early(why: str) -> HTTPException:
-    """Return a 503 that tells programs to ask again: nothing was done."""
+    """Return a 503 that asks programs to retry: nothing was done."""
     return HTTPException(why, status_code=503, headers={"Retry-After": str(AGAIN_S)})
 
 
 def must_be_permitted(
     site: Site, request: HttpRequest, tenant: str, permission: str, asked: Mapping[str, str] | None = None
 ) -> None:
-    """Check as `Site.allow` does, where nothing is read from a body.  Raise 401, 403, 404."""
+    """Check as `Site.allow` does, where nothing is read from a body. Raise 401, 403, 404."""
     bearer, found = site._bearer(request), site.tenant(tenant).tenant
     if not site.access.permits(bearer, found, permission, asked or {}):
         raise site.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
 
 
 def must_read(site: Site, connection: Connection, tenant: str | None = None) -> None:
-    """Check that who sends the request may read a tenant, and raise as `Site.readable` does.  A token that is not good
-    counts only where one is needed."""
+    """Check that the caller may read a tenant, and raise as `Site.readable` does. An invalid token is refused only
+    where a token is needed.
+    """
     try:
         site.readable(tenant, site.access.reader(connection))
     except HTTPException:
@@ -335,8 +338,9 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
 
 
 async def asked(site: Site, stream: Stream[E], work: Callable[[str], E], besides: Sequence[Op] = ()) -> str:
-    """Return what came of it, once it is done; `besides` is written with it.  Raise 409 when it could not be done, 503
-    when nobody answered."""
+    """Return the outcome once it is done; `besides` is written with it. Raise 409 when it could not be done, 503 when
+    nobody answered.
+    """
     session = site.joined()
     if session is None:
         raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)

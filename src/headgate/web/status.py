@@ -125,7 +125,7 @@ class Status:
         )
 
     def change_states(self, tenant: str) -> ChangeStates:
-        """Return what is known of the changes of a tenant's connections, which others may have, too."""
+        """Return the known states of changes of a tenant's connections, which other tenants may have, too."""
         names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
         if names not in self._known:
             self._known[names] = ChangeStates(self.context.map, self.context.mirror, names)
@@ -252,18 +252,18 @@ class Status:
 
 
 def page_root(context: Context, tenant: str) -> str:
-    """Return what stands before the addresses of pages of a tenant; empty: nobody said under which address we are."""
+    """Return the prefix of the addresses of a tenant's pages; empty: the address of this server is not configured."""
     return f"{context.root_url}/t/{quote(tenant, safe='')}/" if context.root_url else ""
 
 
 def timed(status: StatusShape, now_ms: int) -> StatusShape:
-    """Return the status with what is true at this moment only: how long jobs have run, and may run still."""
+    """Return the status with its changing values: how long jobs have run, and how long they may still run."""
     shown = ((p, tuple(timed_queue(queue, now_ms) for queue in p.change_queues)) for p in status.pipelines)
     return replace(status, pipelines=tuple(replace(pipeline, change_queues=queues) for pipeline, queues in shown))
 
 
 def timed_queue(queue: QueueShape, now_ms: int) -> QueueShape:
-    """Return a queue as `timed` does: no item has less left than the one ahead of it."""
+    """Return a queue as `timed` does: no item has less time left than the one ahead of it."""
     left = dict[str | None, int | None]()
 
     def item(one: ItemShape) -> ItemShape:

@@ -35,7 +35,7 @@ def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleSh
 
 
 def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[TroubleShape]:
-    """Yield what has landed as another tree than the tested one, of each pipeline."""
+    """Yield the changes of each pipeline that landed as another tree than the tested one."""
     found = [(pipeline, one) for pipeline, several in alarms for one in several]
     for pipeline, one in found[:SHOWN_MAX]:
         text = (
@@ -50,14 +50,14 @@ def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[Trouble
 
 
 def troubles_of(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[TroubleShape]:
-    """Yield what is wrong with a tenant's configuration, records and repositories."""
+    """Yield the problems of a tenant's configuration, records and repositories."""
     yield from _held(context, tenant, layouts)
     yield from _aside(context, tenant.name)
     yield from _repositories(context, tenant)
 
 
 def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[TroubleShape]:
-    """Yield the configuration that was pushed and is not in force, and why."""
+    """Yield the configuration that was pushed and is not in force, with the reason."""
     layout, errors = layout_at(context.map.layout(tenant.name).record, context.mirror), layouts.refused
     for project, branches in layout.held.items() if layout is not None else ():
         for branch, held in branches.items():
@@ -69,7 +69,7 @@ def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[
 
 
 def _aside(context: Context, tenant: str) -> Iterator[TroubleShape]:
-    """Yield what was set aside of the tenant, or of nobody in particular."""
+    """Yield the set-aside entries of the tenant, and those of no particular tenant."""
     found = [one for one in Quarantine(context).all().values() if one.tenant in ("", tenant)]
     for one in found[:SHOWN_MAX]:
         yield TroubleShape(one.what, f"it was set aside: {one.error}", one.since_ms)

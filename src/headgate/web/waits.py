@@ -15,7 +15,7 @@ HELD = "passed; lands once it is opened again"
 
 
 def awaited(context: Context) -> dict[str, str]:
-    """Build -> what it waits for, of every build that does."""
+    """Map each build that waits to the reason why."""
     found, mirror, nodes = dict[str, str](), context.mirror, context.map.nodes
     there = executors(context)
     for zone in ("", *context.zone_names()):
@@ -37,7 +37,7 @@ def awaited(context: Context) -> dict[str, str]:
 
 
 def _explain(context: Context, found: dict[str, str]) -> None:
-    """Add why machines that are made are not there, since when, and what was tried."""
+    """Add the reason why requested machines are missing, since when, and what was tried."""
     now = node_state(context.map, context.mirror, context.now_ms())
     for place, waiting in enumerate(now.waiting, 1):
         request = waiting.request

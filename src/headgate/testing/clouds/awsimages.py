@@ -32,14 +32,14 @@ class ImportRecord:
     """Remember one import."""
 
     image: bool
-    """Of an image, not of a snapshot alone."""
+    """Whether an image is imported, rather than a snapshot alone."""
     told: Record
     source: tuple[str, str]
     """Bucket and key."""
     looks: int
-    """How often it is seen before it ends."""
+    """Number of times that the import is seen under way before it ends."""
     said: Said
-    """As it was asked for."""
+    """Parameters of the request."""
 
 
 @dataclass
@@ -47,17 +47,17 @@ class AwsImports:
     """Hold the images and snapshots that one account sees in one region."""
 
     stored: Callable[[str, str], bytes | None]
-    """Returns the content of an object."""
+    """Returns the content of an object; None: there is none."""
     looks: int = 1
-    """How often an import is seen under way."""
+    """Number of times that an import is seen under way."""
     refuses: str = ""
-    """What AWS finds wrong with each file that it imports."""
+    """Reason for which AWS refuses each file that it imports; empty: it accepts them."""
     late: int = 0
-    """How often a new image or import is missing in a list."""
+    """Number of lists in which a new image or import is missing."""
     images: dict[str, Record] = field(default_factory=dict)
     snapshots: dict[str, Record] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
-    """Snapshot -> the digest of the file that it was made of."""
+    """Snapshot -> the digest of the file that it was made from."""
     tasks: dict[str, ImportRecord] = field(default_factory=dict)
     _tokens: dict[str, str] = field(default_factory=dict)
     _hidden: dict[str, int] = field(default_factory=dict)

@@ -45,9 +45,9 @@ class EbsCalls:
 
     ec2: SnapshotStore
     slow: int = 0
-    """How often a snapshot is asked for before it is stored."""
+    """Number of times that a snapshot is read before it is stored."""
     blocks: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    """Of snapshots that are being written."""
+    """Snapshot that is being written -> its blocks."""
 
     def __post_init__(self) -> None:
         from botocore.loaders import Loader

@@ -12,7 +12,7 @@ Tree = Any
 Said = Mapping[str, Tree]
 Record = dict[str, Tree]
 Shape = Tree
-"""Of botocore, which has no types."""
+"""Shape of botocore, which has no type annotations."""
 SPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 

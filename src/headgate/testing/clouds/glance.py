@@ -49,12 +49,13 @@ class Glance:
     def __init__(self) -> None:
         self.images: dict[str, dict[str, Any]] = {}
         self.size_max = 2**26
-        """Bytes of an image, `image_size_cap`."""
+        """Size limit of an image in bytes, as Glance's `image_size_cap`."""
         self.slow = 0
-        """How often an image is seen `saving` after its data have come; then whoever sent them has no answer, as
-        where a load balancer gives up."""
+        """Number of times that an image is seen `saving` after its data have arrived; the upload then gets no answer,
+        as when a load balancer gives up.
+        """
         self.changes = b""
-        """What the store adds to what is sent: it is broken."""
+        """Bytes that a broken store adds to the data; empty: it works."""
         self._made = 0
         self._storing: dict[str, tuple[int, bytes]] = {}
 

@@ -19,20 +19,20 @@ class Ground(Protocol):
     """Provide a cloud, with an account that a test has for itself."""
 
     faults: Faults
-    """In front of it."""
+    """Faults in front of the cloud."""
     provider: Mapping[str, Any]
     machine: str
-    """The kind of resource that a machine is, as the driver names it."""
+    """Kind of resource of a machine, in the driver's terms."""
     full: Fault
-    """What the cloud says when it has no room for another machine."""
+    """Answer of a cloud that has no room for another machine."""
     throttled: Fault
-    """What it says when it is asked too often: come again in 7 s."""
+    """Answer to too many requests: retry in 7 s."""
     refused: Fault
-    """What it says when it will not make a machine, for a reason with these words in it: `the moon is full`."""
+    """Refusal to make a machine, whose reason contains `the moon is full`."""
     away: Fault
-    """What it says when something in it is broken for now."""
+    """Answer while a part of the cloud is broken."""
     secrets: list[str]
-    """What opens the account."""
+    """Credentials of the account."""
 
     def driver(self) -> Cloud:
         """Return a driver that knows nothing yet, as after a restart."""

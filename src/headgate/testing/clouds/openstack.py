@@ -41,7 +41,7 @@ class Services:
         self.tokens = 0
         self.valid = set[str]()
         self.lends = False
-        """Has the cloud a network outside?"""
+        """Whether the cloud has an external network."""
         self.floating: dict[str, dict[str, Any]] = {}
         self.logins: list[Any] = []
         self.glance = Glance()

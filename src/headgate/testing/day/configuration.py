@@ -17,7 +17,7 @@ HEADS, TAGS = "^refs/heads/.*$", "^refs/tags/.*$"
 NEVER = "0 0 29 2 *"
 SHARED_JOBS, TEMPLATES = 100, 25
 ARM, ELSEWHERE, TIMED, PROMOTED = 20, 30, 5, 4
-"""One project in so many has jobs in check-arm64, in third-party-check, in periodic pipelines, in promote."""
+"""One project in this many has jobs in check-arm64, in third-party-check, in periodic pipelines, in promote."""
 
 
 def tenants(plan: DayPlan) -> str:

@@ -13,7 +13,7 @@ from headgate.testing.day.plan import DayPlan
 MINUTES = {"lint": 5, "build-docs": 8, "publish": 4, "promote": 2, "release": 10, "unit": 15, "functional": 60,
            "upgrade": 75}  # fmt: skip
 OTHER_MINUTES = 25
-"""Of jobs that projects share."""
+"""Duration of jobs that projects share."""
 
 
 class DayMachines:

@@ -13,9 +13,9 @@ from headgate.testing.day.hub import DayHub
 from headgate.testing.day.plan import DayPlan, DayProposal
 
 TRIES_MAX = 20
-"""Of one change in one pipeline: a day that needs more does not end."""
+"""Limit on the attempts of one change in one pipeline: a day that needs more does not end."""
 TAGGED = 50
-"""After one landing in so many somebody tags a release."""
+"""Number of landings per tagged release."""
 
 
 class DayOutcome(NamedTuple):

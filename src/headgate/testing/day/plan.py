@@ -10,18 +10,19 @@ from itertools import accumulate
 
 HOST, CONNECTION, TENANT = "git.example", "local", "day"
 HOURS = (2, 2, 2, 2, 2, 3, 4, 6, 8, 10, 10, 9, 8, 10, 11, 11, 10, 8, 6, 5, 4, 3, 3, 2)
-"""How many changes come in each hour of the day, as parts of all."""
+"""Relative number of changes that arrive in each hour of the day."""
 SHARED = 16
-"""One project in so many is of the large shared queue; their changes are the more frequent."""
+"""One project in this many is in the large shared queue; these projects change more often."""
 FAMILY, FAMILIES = 5, 8
-"""Projects that share a queue of their own, and how many such families there are."""
+"""Size of a family of projects that share a queue, and number of such families."""
 STABLE = 3
-"""One project in so many has a stable branch."""
+"""One project in this many has a stable branch."""
 POPULAR = 0.6
-"""How steep the popularity of projects is: the change rate of the nth falls with n to this power."""
+"""Exponent of popularity: the change rate of the nth project falls with n to this power."""
 DEPENDING, FAILING, FLAKY, ABANDONED, DOCS, CONFIGURING, BACKPORTS = 0.10, 0.06, 0.04, 0.03, 0.15, 0.03, 0.10
-"""Parts of changes: with a Depends-On footer, wrong until the second patchset, failing once in the gate, given up,
-only of documentation, of a project's own jobs, and for a stable branch."""
+"""Shares of changes: with a Depends-On footer, wrong until the second patchset, failing once in the gate, abandoned,
+only of documentation, of a project's own jobs, and for a stable branch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class DayProject:
     name: str
     number: int
     queue: str
-    """Empty: its own."""
+    """Name of the shared queue; empty: the project has a queue of its own."""
     stable: bool
 
     @property
@@ -41,7 +42,7 @@ class DayProject:
 class DayProposal:
     number: int
     at: float
-    """When it comes, as a part of the day."""
+    """Arrival time, as a fraction of the day."""
     project: DayProject
     branch: str
     kind: str
@@ -51,11 +52,11 @@ class DayProposal:
     fails: bool = False
     """Its first patchset fails in check."""
     flaky: bool = False
-    """It fails the first time in the gate."""
+    """Its first attempt in the gate fails."""
     abandoned: bool = False
-    """Nobody wants it in the end."""
+    """Its owner abandons it in the end."""
     later: float = 0.0
-    """How long until it is approved, as a part of the longest time that people take."""
+    """Time until approval, as a fraction of the longest time that people take."""
 
     @property
     def topic(self) -> str:

@@ -49,11 +49,11 @@ class ChangeMark:
 
     name: str
     state: str
-    """In the forge's own word."""
+    """State in the forge's own terms."""
     text: str = ""
     url: str = ""
     lines: tuple[str, ...] = ()
-    """What it says of lines of files."""
+    """Annotations on lines of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class PageChange:
     """Describe one change as people see it."""
 
     path: str
-    """Of its page, as the forge has it."""
+    """Path of its page on the forge."""
     name: str
-    """As people write it: acme/core#1."""
+    """Short name, such as acme/core#1."""
     title: str
     author: str
     state: str

@@ -33,7 +33,7 @@ AT_ONCE = 8
 CALL_MAX_S = DEADLINE_S
 WATCH_MAX_S = 0.05
 WRONG = {"UNKNOWN", "INTERNAL", "DATA_LOSS", "UNIMPLEMENTED", "UNAVAILABLE"}
-"""No call may end so."""
+"""Statuses with which no call may end."""
 PARTITION, ODD_UUID = "a" * 32, "5" * 32
 TEXTS = (
     "", "site", "part", "alice", "blue", "red", "runm.machine", "runm.image", "runm.provider", "runm.compute", "runm.*",

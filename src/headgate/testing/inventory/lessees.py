@@ -39,7 +39,7 @@ LOOK_INTERVAL_S = 10.0
 DEATHS_MAX = 2
 SURVIVED = tuple(trouble for trouble in SimFault if trouble is not SimFault.DEATH)
 QUOTA = 40
-"""Of the property space, of each project at a time."""
+"""Quota of the property space, for each project at a time."""
 
 
 class LeaseInvariantBroken(AssertionError):
@@ -80,7 +80,7 @@ class LeaseOracle(MemoryBackend):
         super().__init__()
         self.wrong: list[LeaseInvariantBroken] = []
         self.most = 0
-        """Leases held at a time."""
+        """Largest number of leases held at a time."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         written = await super().commit(checks, ops)

@@ -24,16 +24,18 @@ from headgate.testing.nodes.builds import MachineInvariantBroken
 
 STEP_S = 60
 BUILD_MAX_S = 1_800
-"""No build lasts longer."""
+"""Duration of the longest build."""
 COMING_S = 14_400
-"""For so long new ones come, and more than there is room for."""
+"""Time during which requests arrive, at a higher rate than there is room for."""
 WAITING_MAX = 10
-"""No more come while so many wait."""
+"""Limit on waiting requests; while it is reached, no new ones arrive."""
 WAIT_MAX_S, FREE_MAX_S = 8 * BUILD_MAX_S, 5 * BUILD_MAX_S
-"""Several that want all there is stand in one line, and room may be kept empty for so long, as one waits for more."""
+"""Longest waits of a request: in all, as several requests for the whole capacity stand in one line; and while there is
+room, which stays empty as a larger request waits for more.
+"""
 PROJECT_MAX = 4
 LARGE = {"small": 4, "large": 3, "iron": 2, "packed": 4}
-"""Label -> how many machines a large request wants."""
+"""Label -> number of machines in a large request."""
 
 
 def _label(name: str, **said: Any) -> FlatLabel:
@@ -60,7 +62,7 @@ class Arrived:
     wait: NodeWait | None = None
     begun_s: int = -1
     free_s: int = 0
-    """How long it waited although there was room."""
+    """Time that the request waited although there was room."""
 
 
 @dataclass(slots=True)
@@ -69,9 +71,9 @@ class CrowdSimulation:
 
     seed: int
     held: int = 0
-    """Machines that somebody holds by hand, for as long as all lasts."""
+    """Number of machines that are held by hand during the whole run."""
     labels: Sequence[str] = tuple(sorted(LARGE))
-    """That builds want."""
+    """Labels that builds request."""
     nodes: dict[str, MadeNode] = field(default_factory=dict)
     builds: list[Arrived] = field(default_factory=list)
     served: int = 0

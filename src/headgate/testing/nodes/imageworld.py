@@ -67,7 +67,7 @@ class Gallery:
     troubles: CloudFaults
     name: str
     used: Callable[[str], bool]
-    """Whether a machine that is written down is made of the upload."""
+    """Whether a recorded machine is made from the upload."""
     there: dict[str, AccountImage] = field(default_factory=dict)
     sent: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -181,7 +181,7 @@ class ImagingSimulation:
     sent: int = 0
     machines: int = 0
     refused: int = 0
-    """Builds that were found bad."""
+    """Number of builds that were rejected as bad."""
 
     def run(self) -> None:
         """Raise MachineInvariantBroken, naming the seed."""

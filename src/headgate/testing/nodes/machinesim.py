@@ -43,20 +43,20 @@ from headgate.testing.nodes.builds import MachineInvariantBroken, ask, results, 
 from headgate.testing.sim.link import SimFault, SimLink, dies
 
 TIME_MAX_S = 3_000.0
-"""Virtual; a run that is not quiet by then hangs."""
+"""Limit in virtual time; a run that is not quiet by then hangs."""
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
 TROUBLES = 3
-"""Of each life, besides its death."""
+"""Troubles of each process's life, besides its death."""
 SURVIVED = tuple(trouble for trouble in SimFault if trouble is not SimFault.DEATH)
 STALLS = (SimFault.STALL, *SURVIVED)
-"""Of launchers: who is late with a claim is who could claim what is taken."""
+"""Faults of launchers; a launcher with a late claim might claim machines that are taken."""
 PARTITION = "a" * 32
 QUOTA = 3
 PLACES = 2
-"""Of each executor."""
+"""Builds that each executor runs at a time."""
 PEOPLE, SHARE = 2, 2
-"""Who leases machines, and how many of them they may have together."""
+"""Number of people who lease machines, and their share of the machines together."""
 SEARCHES = {"small": "size=small", "any": "size", "fast": "tag:fast"}
 LABELS = {name: Label(search, project="*") for name, search in SEARCHES.items()}
 TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
@@ -68,15 +68,15 @@ class SimulatedMachines:
 
     chance: random.Random
     faults: float
-    """How often preparing or cleaning fails."""
+    """Chance that preparing or cleaning fails."""
     dirty: dict[str, str] = field(default_factory=dict)
-    """Machine -> whose traces are on it."""
+    """Machine -> the request or lease whose traces are on it."""
     busy: dict[str, str] = field(default_factory=dict)
     """Machine -> the build on it."""
     at_work: Counter[str] = field(default_factory=Counter)
-    """Executor -> builds."""
+    """Executor -> number of its running builds."""
     wrong: list[MachineInvariantBroken] = field(default_factory=list)
-    """What must never be, and was: whoever met it may have died of something else meanwhile."""
+    """Broken invariants; they are kept here because the task that found one may end with another error."""
 
     def _broken(self, what: str) -> MachineInvariantBroken:
         self.wrong.append(MachineInvariantBroken(what))
@@ -171,7 +171,7 @@ class MachineSimulation:
     launcher: MakeLauncher = a_launcher
     deaths: int = 0
     leases: int = 0
-    """Given back."""
+    """Number of leases that were given back."""
 
     def run(self) -> dict[str, str]:
         """Build -> result.  Raises MachineInvariantBroken, naming the seed."""

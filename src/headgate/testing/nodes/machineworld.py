@@ -43,13 +43,13 @@ from headgate.testing.nodes.sky import CloudFaults, Sky
 from headgate.testing.sim.link import SimFault, SimLink, dies
 
 TIME_MAX_S, TIME_MAX_OF_TWO_S = 3_600.0, 7_200.0
-"""Virtual; a run that is not quiet by then hangs."""
+"""Limits in virtual time, for one installation and for two; a run that is not quiet by then hangs."""
 DEATHS_MAX = 2
 PROJECT_MAX = 4
 LABELS = ("small", "large", "east", "again", "iron", "packed", "shared")
 LISTED, REUSED = "iron", ("again", "iron", "shared")
 SLOTS = {"packed": 3, "shared": 2}
-"""Label -> how many builds one of its machines has at a time, where that is made."""
+"""Label -> number of builds that share one of its machines, where a driver supports that."""
 ZONES: Mapping[str, Mapping[str, str]] = {
     "deep": {"p/one": "cellar"},
     "high": {"p/two": "attic"},
@@ -62,7 +62,7 @@ HOSTS: tuple[dict[str, Any], ...] = (
 )
 TENANTS = {name: Tenant(name, (), max_nodes_per_project=PROJECT_MAX) for name in ("t", "u")}
 PROVIDER_MAX = 3
-"""Of the first provider, whatever tenants have it."""
+"""Limit of the first provider, over all tenants."""
 
 
 def label(name: str, **said: Any) -> FlatLabel:
@@ -101,10 +101,10 @@ class MachineBuilds:
     """Machine -> the build on it."""
     served: dict[str, str] = field(default_factory=dict)
     at: dict[str, set[str]] = field(default_factory=dict)
-    """Address -> the machines, or slots, that were there."""
+    """Address -> the machines, or slots, that had it."""
     wrong: list[str] = field(default_factory=list)
     skies: list[Sky] = field(default_factory=list)
-    """Where a machine must be until its build has ended."""
+    """Clouds in which a machine has to stay until its build has ended."""
 
     @asynccontextmanager
     async def build(self, spec: BuildSpec) -> AsyncIterator[None]:
@@ -182,11 +182,11 @@ class SimulatedInstallation:
 
     backend: MemoryBackend
     labels: Sequence[str]
-    """That its builds want."""
+    """Labels that its builds request."""
     first: int = 0
     """The number of its first build."""
     lists: bool = True
-    """Whether it may use the listed machines, which one installation may."""
+    """Whether it may use the listed machines; only one installation may."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -211,15 +211,16 @@ class MakingSimulation:
     wanted: dict[str, set[str]] = field(default_factory=dict)
     """Build -> labels of its machines."""
     labels: Sequence[str] = LABELS
-    """That builds want."""
+    """Labels that builds request."""
     cloned: bool = False
-    """Whether a copy of the store is at work beside it, with builds of its own.  The listed machines are the original's
-    alone, as the settings of the copy lack their connection; and neither keeps machines ready, which would leave the
-    other too little for ever."""
+    """Whether a copy of the store works beside it, with its own builds. Only the original uses the listed machines, as
+    the copy's settings lack their connection; neither keeps machines ready, which would leave too few for the other for
+    ever.
+    """
     tenants: Sequence[str] = ("t",)
-    """That have the providers."""
+    """Tenants that have the providers."""
     room: int = 0
-    """How many machines each account may have; 0: as chance tells."""
+    """Limit on the machines of each account; 0: a random one."""
 
     def run(self) -> dict[str, str]:
         """Return build -> result.  Raise MachineInvariantBroken, naming the seed."""

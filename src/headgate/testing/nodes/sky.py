@@ -31,7 +31,7 @@ class Instance:
     tags: dict[str, str]
     ready_s: float
     listed_s: float
-    """From then on lists show it."""
+    """Time from which lists contain the machine."""
     broken: bool = False
 
 
@@ -40,20 +40,20 @@ class CloudFaults:
     """Say how often each fault occurs."""
 
     lost: float = 0.0
-    """It is done, and nobody is told."""
+    """Chance that a call takes effect and its answer is lost."""
     away: float = 0.0
     throttled: float = 0.0
     broken: float = 0.0
-    """A machine that comes up in error."""
+    """Chance that a machine comes up in error."""
     refused: float = 0.0
     late_s: float = 0.0
-    """What is new is not listed for so long, at most."""
+    """Longest time for which a new machine is missing in lists."""
     secret: bool = False
-    """Its limits cannot be read."""
+    """Whether the limits of the account cannot be read."""
     slow_s: float = 1.0
-    """A call takes so long, at most."""
+    """Longest duration of a call."""
     boot_s: float = 60.0
-    """And a machine, until it is there."""
+    """Longest time until a machine has started."""
 
 
 @dataclass(slots=True)

@@ -29,19 +29,19 @@ class DelayModelMessage:
 
     body: str
     own_ms: int
-    """When it is due by itself."""
+    """Due time of the message by itself."""
     posted: int
-    """In which step."""
+    """Step in which it was posted."""
     prompt: bool
-    """It was posted without a delay."""
+    """Whether it was posted without a delay."""
     holds: bool
-    """Those posted after it wait for it."""
+    """Whether messages posted after it wait for it."""
     due_ms: int = 0
-    """When it is due, with what it has to wait for."""
+    """Due time that takes into account the messages that it waits for."""
     key: str = ""
-    """By which it can be withdrawn."""
+    """Key by which it can be withdrawn; empty: it cannot."""
     came: int = -1
-    """The step in which it was delivered; -1: it was not."""
+    """Step in which it was delivered; -1: not yet."""
     withdrawn: bool = False
 
     @property
@@ -61,7 +61,7 @@ class DelaySimulation:
     places: dict[tuple[str, int], Position] = field(default_factory=lambda: dict.fromkeys(LANES, START))
     step: int = 0
     held_up: int = 0
-    """How often one message kept another from being there at once: without, nothing is tested."""
+    """Number of messages that another one delayed; a run without any tests nothing."""
 
     def run(self) -> None:  # noqa: C901 - one step after the other
         chance = random.Random(self.seed)

@@ -25,7 +25,7 @@ from headgate.testing.queues.harness import APP, KEY, serving
 
 POST_INTERVAL_S = 0.05
 LONG_SESSION_S = 60.0
-"""Outlives an election among servers, however busy the machine is."""
+"""Session timeout that outlives an election among servers, however busy the machine is."""
 FILE = """
 [qdo-worker]
 job = fleet_jobs:process
@@ -55,13 +55,13 @@ class DisturbanceCost:
     """Sum up the cost of one disturbance."""
 
     moved: int
-    """Partitions with another owner than before."""
+    """Number of partitions that changed their owner."""
     pause_moved_s: float
-    """The longest time in which one of them was not processed."""
+    """Longest pause in the processing of such a partition."""
     pause_others_s: float
-    """The same of the rest."""
+    """Longest pause in the processing of the other partitions."""
     repeated: int
-    """Messages that ran more than once."""
+    """Number of messages that ran more than once."""
 
 
 @dataclass(slots=True)

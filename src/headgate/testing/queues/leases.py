@@ -48,13 +48,13 @@ class LeaseModelMessage:
     strand: int
     posted_ms: int
     ended: bool = False
-    """It is done, or was given up."""
+    """Whether it was completed, or given up."""
     due_ms: int = 0
-    """It failed, and is tried again then; 0: it did not."""
+    """Time of the next attempt after a failure; 0: it has not failed."""
     refused: bool = False
-    """It was not to be tried again."""
+    """Whether it failed and must not be retried."""
     handed: int = 0
-    """How often."""
+    """Number of times that it was handed out."""
 
 
 @dataclass(slots=True)
@@ -64,9 +64,9 @@ class StrandHolder:
     lease: MessageLease
     strand: int
     fetched: tuple[LeaseModelMessage, Handed] | None = None
-    """What it has been given, and said nothing of."""
+    """The message that the holder has received and has not answered yet."""
     out_of_turn: bool = False
-    """That came before one of a higher priority."""
+    """Whether that message overtook one of a higher priority."""
 
 
 @dataclass(slots=True)
@@ -78,13 +78,13 @@ class LeaseSimulation:
     now_ms: int = 1_800_000_000_000
     model: list[LeaseModelMessage] = field(default_factory=list)
     holders: dict[int, StrandHolder] = field(default_factory=dict)
-    """By strand."""
+    """Strand -> its holder."""
     held_ms: dict[int, int] = field(default_factory=dict)
-    """Strand -> until when it is somebody's."""
+    """Strand -> time until which it is held."""
     others: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """Strand -> messages that had an outcome since a late one had."""
+    """Strand -> number of messages with an outcome since the last late one with an outcome."""
     out_of_turn: int = 0
-    """How often a late message came before one of a higher priority: without, nothing is tested."""
+    """Number of late messages that overtook one of a higher priority; a run without any tests nothing."""
     vanished: int = 0
 
     def run(self) -> None:

@@ -33,7 +33,7 @@ from headgate.testing.queues.world import QueueWorld, SimSource, now_ms
 from headgate.testing.sim.world import InvariantBroken
 
 TIME_MAX_S = 400.0
-"""Virtual; a run that is not quiet by then hangs."""
+"""Limit in virtual time; a run that is not quiet by then hangs."""
 LOOK_INTERVAL_S = 0.5
 TTL_S = 3.0
 ATTEMPTS = 3
@@ -96,15 +96,15 @@ class QueueSimulation:
     seed: int
     priorities: int = 1
     rough: bool = True
-    """Stores and servers are away now and then."""
+    """Whether stores and servers are unreachable now and then."""
     deaths: int = 0
     repeated: int = 0
     overtaken: int = 0
-    """As `StrandOracle` has it."""
+    """Number of overtaken messages; see `StrandOracle`."""
     calm: bool = False
-    """No process dies or leaves by itself any more."""
+    """Whether processes no longer die or leave by themselves."""
     restless: dict[int, asyncio.Event] = field(default_factory=dict)
-    """Of processes that may yet: what makes each leave."""
+    """Process that may still leave by itself -> the event that makes it leave."""
     processes: list[asyncio.Task[None]] = field(default_factory=list)
 
     def run(self) -> None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from headgate.queueing.lanes import Lane
 
 LATENCY_S = 0.1
-"""In which a worker of a world where nothing is slow hears of a message, and looks."""
+"""Time within which a worker of a world without delays notices a message and examines it."""
 SHARE = 5
 SPARE = 2
-"""Messages of higher priorities that may begin before a late one beyond its share, while it is looked for."""
+"""Number of messages of higher priorities that may begin before a late one beyond its share, while it is searched for.
+"""
 
 
 @dataclass(slots=True)
@@ -22,15 +23,19 @@ class StrandOracle:
     priorities: int
     patience_s: float
     strict: bool
-    """Nothing is slow: who comes first is checked, too, not only that a strand is processed as a whole."""
+    """Whether nothing is slow, so that the order of messages is checked, too, and not only that one worker has a
+    strand.
+    """
     must: Callable[[bool, str], None]
     owner: Callable[[Lane], str | None]
     taken_s: Mapping[Lane, float]
-    """Since when each lane has its owner."""
+    """Lane -> time at which its owner took it."""
     waiting_since: Callable[[Lane], float | None]
-    """When the first message of a lane was posted; None: it has none, or is busy with one that it began."""
+    """Returns the time at which the first message of a lane was posted; None: the lane is empty, or a message of it
+    runs.
+    """
     overtaken: int = 0
-    """How often a late message came before one of a higher priority: without, nothing is tested."""
+    """Number of late messages that overtook one of a higher priority; a run without any tests nothing."""
     _running: dict[Lane, str] = field(default_factory=dict)
     _in_turn: dict[tuple[Lane, str], int] = field(default_factory=lambda: defaultdict(int))
     """Strand and owner -> messages begun since one was out of turn."""

@@ -31,7 +31,7 @@ from headgate.testing.queues.strands import StrandOracle
 from headgate.testing.sim.world import InvariantBroken
 
 BEGINNING_TICKS = ticks_of_unix_ns(10**18) >> 32 << 32
-"""Ids of the next seven minutes are ordered by their text."""
+"""Clock value whose ids are in text order for the next seven minutes."""
 
 
 def now_ms() -> int:
@@ -56,29 +56,29 @@ class QueueWorld:
     backend: MemoryBackend
     policy: Policy
     priorities: int = 1
-    """Of each queue."""
+    """Number of priorities of each queue."""
     messages: dict[Lane, list[Message]] = field(default_factory=dict)
     poison: set[str] = field(default_factory=set)
-    """Ids of messages whose job ends the process."""
+    """Ids of messages whose jobs end the process."""
     failing: dict[str, int] = field(default_factory=dict)
-    """Id -> how often its job fails."""
+    """Id -> number of times that its job fails."""
     begun: Counter[str] = field(default_factory=Counter)
     raised: Counter[str] = field(default_factory=Counter)
     away_until_s: float = 0.0
-    """The store answers nobody until then."""
+    """Time until which the store is unreachable."""
     succeeded: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
     running: dict[Lane, str] = field(default_factory=dict)
-    """Lane -> the worker that runs something of it."""
+    """Lane -> the worker that runs one of its messages."""
     furthest: dict[Lane, Position] = field(default_factory=dict)
-    """How far first tries have come."""
+    """Lane -> position of the latest message whose first attempt has begun."""
     listeners: list[asyncio.Event] = field(default_factory=list)
     rung: set[Lane] = field(default_factory=set)
     taken_s: dict[Lane, float] = field(default_factory=dict)
-    """When each lane was last taken by a worker."""
+    """Lane -> time at which a worker last took it."""
     posted_s: dict[str, float] = field(default_factory=dict)
     strands: StrandOracle | None = None
-    """Where queues have priorities."""
+    """Checks the order of strands, where queues have priorities; else None."""
     repeated: int = 0
     broken: InvariantBroken | None = None
     _ticks: int = BEGINNING_TICKS

@@ -25,7 +25,7 @@ class GeneratedCertificates:
     server: Path
     client: Path
     stranger: Path
-    """Of another authority."""
+    """Certificate of another authority."""
     expired: Path
 
 

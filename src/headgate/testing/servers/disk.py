@@ -24,7 +24,7 @@ class SmallDisk:
         assert self._keeper.process is not None, "it was started"
         self._pid = self._keeper.process.pid
         self.path = Path(f"/proc/{self._pid}/root{place}")
-        """Where others see it."""
+        """Path of the mount, as other processes see it."""
 
     def inside(self, command: list[str]) -> list[str]:
         """Return the command that runs this one there."""

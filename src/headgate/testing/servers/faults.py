@@ -28,7 +28,7 @@ class ReceivedRequest(NamedTuple):
 
     method: str
     path: str
-    """With its query."""
+    """Path with its query."""
     headers: Mapping[str, str]
     body: bytes
 
@@ -42,9 +42,9 @@ class FaultAnswer(NamedTuple):
 
 
 Pass = Callable[[], Awaitable[FaultAnswer]]
-"""Does what was asked for, at the server behind."""
+"""Passes the request on to the server behind."""
 Fault = Callable[[ReceivedRequest, Pass], Awaitable[FaultAnswer | None]]
-"""Answers in the server's stead; None: the connection breaks."""
+"""Answers instead of the server; None: the connection breaks."""
 Which = Callable[[ReceivedRequest], bool]
 
 

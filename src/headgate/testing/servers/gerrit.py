@@ -32,12 +32,12 @@ LAUNCHER = ["-cp", ":".join(map(str, JARS)), "com.google.gerrit.launcher.GerritL
 START_MAX_S = 300.0
 INIT_MAX_S = 300.0
 DUMP_MAX_S = 120.0
-"""Its last deed, once, is to write down its classes."""
+"""Time for the one-off dump of the server's classes when it ends."""
 OLD_S = 86_400.0
-"""Sites that another version of this made go after that."""
+"""Age at which sites of other versions of this module are deleted."""
 CLASSES = "classes.jsa"
 KEY = "key"
-"""In a site's directory: the private half of what opens ssh for `HEADGATE`; the public one beside it."""
+"""File in a site's directory: the private ssh key of `HEADGATE`; the public one is beside it."""
 _LOG = """
 log4j.rootLogger=WARN, console
 log4j.appender.console=org.apache.log4j.ConsoleAppender

@@ -21,7 +21,7 @@ from headgate.testing.deadline import DEADLINE_S
 ADMIN, HEADGATE = "admin", "headgate"
 NAMES = ("alice", "bob")
 PASSWORD = "secret"
-"""Everybody's."""
+"""Password of all accounts."""
 CALL_MAX_S = DEADLINE_S
 _USERS, _SERVICES = "Registered Users", "Service Users"
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 BUSYBOX = Path("/bin/busybox")
-"""Linked statically: of Debian's package busybox-static."""
+"""Statically linked program of Debian's package busybox-static."""
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 Entry = bytes | str | tuple[int, bytes]
-"""Of a layer: the content of a program, where a link leads, or the mode and the content of a file."""
+"""Entry of a layer: the content of a program, the target of a link, or the mode and the content of a file."""
 PROGRAMS = (
     "sh cat chmod chown chroot cp dd echo env grep head id ip ln ls mkdir mknod mount mv nsenter rm setuidgid sleep "
     "stat test touch true umount unshare wc"

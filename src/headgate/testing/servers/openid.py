@@ -15,7 +15,7 @@ from headgate.testing.servers.program import Program, free_ports
 
 NODE = Path(__file__).parents[4] / "tests" / "node"
 INSTALLED = shutil.which("node") is not None and (NODE / "node_modules" / "oidc-provider").is_dir()
-"""Whether there is one: `make test` installs it where there is npm."""
+"""Whether the provider is installed: `make test` installs it where there is npm."""
 
 
 def pages(url: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from headgate.testing.deadline import DEADLINE_S
 START_S = DEADLINE_S
 STOP_S = DEADLINE_S
 PORTS = 8_000
-"""Ports that servers of tests are given, one after the other."""
+"""Number of ports that servers of tests use in turn."""
 
 
 def free_ports(count: int) -> list[int]:

@@ -22,12 +22,12 @@ class Proxy:
         self.port = 0
         self.latency_s = 0.0
         self._open = asyncio.Event()
-        """Set: what clients send arrives."""
+        """While set, data of clients reach the server."""
         self._heard = asyncio.Event()
-        """Set: what servers answer arrives."""
+        """While set, data of the server reach clients."""
         self._refusing = False
         self._waiting: dict[asyncio.StreamReader, bytes] = {}
-        """Whose piece may not go on -> the piece."""
+        """Stream whose data are held back -> the piece that waits."""
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

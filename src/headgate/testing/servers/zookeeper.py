@@ -19,14 +19,15 @@ JARS = ":".join(
     f"/usr/share/java/{name}.jar"
     for name in ("zookeeper-jute", "zookeeper", "slf4j-simple", "netty-codec", "netty-resolver")
 )
-"""The rest is named by these."""
+"""Class path; the manifests of these archives name the rest."""
 JAVA = ["java", "-Dzookeeper.forceSync=no"]
-"""What a server acknowledges survives its own end, not that of the machine."""
+"""Command of a server without fsync: acknowledged writes survive its end, not that of the machine."""
 QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-"""To start."""
+"""Options for a quick start."""
 SMALL, MIDDLE = ["-Xmx96m", *QUICK], ["-Xmx256m", *QUICK]
-"""One alone; one of several, which a whole gate works on: what it deleted lies there for ten minutes as nodes without
-data, some 20 MB for 300 changes, and the more is on its way to processes that join anew."""
+"""Options of a single server, and of a member of an ensemble that serves a whole gate: deleted entries remain for ten
+minutes as nodes without data, some 20 MB for 300 changes, and more is on its way to processes that rejoin.
+"""
 LARGE = ["-Xms2g", "-Xmx2g", "-XX:+UseG1GC"]
 TICK_MS = 200
 SESSION_LEAST_S = 0.4
@@ -42,11 +43,11 @@ class ServerKind:
     """State what the servers require of clients."""
 
     certificates: GeneratedCertificates | None = None
-    """Only TLS, with a client certificate."""
+    """Certificates of a server that accepts only TLS with a client certificate; None: it accepts plain connections."""
     users: tuple[tuple[str, str], ...] = ()
-    """Only SASL, as one of these."""
+    """Names and passwords of a server that accepts only SASL; empty: it does not require it."""
     large: bool = False
-    """They hold a million nodes."""
+    """Whether the servers have memory for a million nodes."""
 
 
 class ZooKeeper:

@@ -49,12 +49,12 @@ NAMES = (
     "x" * 200, "{{7*7}}", "$(id)", "`id`", "[bold red]x[/]", "refs/heads/master", "HEAD", "a;b|c&d", "tenant",
     "'; DROP TABLE builds; --",
 )  # fmt: skip
-"""As they may stand in the names of topics: git takes all of them."""
+"""Odd parts of topic names: git accepts all of them."""
 TEXTS = (
     "", "\n", "Harmless", "\x1b]0;title\x07\x1b[2J", "Depends-On: " + "x" * 2_000, "Depends-On: a/master/t0\n" * 300,
     "\u202eRight to left", "NUL \x00 in it", "x" * 100_000, "Headgate (gate):\nLanded on master as 0000", "{{ 7 * 7 }}",
 )  # fmt: skip
-"""As they may stand in messages of commits."""
+"""Odd texts of commit messages."""
 
 
 def _checked(*stanzas: str, jobs: str = "attack") -> str:
@@ -97,4 +97,4 @@ CONFIGS = (
     _checked(_job(name="'a/../../b'"), jobs="'a/../../b'"),
     _checked(_job(name=r'"\u202e\e[2J"'), jobs=r'"\u202e\e[2J"'),
 )
-"""Files of an untrusted project, as a proposal may bring them."""
+"""Odd configuration files that proposals of an untrusted project may contain."""

@@ -258,11 +258,11 @@ def _history(head: str) -> list[str]:
 
 
 HOLDING_MAX_S = 300.0
-"""How long a playbook waits for its semaphores."""
+"""Longest time that a playbook waits for its semaphores."""
 
 
 FAILING_S = 2.0
-"""How much later a build fails than others pass, so that those are there to stand for others."""
+"""Delay of failing builds, so that passing ones have ended and can stand for others."""
 
 
 @dataclass(slots=True)

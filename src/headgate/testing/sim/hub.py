@@ -32,18 +32,20 @@ class SimPull:
     body: str = ""
     open: bool = True
     merged: str = ""
-    """What its branch came to by it."""
+    """Head of the branch after the merge; empty: it is not merged."""
     labels: set[str] = field(default_factory=set)
     approval: int = 0
-    """Id of the review that approves its head; 0: none does."""
+    """Id of the review that approves its head; 0: there is none."""
     undecided: int = 0
-    """So often it is asked before it is known whether it can be merged."""
+    """Number of further answers that leave open whether it can be merged."""
     happened: list[tuple[EventKind, ForgeEvent]] = field(default_factory=list)
-    """All of it, in order."""
+    """All its events, in order."""
     remarks: list[tuple[str, int]] = field(default_factory=list)
-    """Head that somebody wants to have checked again, and how often it had been; gone once it is closed."""
+    """Heads that somebody wants to have checked again, each with the number of its earlier checks; cleared once it is
+    closed.
+    """
     said: set[str] = field(default_factory=set)
-    """Keys of the reports that are told."""
+    """Keys of the reports that were posted."""
 
     @property
     def key(self) -> str:
@@ -61,7 +63,7 @@ class SimDelivery:
     id: str
     project: str
     number: int
-    """0: it is of a branch."""
+    """Number of the pull request; 0: the delivery concerns a branch."""
 
 
 def named(url: str) -> str:
@@ -77,21 +79,21 @@ class Gestures:
     world: SimWorld
     chance: random.Random
     faithful: bool = False
-    """Every delivery arrives once, at once, in order."""
+    """Whether every delivery arrives exactly once, at once and in order."""
     dismisses: bool = True
-    """A push takes approvals back."""
+    """Whether a push dismisses approvals."""
     pulls: dict[str, SimPull] = field(default_factory=dict)
     statuses: dict[tuple[str, str], str] = field(default_factory=dict)
     """Commit and context -> state."""
     mail: asyncio.Queue[SimDelivery] = field(default_factory=asyncio.Queue)
     notes: Notes = field(default_factory=Notes)
-    """What the gate says it did."""
+    """The gate's record of its actions."""
     ours: dict[str, str] = field(default_factory=dict)
-    """Key -> the commit of it that the gate has merged."""
+    """Key of a change -> the commit of it that the gate has merged."""
     meddles: Callable[[SimPull], None] = lambda pull: None
-    """What people do to a pull request at the very moment when the gate has it merged."""
+    """Changes a pull request, as people might, at the very moment when the gate has it merged."""
     away_until_s: float = 0.0
-    """It answers nobody, or the limit is used up."""
+    """Time until which the forge is unreachable, or its rate limit is used up."""
     calls: int = 0
     _ids: int = 0
 

@@ -34,9 +34,9 @@ from headgate.testing.sim.hub import NAME, SimForgeHub, SimPull, named
 from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, InvariantBroken, SimWorld
 
 EVERY_S = 30.0
-"""How often all of it is looked at, whatever is hinted."""
+"""Interval between full examinations, which need no hint."""
 SILENT, UNHEARD = 0.05, 0.1
-"""Chances that a call is not answered, and that the answer to a merge is lost."""
+"""Chances that a call gets no answer, and that the answer to a merge is lost."""
 
 
 class Still:

@@ -15,7 +15,7 @@ from headgate.testing.sim.world import BRANCH, EVIL, PROJECTS, Harm, SimWorld
 
 ACTS_MAX = 8
 FLOODS = (5, 20, 40)
-"""Changes proposed at one moment."""
+"""Numbers of changes that are proposed at one moment."""
 PAUSE_MAX_S = 1.5
 
 
@@ -26,7 +26,7 @@ class Intruder:
     world: SimWorld
     chance: random.Random
     flood: int = 0
-    """Changes it begins with, proposed at one moment."""
+    """Number of changes that are proposed at one moment at the beginning."""
     _commits: int = 0
 
     async def run(self) -> None:

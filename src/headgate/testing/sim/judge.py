@@ -26,7 +26,7 @@ UNAPPROVED = re.compile("is not approved|needs 2 approvals|is vetoed")
 
 
 AWAY = 0.1
-"""How often the history cannot be read."""
+"""Chance that the history cannot be read."""
 
 
 @dataclass(slots=True)
@@ -34,19 +34,20 @@ class Notes:
     """Keep the history of a simulated gate."""
 
     finished: dict[str, Finished] = field(default_factory=dict)
-    """Buildset -> how it ended, of those that gave way to no other."""
+    """Buildset -> its outcome, of those that no other replaced."""
     builds: set[str] = field(default_factory=set)
-    """Every attempt that it was told of."""
+    """All build attempts that were reported."""
     released: dict[tuple[str, str], set[tuple[str, tuple[int, ...]]]] = field(default_factory=dict)
-    """Ref and commit -> item, and when its builds began, of everything that ran for it in the pipeline of tags.  The
-    end of one may be told twice, when its turn is cut."""
+    """Ref and commit -> item, and when its builds began, for all its runs in the pipeline of tags. The end of a run may
+    be reported twice, when its turn is cut.
+    """
 
     passed_on: dict[str, FinishedBuild] = field(default_factory=dict)
-    """By what they were given."""
+    """Inputs -> a build that passed on them."""
     reused: int = 0
-    """Builds that others stood for."""
+    """Number of builds that others stood for."""
     carried: int = 0
-    """Builds that were carried over a reset, and counted."""
+    """Number of builds that were carried over a reset and counted."""
     chance: random.Random = field(default_factory=lambda: random.Random("history"))
 
     async def record(self, finished: Finished) -> None:
@@ -81,7 +82,9 @@ class Notes:
 
 
 COMMITS_MAX, CIRCLE_DELAY_S = 8_000, 1.0
-"""In one world; the largest floods take a third of it."""
+"""Limit on the commits of one world, of which the largest floods use a third; and the delay of each commit beyond it,
+since time stands still for a process that writes without a pause.
+"""
 
 
 class StoreJudge(WrappedBackend):
@@ -98,13 +101,13 @@ class StoreJudge(WrappedBackend):
         self._semaphore = semaphore_of(self._map, "t", SEMAPHORE, shared=shared)
         self._items = self._map.tenant("t").pipeline("gate").path + "/item/"
         self._epilogues: set[str] = set()
-        """Items of the gate that are there for the jobs that run once a change has landed."""
+        """Items of the gate that exist for the jobs that run once a change has landed."""
         self._queued: dict[str, int] = {}
-        """Item of the gate -> its place among all that ever stood there."""
+        """Item of the gate -> its position among all that were ever queued."""
         self._builds: dict[str, str] = {}
-        """Build that is to run -> the request for it; both are paths."""
+        """Build that is to run -> its request; both are paths."""
         self.whole = True
-        """Whether each turn is one commit, so that there is no moment between what it decides together."""
+        """Whether each turn is one commit, so that no other state exists between decisions that it makes together."""
         self.commits = 0
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:

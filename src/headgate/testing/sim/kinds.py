@@ -31,7 +31,8 @@ TENANTS = f"""
         config-projects: [beside]
         untrusted-projects: [{{a: {{extra-config-paths: [more.yaml]}}}}]
 """
-"""With another tenant, which has one project with the first, reads more of it, and shares its semaphore."""
+"""Tenant file with another tenant, which shares one project and a semaphore with the first, and reads more files of it.
+"""
 CHECK = """
 - pipeline:
     name: check
@@ -44,9 +45,9 @@ CHECK = """
     check: {jobs: [unit]}
 """
 CHECKED_EVERY = 3
-"""Every so many seeds have it beside the gate, each other time in another tenant."""
+"""One seed in this many has a check pipeline, which every other time is in another tenant."""
 LOCKED_EVERY = 5
-"""Every so many seeds with jobs that say `reuse`, some of these take a semaphore."""
+"""Of the seeds with jobs that say `reuse`, one in this many has some that take a semaphore."""
 REUSING = """
 - job: {name: unit, reuse: true}
 - job: {name: both, reuse: true, required-projects: [a, b]}
@@ -55,7 +56,7 @@ REUSING = """
     name: ^.*$
     gate: {jobs: [both, after]}
 """
-"""What says `reuse`: a job that is given the change's own project, one that has both, and one that waits for that."""
+"""Jobs that say `reuse`: one gets the change's own project, one has both, and one waits for that."""
 JOBS = """
 - job: {name: base, parent: null, run: jobs/x}
 - job: {name: unit, semaphore: one}
@@ -77,20 +78,20 @@ CONFIG = f"""{JOBS}{SEMAPHORE}
     gate: {{jobs: [unit]}}
 """
 SEVERAL = "{approvals: {count: 2, not-author: true}, veto: false}"
-"""What some worlds ask for in place of one approval."""
+"""Requirement of some worlds in place of a single approval."""
 SEVERAL_EVERY = 8
-"""Of so many seeds, the last but one does."""
+"""One seed in this many, the last but one, has it."""
 TOGETHER = CONFIG.replace("[unit]", "[unit, together]") + "- job: {name: together, dependencies: unit}\n"
-"""The same with a job that waits for the other."""
+"""The same configuration with a job that waits for the other."""
 TOGETHER_EVERY = 4
-"""Of so many seeds, the first half have it."""
+"""Of this many seeds, the first half have it."""
 SERVED = CONFIG.replace("[unit]", "[unit, serves, together]") + (
     "- job: {name: together, dependencies: [unit, serves]}\n"
     "- job: {name: serves, run: {name: jobs/x, semaphores: one}}\n"
 )
-"""The same with a job that pauses until the one that needs it has ended, and much returned by all."""
+"""The same with a job that pauses until the job that needs it has ended, and with large data returned by all."""
 SERVED_EVERY = 5
-"""Every so many seeds have it."""
+"""One seed in this many has it."""
 
 
 APART = """
@@ -98,7 +99,7 @@ APART = """
     name: ^sim/(evil|config)$
     gate: {jobs: [unit]}
 """
-"""With it whoever means harm has a queue of its own."""
+"""Configuration that gives the hostile projects a queue of their own."""
 
 TOLD = """
 - job: {name: tells, type: reporter}
@@ -111,7 +112,7 @@ TOLD = """
     gate: {jobs: [tells]}
     post: {jobs: [together]}
 """
-"""A job that runs once a change has landed, and a pipeline for what was pushed or landed."""
+"""A job that runs once a change has landed, and a pipeline for pushes and landings."""
 CIRCLES = "- queue: {name: shared, allow-circular-dependencies: true}\n"
 TAGGED = """
 - pipeline:
@@ -138,11 +139,11 @@ POSTED = """
 """
 """A pipeline that messages start."""
 TAGGED_EVERY = 13
-"""Every so many seeds have it, and tags."""
+"""One seed in this many has it, and tags."""
 TOLD_EVERY = 3
-"""Of so many seeds, the second has it."""
+"""One seed in this many, the second, has it."""
 WIDE, WIDER = 5, 17
-"""Pipelines beside the others, that each proposal goes to."""
+"""Numbers of further pipelines that every proposal enters."""
 WIDE_EVERY, WIDER_EVERY = 23, 149
 
 
@@ -157,7 +158,7 @@ def more(count: int) -> str:
 
 
 KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * TOLD_EVERY
-"""Among so many seeds there is every kind, but for those that are wide."""
+"""Number of consecutive seeds that cover every kind, except the wide ones."""
 
 
 class SimKind(NamedTuple):
@@ -166,13 +167,13 @@ class SimKind(NamedTuple):
     served: bool
     together: bool
     check: str
-    """The tenant with a check pipeline; none when empty."""
+    """The tenant with a check pipeline; empty: there is no such pipeline."""
     hostile: bool = False
-    """Whether there is a project whose changes mean harm."""
+    """Whether there is a project with hostile changes."""
     told: bool = False
-    """Whether something runs for what has landed."""
+    """Whether jobs run for landed changes."""
     wide: int = 0
-    """How many more pipelines there are."""
+    """Number of further pipelines."""
     several: bool = False
     """Whether two people must approve, neither of whom proposed it."""
     circular: bool = False
@@ -180,14 +181,14 @@ class SimKind(NamedTuple):
     tagged: bool = False
     """Whether tags start a pipeline."""
     posted: bool = False
-    """Whether messages do, and people post them."""
+    """Whether messages start a pipeline, and people post them."""
     moving: bool = False
-    """Whether pipelines come and go, and queues have other names and other projects."""
+    """Whether pipelines come and go, and queues change their names and projects."""
 
     reusing: bool = False
     """Whether builds stand for others."""
     locked: bool = False
-    """Whether some of these take a semaphore."""
+    """Whether some of these builds take a semaphore."""
 
     @classmethod
     def of(cls, seed: int) -> SimKind:

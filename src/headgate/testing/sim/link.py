@@ -16,7 +16,7 @@ from headgate.testing.wrappedbackend import WrappedBackend
 T = TypeVar("T")
 
 SHORT_S, LONG_S = 2.0, 25.0
-"""A session outlives the one and not the other."""
+"""Interruptions that a session survives, and that it does not survive."""
 REFUSED_AFTER_S = 0.5
 LAG_CHANCE, LAG_MAX_S = 0.02, 0.3
 
@@ -47,7 +47,7 @@ class SimLink(WrappedBackend):
         self._chance, self._troubles, self._lags = chance, troubles, lags
         self._count, self._breaks = 0, 0
         self._troubled = False
-        """Whether anything ever happened to it: what is well is quick."""
+        """Whether the link ever had a fault; requests of one that had none take a shortcut."""
         self._cut_until_s = self._stalled_until_s = 0.0
         self.died = asyncio.Event()
 

@@ -32,9 +32,9 @@ class SimPosts:
         default_factory=lambda: {Lane(QUEUE, n + 1): [] for n in range(PARTITIONS)}
     )
     ran: dict[str, list[str]] = field(default_factory=dict)
-    """Partition -> ids of messages, as their builds began."""
+    """Partition -> ids of messages, in the order in which their builds began."""
     answered: dict[str, OutboxMessage] = field(default_factory=dict)
-    """By key: what is told again is there already."""
+    """Key -> the message sent under it; sending it again has no effect."""
     listeners: list[asyncio.Event] = field(default_factory=list)
 
     def post(self, chance: random.Random) -> None:

@@ -48,27 +48,30 @@ from headgate.testing.sim.story import Doubter, GateCloser, Mover, Story, Tagger
 from headgate.testing.sim.world import InvariantBroken, SimWorld
 
 TIME_MAX_S = 400.0
-"""Virtual; a run that is not quiet by then hangs."""
+"""Limit in virtual time; a run that is not quiet by then hangs."""
 SERVED_MAX_S = 200.0
-"""Virtual; how long honest changes wait once the last was proposed, whatever others do and happens to the store."""
+"""Limit in virtual time on the wait of honest changes after the last proposal, whatever others do and whatever happens
+to the store.
+"""
 LOOK_INTERVAL_S, SERVED_INTERVAL_S = 5.0, 0.5
 DEATHS_MAX = 3
 TROUBLES_MAX = 3
 TROUBLED = 2, 100
-"""Among which requests of a process something happens: few make more, most make fewer."""
+"""Range of the number of the request at which a process has a fault: few processes make more requests, most make fewer.
+"""
 SKEW_MAX_S = 300.0
-"""How far the clocks of two processes are apart."""
+"""Largest difference between the clocks of two processes."""
 
 JUDGED_EVERY = 3
-"""Of so many worlds one has its proposals judged apart, later."""
+"""In one world in this many, proposals are judged separately and later."""
 CLOSED_EVERY = 6
-"""Every so many seeds the gate is closed and opened at any moment."""
+"""In one seed in this many, the gate is closed and opened at random moments."""
 DOUBTED_EVERY = 4
-"""Every so many seeds approvals are taken back at any moment."""
+"""In one seed in this many, approvals are withdrawn at random moments."""
 FRESH_EVERY = 7
-"""Every so many seeds begin with an empty store; the others with what a gate left that ran before."""
+"""One seed in this many begins with an empty store; the others with the store that an earlier gate left."""
 CUT_EVERY, CUT_OPS_MAX = 4, 13
-"""Every so many seeds have commits of fewer operations: no turn of any size is one commit there."""
+"""One seed in this many uses commits of few operations, fewer than this: no larger turn is one commit there."""
 APART = {
     "scheduler": frozenset({"scheduler", "web"}),
     "executor": frozenset({"executor"}),
@@ -77,7 +80,7 @@ APART = {
 """Kind of process -> the components it runs."""
 WHOLE = {"gate": frozenset.union(*APART.values())}
 WHOLE_EVERY = 5
-"""Every other of so many seeds have one process with all components, as `headgate run` is."""
+"""Of this many seeds, every other one has a single process with all components, as `headgate run` has."""
 
 
 @cache
@@ -86,37 +89,37 @@ def _laws() -> Laws:
 
 
 _PARSED = ParseCache()
-"""Same content, same meaning, whichever world it is of."""
+"""Cache of parsed configuration for all worlds: the same content has the same meaning in each."""
 
 
 @dataclass(slots=True)
 class Simulation:
     seed: int
     calm: bool = False
-    """Without any trouble, and with watches that show each change at once."""
+    """Whether there are no faults, and watches show each change at once."""
     quiet: bool = False
-    """Nobody proposes anything."""
+    """Whether nobody proposes anything."""
     hostile: bool = False
-    """With somebody who means harm; see `intruder`."""
+    """Whether there is a hostile project; see `intruder`."""
     flood: int = 0
-    """Hostile changes proposed before anything else."""
+    """Number of hostile changes that are proposed before anything else."""
     circular: bool = False
-    """With changes that need each other."""
+    """Whether changes need each other."""
     posted: bool = False
-    """With messages that start a pipeline."""
+    """Whether messages start a pipeline."""
     moving: bool = False
-    """With pipelines that come and go."""
+    """Whether pipelines come and go."""
     reusing: bool = False
-    """With jobs that say `reuse`."""
+    """Whether jobs say `reuse`."""
     harmless: bool = False
-    """A hostile world in which nobody does any harm: what others are compared with."""
+    """Whether nobody does any harm in a hostile world: the others are compared with it."""
     served_s: float = 0.0
-    """Virtual; how long the honest changes of a calm world waited once the last was proposed."""
+    """Virtual time that the honest changes of a calm world waited after the last proposal."""
     idle_s: float = 0.0
-    """How long all goes on once it is quiet; the store must not be asked anything meanwhile."""
+    """Time for which the processes run on once all is quiet; meanwhile they must not send any request to the store."""
     deaths: int = 0
     stores: list[Store] = field(default_factory=list)
-    """Of every process that there was."""
+    """Stores of all processes that ever ran."""
 
     @property
     def kind(self) -> SimKind:

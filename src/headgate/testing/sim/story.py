@@ -18,19 +18,24 @@ from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, SimProp
 
 CHANGES_MAX, OFTEN_MAX = 6, 2
 OFTEN = 0.9
-"""Chance that there are no more than `OFTEN_MAX` changes: small worlds find most, and more of them are seen."""
+"""Chance of at most `OFTEN_MAX` changes: small worlds find most faults, and more of them can be run."""
 PAUSE_MAX_S = 2.0
 CLOSINGS_MAX, CLOSED_MAX_S, WATCHED, TAKEN_UP_S = 12, 2.0, 0.7, 0.01
-"""How often the gate is closed, and for how long at the most; with which chance it happens as something passes."""
+"""Largest number of closings of the gate, the longest pause before and during one, the chance that a pause ends when a
+build passes, and the longest delay that then follows.
+"""
 TAGGINGS_MAX, TAGS_MAX, TAGS_OFTEN = 4, 25, 0.2
-"""How often tags are pushed, how many at once, and how often more than one."""
+"""Largest number of pushes of tags, the number of tags in a large one, and the chance that a push is large."""
 MOVES_MAX, GONE, TORN = 6, 0.3, 0.2
-"""How often the configuration is another one, with which chance a pipeline is missing then, or it cannot be read."""
+"""Largest number of changes to the configuration, and the chances that a pipeline is missing and that it is unreadable.
+"""
 AGAIN_MAX, AGAIN_PAUSE_MAX_S = 4, 8.0
-"""How often the same is proposed once more, where builds may stand for others."""
+"""Number of proposals that are repeated, where builds may stand for others, and the longest pause between them."""
 LOOK_S, LOOKS_MAX = 0.1, 3_000
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
-"""How often approvals are taken back, how long apart, and with which chance they are given again."""
+"""Number of times that approvals are withdrawn, the longest pause between them, and the chance that they are given
+again.
+"""
 
 
 @dataclass(slots=True)

@@ -17,18 +17,18 @@ from headgate.testing.sim.posts import SimPosts
 
 HOST = "sim"
 CONFIG, BESIDE = f"{HOST}/config", f"{HOST}/beside"
-"""Whose files configure the one tenant, and the other."""
+"""Projects whose files configure the first tenant, and the other one."""
 PROJECTS = (f"{HOST}/a", f"{HOST}/b")
 SHARED = PROJECTS[0]
-"""Both tenants have it."""
+"""The project that both tenants have."""
 EVIL = f"{HOST}/evil"
-"""Of somebody who means harm and whose changes nobody approves."""
+"""Project of somebody hostile, whose changes nobody approves."""
 BRANCH, HEAD = "master", "refs/heads/master"
 FILE, MORE = "zuul.yaml", "more.yaml"
-"""Configuration; what only the other tenant reads of the project that both have."""
+"""Files of configuration; only the other tenant reads the second one, of the project that both have."""
 PROPOSER, PEOPLE = "ada", ("grace", "heinz")
 OTHERS = ("ADA", "Grace")
-"""The one proposed it, the other is somebody already."""
+"""Names whose approvals do not count: other spellings of the proposer and of one of the people."""
 UNSERVED = "the service is gone"
 
 
@@ -63,13 +63,13 @@ class Harm:
     config: str = ""
     """The project's configuration at this commit."""
     returned: Any = field(default_factory=dict)  # whatever a job writes
-    """What its jobs return: meant to be a mapping, JSON."""
+    """Data that its jobs return: meant to be a JSON mapping."""
     merging: Exception | None = None
-    """Raised by every merge of it."""
+    """Error that every merge of it raises."""
     running: Exception | None = None
-    """Raised by every run of one of its jobs."""
+    """Error that every run of one of its jobs raises."""
     result: str | None = "SUCCESS"
-    """The result that its jobs come to."""
+    """Result of its jobs."""
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ class SimWorld:
 
     chance: random.Random
     config: str
-    """Of the config project, but for what its pushes added."""
+    """Configuration of the config project, without the additions of its pushes."""
     beside: str = ""
-    """Of that of the other tenant; empty: there is none."""
+    """Configuration of the other tenant's config project; empty: there is no other tenant."""
     gating: tuple[str, ...] = ("unit",)
     """Jobs that every change of the gate must pass."""
     pipelines: Mapping[str, str] = field(default_factory=lambda: {"gate": "t"})
@@ -94,15 +94,15 @@ class SimWorld:
     proposals: dict[str, SimProposal] = field(default_factory=dict)
     """commit -> what it adds to its project's configuration"""
     tested: dict[str, set[str]] = field(default_factory=dict)
-    """See tested_key; jobs that passed on exactly it."""
+    """Key of a tested state, from `tested_key` -> jobs that passed on it."""
     reusing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Jobs that say `reuse` -> the projects that each requires."""
     given: set[tuple[str, str, str]] = field(default_factory=set)
-    """Pipeline and job of those of them that passed, and what they were given."""
+    """Pipeline, job and inputs of each build that passed, of jobs that say `reuse`."""
     reused: int = 0
-    """Builds that others stood for."""
+    """Number of builds that others stood for."""
     carried: int = 0
-    """Builds that were carried over a reset."""
+    """Number of builds that were carried over a reset."""
     passing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever a build passes."""
     several: bool = False
@@ -112,44 +112,44 @@ class SimWorld:
     moving: bool = False
     """Whether pipelines come and go."""
     gone: frozenset[str] = frozenset()
-    """Pipelines that nobody has now."""
+    """Pipelines that no tenant has at present."""
     seen: dict[str, str] = field(default_factory=dict)
-    """project -> its head as its configuration was read last"""
+    """project -> its head when its configuration was last read"""
     told: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
-    """Jobs that need a paused one beside them."""
+    """Jobs that need a paused job beside them."""
     returned: dict[str, str] = field(default_factory=dict)
-    """By every job."""
+    """Data that every job returns."""
     serving: set[str] = field(default_factory=set)
-    """Buildset and commit of those whose paused build is there."""
+    """Buildset and commit of each item whose paused build is running."""
     failed: dict[str, set[str]] = field(default_factory=dict)
-    """Build that failed -> the other commits it was run on."""
+    """Build that failed -> the other commits that it ran on."""
     proposed: dict[str, str] = field(default_factory=dict)
     """commit -> key of the change"""
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
-    """project -> ref -> what it names"""
+    """project -> ref -> the object that it names"""
     tagged: list[tuple[str, str]] = field(default_factory=list)
-    """Ref and commit of every tag that was pushed."""
+    """Ref and commit of every pushed tag."""
     posts: SimPosts = field(default_factory=SimPosts)
     tellings: int = 0
-    """Of merged changes and of tags."""
+    """Number of events for merged changes and tags so far; it makes their ids unique."""
     landed: list[Change] = field(default_factory=list)
     owed: dict[str, str] = field(default_factory=dict)
-    """Key of a change -> its commit, of what must follow as a part of its circle has landed."""
+    """Key of a change -> its commit, of those that must follow because a part of their circle has landed."""
     landed_by: dict[str, str] = field(default_factory=dict)
     """commit of a change -> the buildset that landed it"""
     stirred: list[asyncio.Event] = field(default_factory=list)
     broken: InvariantBroken | None = None
-    """What was seen that must not be."""
+    """The first broken invariant that was found."""
     foreign: int = 0
-    """Pushes by others, past the gate."""
+    """Number of pushes by others, past the gate."""
     shut: frozenset[str] | None = None
-    """While the gate is closed, and whoever closed it was told so: the changes whose push had begun."""
+    """Changes whose push had begun when the gate was closed, once that is confirmed; None: it is open."""
     closed: int = 0
-    """How often it was."""
+    """Number of times that the gate was closed."""
     harms: dict[str, Harm] = field(default_factory=dict)
-    """Commit of a hostile change -> what it does."""
+    """Commit of a hostile change -> the harm that it does."""
 
     def stir(self) -> None:
         for event in self.stirred:
@@ -303,11 +303,11 @@ class SimProposal:
 
     commit: str
     wrong: bool = False
-    """It can never be put into effect."""
+    """Whether it can never take effect."""
     parent: str = ""
     """The commit whose job this one inherits from."""
     comments_bytes: int = 0
-    """Size of what stands above it, which no store makes smaller."""
+    """Size of the comments above it, which no store makes smaller."""
 
     @property
     def text(self) -> str:

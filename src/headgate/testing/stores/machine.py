@@ -16,11 +16,11 @@ from headgate.testing.stores.twin import Twin
 
 PATHS = ("/a", "/a/b", "/a/b/c", "/a-b", "/a.b", "/a0", "/ü/x")
 LEAVES = ("/l/x", "/l/y", "/a/l")
-"""Where entries with a lease go: nothing is put below them."""
+"""Paths of entries with a lease: nothing is put below them."""
 TTL_S = 600.0
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine to its end, on a loop that stays."""
+"""Runs a coroutine to its end, on a loop that persists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Subject:
 
     runner: Callable[[], AbstractContextManager[Run]]
     open: Callable[[], Awaitable[Backend]]
-    """An empty one, for each run of the machine."""
+    """Returns an empty backend for each run of the machine."""
     gap: Callable[[Backend], Awaitable[None]] | None = None
-    """Makes its watches miss what happens next."""
+    """Makes watches of the backend miss the next events."""
     lapse: Callable[[Backend, Lease, float], Awaitable[None]] | None = None
-    """Lets the lease run out, and no other that was kept alive; the ttl is the last argument."""
+    """Lets the lease expire, while others that are kept alive stay; the last argument is its ttl in seconds."""
 
 
 PLACE = st.one_of(st.sampled_from((*PATHS, *LEAVES)), st.integers(0, 7))
-"""A path, or which of the appended ones."""
+"""A path, or the number of an appended entry."""
 VALUE = st.binary(max_size=3)
 CHANGES = st.lists(
     st.one_of(
@@ -48,7 +48,7 @@ CHANGES = st.lists(
     max_size=5,
 )
 CHECKS = st.lists(st.tuples(PLACE, st.one_of(st.none(), st.integers(0, 3))), max_size=3)
-"""A place, and how many writes ago its version was; None: that it is absent."""
+"""A place, and the number of writes since the version to check; None: the entry must be absent."""
 
 
 def machine(subject: Subject) -> type[StoreMachine]:

@@ -84,15 +84,15 @@ class Twin:
     backend: Backend
     model: Model = field(default_factory=Model)
     names: dict[str, str] = field(default_factory=dict)
-    """Appended path of the model -> what the backend named it."""
+    """Appended path in the model -> path in the backend."""
     leases: list[tuple[Lease, Lease]] = field(default_factory=list)
-    """The model's name, the backend's; those that live."""
+    """Leases that are alive: the model's, the backend's."""
     dead: list[tuple[Lease, Lease]] = field(default_factory=list)
     views: list[WatcherView] = field(default_factory=list)
     _versions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Path -> every version it ever had: the model's, the backend's."""
+    """Path -> all its versions so far: the model's, the backend's."""
     _unordered: set[str] = field(default_factory=set)
-    """Entries whose birth may count as another commit's."""
+    """Entries that may count as created by another commit."""
     _numbers: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -25,7 +25,7 @@ from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 
 Networked = ZooKeeperBackend | EtcdBackend
 Open = Callable[[int], Awaitable[Networked]]
-"""By the port of the server, or of a proxy before it: each time the same tree."""
+"""Opens a backend through the port of the server, or of a proxy before it; the tree is the same each time."""
 META = {"tenant": "t", "pipeline": "gate", "buildset": "set", "job": "job"}
 PARAMS = b"{}" * 2_000
 IDLE_S = 3.0
@@ -38,8 +38,9 @@ REFERENCE = {
     "mirror of 200 requests, loaded": 1_221,
     "mirror of 200 requests, after a TCP drop": 1_215,
 }
-"""Step -> requests of the reference.  `nothing to do` is one pass there, of one tenant with five pipelines; here it is
-IDLE_S seconds of two processes."""
+"""Step -> number of requests of the reference. `nothing to do` is one pass there, for one tenant with five pipelines;
+here it is IDLE_S seconds of two processes.
+"""
 WAITING = 200
 
 

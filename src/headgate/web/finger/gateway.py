@@ -38,7 +38,7 @@ class Gateway:
     """Logs of executors, in this process and in others; the log store is not searched."""
 
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield what is answered to a request, without its newline."""
+        """Yield the answer to a request without its newline."""
         asked = line.rstrip(b"\r\n")
         if _ID.fullmatch(asked) is None:
             yield b"Invalid build UUID " + _ODD.sub(b"?", asked[:ECHO_MAX])

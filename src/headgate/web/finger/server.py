@@ -34,7 +34,7 @@ Answer = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """Represent one connection, and tell when it is lost."""
+    """Represent one connection, and report its loss."""
 
     def __init__(self, served: Callable[[_Connection], Coroutine[Any, Any, None]]) -> None:
         super().__init__(asyncio.StreamReader(limit=REQUEST_MAX_BYTES), self._connected)
@@ -45,7 +45,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         return self._served(self)
 
     def connection_lost(self, why: Exception | None) -> None:
-        """Forget a peer that is gone, or was sent away."""
+        """Forget a peer that has left, or was disconnected."""
         super().connection_lost(why)
         self.lost.set()
 
@@ -60,7 +60,7 @@ class _Served:
         self.door.connections_max = min(CONNECTIONS_MAX, self.door.connections_max)
 
     def protocol(self) -> asyncio.Protocol:
-        """Return that of one connection."""
+        """Return the protocol of one connection."""
         return _Connection(self._serve)
 
     async def _serve(self, one: _Connection) -> None:
@@ -92,7 +92,7 @@ class _Served:
             transport.abort()
 
     async def _told(self, line: bytes, one: _Connection, place: AdmittedConnection) -> None:
-        """Write the answer.  Raise OSError when the peer is gone."""
+        """Write the answer. Raise OSError when the peer has left."""
         async with aclosing(self._answer(line)) as pieces:
             async for piece in pieces:
                 for at in range(0, len(piece), PIECE_MAX_BYTES):
@@ -110,12 +110,12 @@ class _Served:
                 transport.abort()
 
     async def close(self) -> None:
-        """End what is left."""
+        """End the remaining connections."""
         await end(*self._tasks)
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """Return the request: the first line, or what is there of one that is too long or ends early."""
+    """Return the request: the first line, or the part that has arrived of one that is too long or ends early."""
     try:
         return await reader.readuntil(b"\n")
     except asyncio.IncompleteReadError as early:
@@ -125,7 +125,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 def _is_gone(transport: asyncio.Transport) -> bool:
-    """Return whether the peer has reset the connection: of one that has said all it wants to, nobody else is told."""
+    """Return whether the peer has reset the connection; asyncio is silent about it once the peer has sent its end."""
     found: socket.socket = transport.get_extra_info("socket")
     return found.fileno() < 0 or found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSED
 
@@ -139,7 +139,7 @@ def _keep_alive(connection: socket.socket) -> None:
 async def serve(
     answer: Answer, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None], tls: Tls | None = None
 ) -> None:
-    """Serve until `stop` or cancelled; `bound` is told the port.  Raise UserError when the address cannot be had."""
+    """Serve until `stop` or cancelled; `bound` receives the port. Raise UserError when the address cannot be used."""
     certificates = ServerCertificates(tls) if tls else None
     listener = listening(host, port, "[fingergw]", "port")
     bound(listener.getsockname()[1])

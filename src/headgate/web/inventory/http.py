@@ -131,7 +131,7 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
 
 
 async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Message:
-    """Read what the request says into the message. Raise Invalid."""
+    """Read the request into the message. Raise Invalid."""
     said: dict[str, Any] = {}  # JSON
     if route.has_body:
         try:
@@ -172,7 +172,7 @@ def _flags(said: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
 
 
 async def _stream(told: AsyncIterator[Message]) -> StreamResponse:
-    """Stream one line of JSON a message. What is refused at once is refused with its status."""
+    """Stream one line of JSON per message. An immediate refusal is answered with its status."""
     first = await anext(told)
 
     async def lines() -> AsyncIterator[bytes]:

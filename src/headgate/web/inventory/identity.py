@@ -63,20 +63,21 @@ class Principal(msgspec.Struct, frozen=True):
 
 class Identity(Protocol):
     def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
-        """Return who calls. Raise Unauthenticated."""
+        """Return the caller. Raise Unauthenticated."""
         ...
 
 
 class Trusting:
-    """Trust every caller, for clients without tokens on loopback: everybody is who they say, and may administer
-    partitions, types and definitions."""
+    """Trust every caller, for clients without tokens on loopback: the name that a caller gives is accepted, and
+    everybody may administer partitions, types and definitions.
+    """
 
     def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
         return _as_they_say(call, said)
 
 
 def _as_they_say(call: InventoryCall, said: SessionInfo) -> Principal:
-    """Trust what callers say of themselves; take more roles from the header `roles`, with commas between."""
+    """Trust the caller's own account of itself; take more roles from the header `roles`, separated by commas."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
     return Principal(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}), (EVERY,))
 

@@ -66,11 +66,13 @@ class ReviewService:
         self.fleet = PeerFleet(self.context)
 
     async def secret(self) -> bytes:
-        """Return what remarks are signed with.  Raise StoreError."""
+        """Return the key with which remarks are signed. Raise StoreError."""
         return await self.fleet.key("remarks")
 
     async def answer(self, who: str, work: ReviewWork, kind: type[A]) -> A:
-        """Return what a merger answers, or answered lately.  `who` pays for it; empty: a stranger.  Raise 503."""
+        """Return a merger's answer, or a recent one. It counts against the limit of `who`; empty: an anonymous caller.
+        Raise 503.
+        """
         key = msgspec.json.encode(work)
         kept = self._kept.get(key)
         if kept is not None and kept.until_s > self.clock():
@@ -84,7 +86,7 @@ class ReviewService:
         return self._of(await asyncio.shield(asking), kind)
 
     async def say(self, who: str, work: SayRequest, kind: type[A]) -> A:
-        """Return what came of it; what was known of the remarks of its project is forgotten.  Raise 503."""
+        """Return the outcome, and drop the cached remarks of its project. Raise 503."""
         self._pay(who)
         try:
             return self._of(await self._asked(work), kind)
@@ -92,7 +94,7 @@ class ReviewService:
             self.forget(work.project)
 
     def forget(self, project: str) -> None:
-        """Have the remarks of a project read anew."""
+        """Have the remarks of a project read again."""
         for key in [key for key in self._kept if b'"type":"remarks"' in key and _of_project(key, project)]:
             self._size -= self._kept.pop(key).size
 
@@ -104,7 +106,7 @@ class ReviewService:
         raise HTTPException(f"this cannot be looked at: {why}", status_code=502)
 
     def _pay(self, who: str) -> None:
-        """Raise 503 once somebody has asked too much."""
+        """Raise 503 once the caller has used up their requests."""
         burst, rate = KNOWN if who else STRANGERS
         now_s = self.clock()
         left, at_s = self._left.get(who, (burst, now_s))

@@ -142,13 +142,13 @@ class Audience:
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await self.moved(seen)
                 await asyncio.sleep(min(REST_MAX_S, max(REST_MIN_S, REST * scene.cost_s)))
-        except HTTPException as error:  # the tenant is no more
+        except HTTPException as error:  # the tenant no longer exists
             log.info("nobody looks on at tenant %s any more: %s", tenant, error.detail)
         finally:
             self._end(tenant, scene)
 
     async def _look(self, tenant: str, scene: WatchedTenant) -> int:
-        """Tell what there is to see, if it is not what was told last; return how often anything had changed by then."""
+        """Send the state if it differs from the last one; return the number of changes by then."""
         now_s = asyncio.get_running_loop().time()
         if now_s - scene.checked_s >= RIGHTS_INTERVAL_S:
             scene.checked_s = now_s

@@ -34,7 +34,7 @@ class Documents:
     _latest: dict[str, ViewerDocument] = field(default_factory=dict)
 
     async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
-        """Return the document that says what is shown."""
+        """Return the document of a state."""
         now_ms, found = self.now_ms(), self._latest.get(tenant)
         if found is None or found.tag != shown.encoded.tag or not 0 <= now_ms - found.made_ms < AGE_MAX_MS:
             text = msgspec.json.encode(timed(shown.status, now_ms))

@@ -28,7 +28,7 @@ def packed(parts: Sequence[bytes]) -> bytes:
 
 
 def unpacked(text: bytes) -> list[bytes]:
-    """Return the parts that `packed` was given."""
+    """Return the parts that `packed` joined."""
     parts, at = list[bytes](), 0
     while at < len(text):
         (size,) = _SIZE.unpack_from(text, at)
@@ -45,7 +45,7 @@ class Frame:
         self._forms: dict[tuple[bool, bool], bytes] = {}
 
     def form(self, *, gzip: bool, chunked: bool) -> bytes:
-        """Return the bytes; `chunked`: as HTTP has them where nobody knows how long the answer is."""
+        """Return the bytes; `chunked`: as HTTP frames them when the length of the answer is unknown."""
         if (gzip, chunked) not in self._forms:
             plain = deflated(self._text) if gzip else self._text
             self._forms[gzip, chunked] = b"%x\r\n%b\r\n" % (len(plain), plain) if chunked else plain
@@ -75,8 +75,9 @@ class Scene:
     """The frame of the full state, and when it was made, by the clock."""
 
     def told(self, now_ms: int, text: bytes, fresh: dict[bytes, bytes], gone: Iterable[bytes] = ()) -> bool:
-        """Take up the latest state, by the items that are new or have changed and the names of those that are gone;
-        False: it is as it was."""
+        """Take the latest state: the items that are new or have changed, and the names of removed ones. Return False if
+        nothing has changed.
+        """
         left = [name for name in gone if self._items.pop(name, None) is not None]
         fresh = {name: item for name, item in fresh.items() if self._items.get(name) != item}
         if self.number and text == self._text and not fresh and not left:
@@ -88,7 +89,7 @@ class Scene:
         return True
 
     def whole(self) -> Frame:
-        """Return all of it, for who comes now or has missed something."""
+        """Return the full state, for viewers who are new or have missed a change."""
         now_s = self.clock_s()
         if self._whole is None or now_s - self._whole[0] > WHOLE_MAX_S:
             self._whole = (now_s, self._frame(self._items))

@@ -113,7 +113,7 @@ class ViewerHub:
     # --- what we are told
 
     def _hear(self) -> bool:
-        """Return whether anybody is there any more."""
+        """Return whether the parent process is still connected."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 said, fds, _, _ = socket.recv_fds(self.door, 1 << 20, 16)
@@ -162,13 +162,13 @@ class ViewerHub:
             self._show(viewer)
 
     def _close(self, scene: int) -> None:
-        """End a scene, and have whoever is still there leave."""
+        """End a scene, and disconnect its remaining viewers."""
         self.scenes.pop(scene, None)
         for viewer in [one for one in self.viewers.values() if one.scene == scene]:
             self._leave(viewer)
 
     def _make_room(self, peer: str) -> None:
-        """Have the oldest of a peer with too many leave."""
+        """Let the oldest viewers of a peer with too many leave."""
         if len(self._of_peer.get(peer, ())) >= max(1, self.viewers_max // PEER_SHARE):
             self._leave(self.viewers[next(iter(self._of_peer[peer]))])
         elif len(self.viewers) >= self.viewers_max:
@@ -193,7 +193,7 @@ class ViewerHub:
                     self._send(viewer, ping.form(gzip=viewer.gzip, chunked=viewer.chunked))
 
     def _show(self, viewer: Viewer) -> None:
-        """Send what is new to a viewer, unless it is still reading something."""
+        """Send a viewer the latest changes, unless it is still reading a frame."""
         scene = self.scenes.get(viewer.scene)
         if scene is None or viewer.sending or viewer.number == scene.number:
             return
@@ -227,7 +227,7 @@ class ViewerHub:
         return True
 
     def _go_on(self, viewer: Viewer) -> None:
-        """Send more to who reads slowly; what there is by then, once it has all of that."""
+        """Send more to a slow reader; once it has read the frame, send the state of that moment."""
         if self._push(viewer) and not viewer.sending:
             self._selector.modify(viewer.there, selectors.EVENT_READ, viewer)
             self._show(viewer)
@@ -243,7 +243,7 @@ class ViewerHub:
     # --- who leaves
 
     def _read(self, viewer: Viewer) -> None:
-        """Discard what a viewer sends, and let go of it if it has gone."""
+        """Discard what a viewer sends, and close its connection if it has left."""
         try:
             if viewer.there.recv(READ_BYTES):
                 return
@@ -254,7 +254,7 @@ class ViewerHub:
         self._leave(viewer)
 
     def _sweep(self) -> None:
-        """Let go of who does not read, once a second."""
+        """Drop viewers that do not read, once a second."""
         now_s = time.monotonic()
         if now_s - self._swept_s < SWEEP_INTERVAL_S:
             return
@@ -276,7 +276,7 @@ class ViewerHub:
         self._gone += GONE.pack(viewer.id)
 
     def _tell_of_gone(self) -> None:
-        """Say who is gone, as far as whoever began us listens."""
+        """Report the viewers that have left, as far as the parent process listens."""
         with contextlib.suppress(OSError):
             while self._gone:
                 del self._gone[: self.door.send(self._gone)]

@@ -43,7 +43,7 @@ class Porter:
 
     @property
     def pid(self) -> int:
-        """Return that of the process; 0: there is none."""
+        """Return the id of the process; 0: there is none."""
         return self._process.pid if self._process is not None else 0
 
     @property
@@ -51,13 +51,13 @@ class Porter:
         return len(self._words) >= ENTERING_MAX
 
     def enter(self, viewer: int, scene: int, there: socket.socket, peer: str, *, gzip: bool, chunked: bool) -> None:
-        """Hand a connection over; it is closed here.  Raises OSError."""
+        """Hand a connection over; it is closed here. Raises OSError."""
         self._begin()
         flags = bytes([GZIP * gzip | CHUNKED * chunked])
         self._say(ENTER, viewer, packed([b"%d" % scene, flags, peer.encode()]), there)
 
     def leave(self, viewer: int) -> None:
-        """Have a viewer let go."""
+        """Have the process disconnect a viewer."""
         self._say(LEAVE, viewer)
 
     def close_scene(self, scene: int) -> None:
@@ -67,7 +67,7 @@ class Porter:
         self._say(CLOSE, scene)
 
     def tell(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> None:
-        """Say what there is to see."""
+        """Set the state that viewers of a scene receive."""
         self._states[scene] = (now_ms, text, items)
         self._pump()
 
@@ -114,7 +114,7 @@ class Porter:
         self._pump()
 
     def _pump(self) -> None:
-        """Send what can be sent without waiting."""
+        """Send as much as possible without waiting."""
         if self._socket is None:
             self._words.clear()
             self._states.clear()
@@ -132,7 +132,7 @@ class Porter:
         loop.remove_writer(self._socket)
 
     def _send_more(self, control: socket.socket) -> None:
-        """Raise OSError; BlockingIOError when it must be waited for."""
+        """Raise OSError; BlockingIOError when sending would block."""
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:
@@ -148,8 +148,7 @@ class Porter:
             self._sending = memoryview(HEAD.pack(TELL, scene, len(body)) + body)
 
     def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
-        """Return what there is to see, with the items that are not as they were said last, and the names of those that
-        are gone."""
+        """Return the state, with the items that differ from the last one sent, and the names of removed ones."""
         before, self._said[scene] = self._said.get(scene, {}), items
         fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]
         gone = [name for name in before if name not in items]

@@ -25,7 +25,7 @@ class GerritPageActions:
 
     at: ReviewingPeople
     projects: str
-    """What the names of those that are shown begin with."""
+    """Prefix of the names of the projects that are shown."""
     forge: str = "Gerrit"
     kind: str = "real Gerrit"
     hint: str = "To propose a change, push to refs/for/master."

@@ -13,7 +13,7 @@ from headgate.testing.forges.pages import FakePages, PageActions
 
 _BODY_MAX = 64 << 20
 _HOPS = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"})
-"""Headers that each server says for itself."""
+"""Headers that are not passed on, since each server sets its own."""
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ class FakeGiteaCall:
     query: dict[str, str]
     body: Any
     headers: dict[str, str] = field(default_factory=dict)
-    """Of the answer."""
+    """Headers of the answer."""
 
     @property
     def repository(self) -> FakeGiteaRepository:

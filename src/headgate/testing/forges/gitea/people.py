@@ -30,7 +30,7 @@ from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubCo
 from headgate.testing.forges.http import on_a_port, put
 
 PATH = "/code"
-"""Below which the stand-in is, as many are."""
+"""Path below which the stand-in is served, as many instances are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Gitea:
     """Imitate Gitea. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
-    """With its path."""
+    """Address with its path."""
     world: FakeGiteaWorld
     mail: Mail
     door: FakeGiteaServer

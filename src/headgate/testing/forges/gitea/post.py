@@ -23,7 +23,7 @@ COARSE = {
     "pull_request_sync": "pull_request",
     "pull_request_label": "pull_request",
 }
-"""Fine name of an event -> the coarse one, where that is another."""
+"""Fine-grained name of an event -> its coarse name, where they differ."""
 
 
 @dataclass(slots=True)

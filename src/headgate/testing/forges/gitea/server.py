@@ -34,18 +34,18 @@ class FakeGiteaServer:
     shows: FakeGiteaShows
     acts: FakeGiteaActs
     path: str
-    """That stands before everything, as of an instance below another site."""
+    """Path prefix, as of an instance below another site."""
     judge: Callable[[FakeGitHubExchange], None] | None = None
-    """Looks at each exchange; raises when Gitea's own description does not allow it."""
+    """Checks each exchange; raises when Gitea's own description does not allow it."""
     log: list[FakeGitHubExchange] = field(default_factory=list)
-    """Every call of REST, in order."""
+    """All REST calls, in order."""
     wrong: list[str] = field(default_factory=list)
-    """What the judge found."""
+    """Errors that the judge found."""
     troubles: list[FakeGitHubTrouble] = field(default_factory=list)
     after_s: int = 0
-    """So many seconds are asked for with a 429."""
+    """Seconds in the Retry-After header of a 429."""
     quiet_until_s: float = 0.0
-    """Until then there are too many requests."""
+    """Time until which requests are answered with 429."""
     _routes: list[tuple[re.Pattern[str], FakeGiteaRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from headgate.testing.forges.github.state import (
 )
 
 LEVELS = ("none", "read", "write", "admin", "owner")
-"""What somebody may do, from the least to the most."""
+"""Levels of access, from the least to the most."""
 DRAFTS = ("wip:", "[wip]")
 
 
@@ -34,7 +34,7 @@ class FakeGiteaHook:
     url: str
     secret: str
     forgejo: bool = False
-    """Of Forgejo, which has headers of its own beside those of Gitea."""
+    """Whether it is a webhook of Forgejo, which sends its own headers beside those of Gitea."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,13 +58,13 @@ class FakeGiteaProtection:
     name: str
     approvals: int = 0
     contexts: tuple[str, ...] | None = None
-    """Patterns; None: statuses are not asked for."""
+    """Patterns of required statuses; None: none are required."""
     mergers: frozenset[str] | None = None
-    """Logins that may merge; None: whoever may write."""
+    """Logins that may merge; None: everybody with write access."""
     pushers: frozenset[str] = frozenset()
     """Logins that may push."""
     approvers: frozenset[str] | None = None
-    """Logins whose approvals count; None: whoever may write."""
+    """Logins whose approvals count; None: those of everybody with write access."""
     block_on_rejected_reviews: bool = False
     block_on_official_review_requests: bool = False
     block_on_outdated_branch: bool = False
@@ -78,7 +78,7 @@ class FakeGiteaPull:
     id: int
     repository: FakeGiteaRepository
     head_repository: FakeGiteaRepository | None
-    """None: the fork was deleted."""
+    """Repository of the head; None: the fork was deleted."""
     head_ref: str
     head_sha: str
     base_ref: str
@@ -96,9 +96,9 @@ class FakeGiteaPull:
     comments: list[FakeGitHubComment] = field(default_factory=list)
     reviews: list[FakeGiteaReview] = field(default_factory=list)
     checked: tuple[str, str] | None = None
-    """Head and base that whether it can be merged was worked out for."""
+    """Head and base for which mergeability was last computed."""
     asked: int = 0
-    """How often somebody asked since it has to be worked out again."""
+    """Number of times that mergeability was requested since it became outdated."""
 
     @property
     def merged(self) -> bool:
@@ -120,9 +120,9 @@ class FakeGiteaRepository:
     archived: bool = False
     created_s: float = 0.0
     styles: frozenset[str] = frozenset({"merge", "rebase", "rebase-merge", "squash"})
-    """Ways to merge that are allowed; beside these, `manually-merged`: somebody may say which commit has merged it."""
+    """Permitted ways to merge; one more is `manually-merged`, which records the commit that merged it."""
     detects_merges: bool = True
-    """Whether it is seen that a push has merged something (`autodetect_manual_merge`)."""
+    """Whether the forge detects that a push merged a pull request (`autodetect_manual_merge`)."""
     roles: dict[str, str] = field(default_factory=dict)
     """Login -> level."""
     labels: dict[str, FakeGitHubLabel] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class FakeGiteaWorld:
     tokens: dict[str, FakeGiteaToken] = field(default_factory=dict)
     hooks: list[FakeGiteaHook] = field(default_factory=list)
     mergeability_asks: int = 1
-    """How often it is answered that it is not known yet whether a pull request can be merged."""
+    """Number of answers that leave open whether a pull request can be merged."""
     page_max: int = 50
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 

@@ -29,7 +29,7 @@ def stamp(at_s: float | None) -> str | None:
 class FakeGiteaShows:
     world: FakeGiteaWorld
     web: str
-    """Its address, with its path."""
+    """Address of the instance, with its path."""
 
     @property
     def api(self) -> str:

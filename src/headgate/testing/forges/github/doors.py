@@ -23,7 +23,7 @@ from headgate.testing.forges.github.state import (
 JWT_LIFE_MAX_S = 600
 SKEW_S = 60
 CONTENT_MAX_A_MINUTE = 80
-"""Requests that make something people are told of."""
+"""Limit on requests that make content and notify people."""
 BUDGETS = {"core": 5000, "graphql": 5000, "search": 30}
 ANONYMOUS_BUDGET = 60
 DOCS = "https://docs.github.com/rest"
@@ -37,11 +37,11 @@ SECONDARY = (
 @dataclass(frozen=True, slots=True)
 class FakeGitHubCaller:
     account: FakeGitHubAccount | None
-    """None: anonymous, or an app as itself."""
+    """Account of the caller; None: anonymous, or an app as itself."""
     app: App | None = None
     installation: FakeGitHubInstallation | None = None
     key: str = "anonymous"
-    """Whose budget it uses."""
+    """Key of the rate limit that the caller uses."""
 
     @property
     def asker(self) -> Asker:
@@ -146,9 +146,9 @@ class FakeGitHubLimits:
     content_max_a_minute: int = CONTENT_MAX_A_MINUTE
     budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
     punished: dict[str, float] = field(default_factory=dict)
-    """Who must be quiet -> until when."""
+    """Key of a caller that is blocked -> until when."""
     after_s: int | None = 60
-    """What Retry-After says then; None: it is not sent."""
+    """Seconds in the Retry-After header of a refusal; None: the header is not sent."""
     made: dict[str, deque[float]] = field(default_factory=dict)
 
     def of(self, key: str, resource: str) -> Budget:

@@ -33,7 +33,7 @@ _DEEDS = {
     "converted_to_draft": "CONVERT_TO_DRAFT_EVENT",
     "ready_for_review": "READY_FOR_REVIEW_EVENT",
 }
-"""As webhooks and as GraphQL name what people do."""
+"""Name of an action in webhooks -> its name in GraphQL."""
 _MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
 
 

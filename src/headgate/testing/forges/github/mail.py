@@ -18,7 +18,7 @@ from headgate.testing.forges.github.state import Clock
 from headgate.testing.forges.github.views import Shown
 
 PATIENCE_S = 10.0
-"""How long GitHub waits for an answer."""
+"""Time that GitHub waits for an answer."""
 
 
 @dataclass(slots=True)
@@ -63,11 +63,11 @@ class Mail:
 
     clock: Clock
     log: list[Delivery] = field(default_factory=list)
-    """What the forge says it has sent; oldest first."""
+    """Deliveries as the forge lists them; oldest first."""
     judge: Callable[[str, str | None, Shown], None] | None = None
-    """Looks at every payload; raises when GitHub would send no such thing."""
+    """Checks every payload; raises when GitHub would not send it."""
     wrong: list[str] = field(default_factory=list)
-    """What the judge found."""
+    """Errors that the judge found."""
     _waiting: asyncio.Queue[Delivery] = field(default_factory=asyncio.Queue)
     _held: list[Delivery] | None = None
     _lost: int = 0

@@ -11,7 +11,7 @@ _TOKEN = re.compile(r'[\s,]+|#[^\n]*|(\.\.\.|[{}()\[\]:!$=@|&]|"(?:[^"\\\n]|\\.)
 DEPTH_MAX = 30
 
 Node = dict[str, Any]
-"""`__typename` and fields: a value, a node, a list of them, or what answers for given arguments."""
+"""`__typename` and fields: a value, a node, a list of nodes, or a function of the arguments."""
 
 
 class BadQuery(Exception):

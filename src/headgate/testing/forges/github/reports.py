@@ -15,7 +15,7 @@ ROUTES = Routes()
 _REPO = "/repos/{owner}/{repo}"
 _RUN = _REPO + "/check-runs/{check_run_id}"
 ANNOTATIONS_MAX = 50
-"""A request."""
+"""Limit on the annotations of one request."""
 TEXT_MAX = 65535
 MESSAGE_MAX_BYTES = 64 * 1024
 ACTIONS_MAX = 3

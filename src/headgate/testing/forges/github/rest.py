@@ -41,7 +41,7 @@ class FakeGitHubCall:
     body: Any
     url: str
     headers: dict[str, str] = field(default_factory=dict)
-    """Of the answer."""
+    """Headers of the answer."""
 
     @property
     def repository(self) -> FakeGitHubRepository:
@@ -86,7 +86,7 @@ class FakeGitHubCall:
 
 
 Answer = tuple[int, Any]
-"""Status and JSON; None: there is no body."""
+"""Status and JSON; None: the answer has no body."""
 Handler = Callable[[FakeGitHubCall], Answer]
 
 
@@ -94,10 +94,10 @@ Handler = Callable[[FakeGitHubCall], Answer]
 class FakeGitHubRoute:
     method: str
     template: str
-    """As GitHub's description has it."""
+    """Path template, as in GitHub's description."""
     handler: Handler
     makes: bool = False
-    """People are told of what it makes."""
+    """Whether it makes content that people are notified of."""
 
 
 class Routes:

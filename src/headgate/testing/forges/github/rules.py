@@ -26,7 +26,7 @@ class Asker:
 
     account: FakeGitHubAccount
     slug: str = ""
-    """Of an app."""
+    """Slug of the app; empty: it is no app."""
 
     def among(self, names: Container[str]) -> str | None:
         """Return the name that it is listed under."""

@@ -39,7 +39,7 @@ class FakeGitHubExchange:
     status: int
     answer: Any
     text: str = ""
-    """Of a GraphQL query."""
+    """Text of a GraphQL query; empty for other requests."""
 
 
 @dataclass(slots=True)
@@ -48,11 +48,11 @@ class FakeGitHubTrouble:
 
     method: str
     template: str
-    """As the description has it; empty: all; `graphql`; `git`."""
+    """Path template, as in GitHub's description; empty: all requests; `graphql`; `git`."""
     times: int
     status: int = 502
     done: bool = False
-    """It is done, and only the answer is lost."""
+    """Whether the request takes effect and only the answer is lost."""
     hangs: bool = False
     until: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,11 +63,11 @@ class FakeGitHubServer:
 
     forge: FakeGitHubForge
     judge: Callable[[FakeGitHubExchange], None] | None = None
-    """Looks at each exchange; raises when GitHub's own description does not allow it."""
+    """Checks each exchange; raises when GitHub's own description does not allow it."""
     log: list[FakeGitHubExchange] = field(default_factory=list)
-    """Every call of REST and GraphQL, in order."""
+    """All REST and GraphQL calls, in order."""
     wrong: list[str] = field(default_factory=list)
-    """What the judge found, and what failed in here."""
+    """Errors that the judge found, and failures of the stand-in itself."""
     troubles: list[FakeGitHubTrouble] = field(default_factory=list)
     _routes: list[tuple[re.Pattern[str], FakeGitHubRoute]] = field(default_factory=list)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROLES = {"read": "read", "triage": "read", "write": "write", "maintain": "write", "admin": "admin"}
-"""What an account may do in a repository -> the permission that the API folds it into."""
+"""Role of an account in a repository -> the permission that the API reports for it."""
 DEFAULT_APP_PERMISSIONS = {
     "administration": "read",
     "checks": "write",
@@ -48,7 +48,7 @@ class FakeGitHubAccount:
     kind: Literal["User", "Organization", "Bot"] = "User"
     name: str | None = None
     email: str | None = None
-    """As the account shows it: most show none."""
+    """Address that the account shows; None: it shows none, as most do."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class App:
     owner: FakeGitHubAccount
     bot: FakeGitHubAccount
     public_key: str
-    """PEM."""
+    """Public key as PEM."""
     permissions: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_APP_PERMISSIONS))
     hook_url: str = ""
     hook_secret: str = ""
@@ -71,7 +71,7 @@ class FakeGitHubInstallation:
     app: App
     account: FakeGitHubAccount
     projects: set[str] | None = None
-    """Full names; None: all of the account."""
+    """Full names of the repositories; None: all of the account."""
     suspended: bool = False
     created_s: float = 0.0
 
@@ -121,9 +121,9 @@ class CheckRun:
     annotations: list[dict[str, Any]] = field(default_factory=list)
     actions: list[dict[str, str]] = field(default_factory=list)
     asked_again: bool = False
-    """Somebody wants it to run once more: its suite is queued, and it stays as it is until its app changes it."""
+    """Whether somebody requested another run: its suite is queued, and it stays unchanged until its app changes it."""
     batches: list[int] = field(default_factory=list)
-    """How many annotations each request brought."""
+    """Number of annotations in each request."""
 
 
 @dataclass(slots=True, eq=False)
@@ -165,7 +165,7 @@ class FakeGitHubProtection:
     strict: bool = False
     """The branch must be up to date with its base."""
     approvals: int | None = None
-    """None: reviews are not asked for."""
+    """Number of required approvals; None: reviews are not required."""
     code_owners: bool = False
     conversations: bool = False
     signatures: bool = False
@@ -173,7 +173,7 @@ class FakeGitHubProtection:
     enforce_admins: bool = False
     locked: bool = False
     pushers: frozenset[str] | None = None
-    """Logins and slugs of apps that may push; None: whoever may write."""
+    """Logins and slugs of apps that may push; None: everybody with write access."""
     bypass_reviews: frozenset[str] = frozenset()
     """Logins and slugs of apps that need no review."""
 
@@ -185,7 +185,7 @@ class Ruleset:
     branches: tuple[str, ...]
     """Patterns of refs, or ~DEFAULT_BRANCH, ~ALL."""
     rules: list[dict[str, Any]]
-    """As the API has them: type and parameters."""
+    """Rules as in the API: type and parameters."""
     enforcement: Literal["active", "evaluate", "disabled"] = "active"
     bypass: dict[str, Literal["always", "pull_request", "exempt"]] = field(default_factory=dict)
     """Login or slug of an app -> how it may bypass."""
@@ -198,7 +198,7 @@ class FakeGitHubTimelineEntry:
     """Represent an entry of a pull request's timeline."""
 
     action: str
-    """As webhooks name it."""
+    """Name of the action in webhooks."""
     who: FakeGitHubAccount
     at_s: float
     label: str = ""
@@ -210,9 +210,9 @@ class FakeGitHubPull:
     id: int
     repository: FakeGitHubRepository
     head_repository: FakeGitHubRepository | None
-    """None: the fork was deleted."""
+    """Repository of the head; None: the fork was deleted."""
     head_label: str
-    """owner:branch, also of a fork that is gone."""
+    """owner:branch, kept when the fork is deleted."""
     head_ref: str
     head_sha: str
     base_ref: str
@@ -234,9 +234,9 @@ class FakeGitHubPull:
     threads: list[Thread] = field(default_factory=list)
     deeds: list[FakeGitHubTimelineEntry] = field(default_factory=list)
     test_merge: tuple[str, str] | None = None
-    """Head and base that whether it can be merged was worked out for."""
+    """Head and base for which mergeability was last computed."""
     asked: int = 0
-    """How often somebody asked whether it can be merged since it has to be worked out again."""
+    """Number of times that mergeability was requested since it became outdated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -263,7 +263,7 @@ class FakeGitHubRepository:
     protections: list[FakeGitHubProtection] = field(default_factory=list)
     rulesets: list[Ruleset] = field(default_factory=list)
     verified: set[str] = field(default_factory=set)
-    """Commits whose signatures GitHub believes."""
+    """Commits whose signatures GitHub shows as verified."""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -290,7 +290,7 @@ class FakeGitHubWorld:
     installations: dict[int, FakeGitHubInstallation] = field(default_factory=dict)
     tokens: dict[str, FakeGitHubToken] = field(default_factory=dict)
     mergeability_asks: int = 1
-    """How often GitHub answers that it does not know yet whether a pull request can be merged."""
+    """Number of answers that leave open whether a pull request can be merged."""
     token_life_s: float = 3600.0
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 

@@ -36,7 +36,7 @@ _PLACES = (
     ),
     *("pulls", "releases", "stargazers", "statuses", "subscribers", "subscription", "tags", "teams", "trees"),
 )
-"""What a repository has a URL for."""
+"""Resources for which a repository has a URL."""
 _OF_USERS = (
     *("events", "followers", "following", "gists", "organizations", "received_events", "repos", "starred"),
     "subscriptions",

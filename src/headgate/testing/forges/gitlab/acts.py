@@ -23,7 +23,7 @@ NOTE_MAX = 1_000_000
 _QUICK = re.compile(r"^/(merge|approve|close|reopen|label|unlabel|draft|ready)\b *(.*)$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _FROM = {"pending": ("pending", "running"), "running": ("running",)}
-"""State -> the states from which a status does not come to it again."""
+"""State -> the states from which a status cannot change to it."""
 
 
 class FakeGitLabRefused(Exception):

@@ -34,7 +34,7 @@ class FakeGitLabCall:
     query: dict[str, str]
     said: Shown
     address: str
-    """Of this call, without its query."""
+    """Address of this call, without its query."""
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -253,4 +253,4 @@ ROUTES = (
     FakeGitLabRoute("POST", _P + "/statuses/{sha}", _say_status),
 )
 SEES = REPORTER
-"""Who reads a private project's code."""
+"""Lowest access level that can read a private project's code."""

@@ -29,7 +29,7 @@ KINDS = {
     "tag_push": "Tag Push Hook",
     "pipeline": "Pipeline Hook",
 }
-"""Kind of object -> what the header calls it."""
+"""Kind of object -> its name in the header."""
 
 
 @dataclass(slots=True)

@@ -43,11 +43,11 @@ class FakeGitLabTrouble:
 
     method: str
     template: str
-    """Empty: all; `git`."""
+    """Path template; empty: all requests; `git`."""
     times: int
     status: int = 502
     done: bool = False
-    """It is done, and only the answer is lost."""
+    """Whether the request takes effect and only the answer is lost."""
 
 
 @dataclass(slots=True)
@@ -58,10 +58,10 @@ class FakeGitLabLimits:
     limit: int = LIMIT
     used: dict[str, int] = field(default_factory=dict)
     quiet: dict[str, float] = field(default_factory=dict)
-    """Username -> until when nothing is answered."""
+    """Username -> time until which its requests are refused."""
 
     after_s: int = 60
-    """What Retry-After says then."""
+    """Seconds in the Retry-After header of such a refusal."""
 
     def punish(self, username: str, seconds: int, after_s: int = 60) -> None:
         """Answer nothing for a while."""
@@ -95,9 +95,9 @@ class FakeGitLabServer:
     shows: FakeGitLabShows
     limits: FakeGitLabLimits
     log: list[FakeGitLabExchange] = field(default_factory=list)
-    """Every call of the API, in order."""
+    """All API calls, in order."""
     wrong: list[str] = field(default_factory=list)
-    """What failed in here."""
+    """Failures of the stand-in itself."""
     troubles: list[FakeGitLabTrouble] = field(default_factory=list)
     _routes: list[tuple[re.Pattern[str], FakeGitLabRoute]] = field(default_factory=list)
 

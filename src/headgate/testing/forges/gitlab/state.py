@@ -57,7 +57,7 @@ class Note:
     at_s: float
     system: bool = False
     resolvable: bool = False
-    """Of a thread; it is one note here."""
+    """Whether the note is a thread that can be resolved; a thread is one note here."""
     resolved: bool = False
 
 
@@ -92,7 +92,7 @@ class FakeGitLabMergeRequest:
     iid: int
     project: FakeGitLabProject
     source: FakeGitLabProject | None
-    """None: the fork is gone."""
+    """Project of the source branch; None: the fork was deleted."""
     source_branch: str
     target_branch: str
     author: FakeGitLabUser
@@ -107,14 +107,14 @@ class FakeGitLabMergeRequest:
     notes: list[Note] = field(default_factory=list)
     approvers: list[FakeGitLabUser] = field(default_factory=list)
     approved_s: dict[int, float] = field(default_factory=dict)
-    """Account -> when it approved."""
+    """Account -> time of its approval."""
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
     merged_by: FakeGitLabUser | None = None
     undecided: int = 0
-    """So often it is still said that whether it can be merged is being checked."""
+    """Number of further answers that mergeability is being checked."""
     hindered: str = ""
-    """A `detailed_merge_status` that the stand-in has no model of, where a test wants it."""
+    """A `detailed_merge_status` that a test sets because the stand-in does not model it; empty: none."""
 
     @property
     def draft(self) -> bool:
@@ -125,12 +125,12 @@ class FakeGitLabMergeRequest:
 class FakeGitLabProject:
     id: int
     path: str
-    """With its namespace."""
+    """Path with its namespace."""
     git_dir: Path
     default_branch: str
     created_s: float
     members: dict[str, int] = field(default_factory=dict)
-    """Username -> access level, inherited ones, too."""
+    """Username -> access level, including inherited ones."""
     private: bool = False
     fork_of: FakeGitLabProject | None = None
     merge_method: str = "merge"
@@ -139,14 +139,14 @@ class FakeGitLabProject:
     only_if_pipeline_succeeds: bool = False
     only_if_resolved: bool = False
     approvals: int | None = None
-    """How many are required, where the edition has that; None: it has not, and one approval is an approval."""
+    """Number of required approvals; None: the edition cannot require any, and one is enough to be approved."""
     keeps_approvals: bool = False
-    """Of a merge request to which something is pushed."""
+    """Whether a push to a merge request keeps its approvals."""
     protected: dict[str, Protected] = field(default_factory=dict)
     requests: dict[int, FakeGitLabMergeRequest] = field(default_factory=dict)
     statuses: list[FakeGitLabStatus] = field(default_factory=list)
     pipelines: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Commit and ref -> number."""
+    """Commit and ref -> number of the pipeline."""
     hooks: list[FakeGitLabHook] = field(default_factory=list)
 
     def level(self, user: FakeGitLabUser) -> int:
@@ -174,7 +174,7 @@ class FakeGitLabWorld:
     """Hold everything that the forge knows."""
 
     root: Path
-    """Where repositories are."""
+    """Directory of the repositories."""
     clock: Clock = field(default_factory=Clock)
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     users: dict[str, FakeGitLabUser] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class FakeGitLabWorld:
     moved: dict[str, str] = field(default_factory=dict)
     """Former path -> present one."""
     undecided_asks: int = 0
-    """How often it is asked until it is worked out whether a merge request can be merged."""
+    """Number of answers that leave open whether a merge request can be merged."""
 
     def user(self, username: str) -> FakeGitLabUser:
         """Return an account, which is made."""

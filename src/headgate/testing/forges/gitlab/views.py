@@ -25,7 +25,7 @@ class FakeGitLabShows:
     """Render JSON."""
 
     web: str
-    """Where it is, without a slash at the end."""
+    """Address of the instance, without a trailing slash."""
 
     def user(self, one: FakeGitLabUser) -> Shown:
         return {

@@ -186,4 +186,4 @@ ROUTES = [
     FakePagureRoute("GET", _PULL, _request),
     FakePagureRoute("GET", "/{project}", _project),
 ]
-"""What is named precisely goes before what stands for anything there."""
+"""All routes; exact paths come before patterns."""

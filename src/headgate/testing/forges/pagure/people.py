@@ -28,7 +28,7 @@ from headgate.testing.forges.pagure.state import (
 from headgate.testing.forges.pagure.views import FakePagureShows
 
 PATH = "/code"
-"""Below which the stand-in is, as some are."""
+"""Path below which the stand-in is served, as some instances are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Pagure:
     """Imitate Pagure. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
-    """With its path."""
+    """Address with its path."""
     world: FakePagureWorld
     mail: Mail
     door: FakePagureServer

@@ -35,16 +35,16 @@ class FakePagureServer:
     shows: FakePagureShows
     acts: FakePagureActs
     path: str
-    """That stands before everything, as of an instance below another site."""
+    """Path prefix, as of an instance below another site."""
     log: list[FakeGitHubExchange] = field(default_factory=list)
-    """Every call of the API, in order."""
+    """All API calls, in order."""
     wrong: list[str] = field(default_factory=list)
-    """What was asked in a form that Pagure does not read."""
+    """Requests in a form that Pagure does not read."""
     troubles: list[FakeGitHubTrouble] = field(default_factory=list)
     after_s: int = 0
-    """So many seconds are asked for with a 429, as what stands before a Pagure does."""
+    """Seconds in the Retry-After header of a 429, as of a proxy before Pagure."""
     quiet_until_s: float = 0.0
-    """Until then there are too many requests."""
+    """Time until which requests are answered with 429."""
     _routes: list[tuple[re.Pattern[str], FakePagureRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from headgate.testing.forges.github.state import Clock, FakeGitHubAccount
 ACLS = frozenset(
     {"pull_request_merge", "pull_request_flag", "pull_request_comment", "commit_flag", "modify_project", "commit"}
 )
-"""Of a token that may do whatever its owner may."""
+"""ACLs of a token with all rights of its owner."""
 LEVELS = ("owner", "admin", "commit", "collaborator", "ticket")
 OPTIONS: dict[str, Any] = {
     "Enforce_signed-off_commits_in_pull-request": False,
@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {
     "pull_request_access_only": False,
     "pull_requests": True,
 }
-"""Of a project that nobody has changed."""
+"""Default options of a project."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class FakePagureComment:
     at_s: float
     notification: bool = False
     commit: str | None = None
-    """Of a comment on a line."""
+    """Commit that a comment on a line concerns; None: it is no such comment."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class FakePagureRequest:
     uid: str
     project: FakePagureProject
     project_from: FakePagureProject | None
-    """None: the fork was deleted."""
+    """Project of the source branch; None: the fork was deleted."""
     branch_from: str
     branch: str
     commit_start: str
@@ -83,7 +83,7 @@ class FakePagureRequest:
     comments: list[FakePagureComment] = field(default_factory=list)
     flags: list[FakePagureFlag] = field(default_factory=list)
     merge_status: str = "unknown"
-    """As it was when somebody last looked at its page."""
+    """Status as of the last view of its page."""
 
     @property
     def repository(self) -> FakePagureProject:
@@ -143,13 +143,13 @@ class FakePagureWorld:
     tokens: dict[str, FakePagureToken] = field(default_factory=dict)
     page_max: int = 100
     announces: bool = True
-    """Whether new commits are told of in a comment."""
+    """Whether a comment announces new commits."""
     breaks: bool = True
-    """Whether a merge that conflicts is a failure inside, as with many versions."""
+    """Whether a conflicting merge is an internal error, as in many versions."""
     worker: bool = True
-    """Whether merges that are asked for are done."""
+    """Whether requested merges are done."""
     sha256: bool = True
-    """Whether deliveries have the better signature, too."""
+    """Whether deliveries carry the SHA-256 signature, too."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
     def account(self, login: str) -> FakeGitHubAccount:

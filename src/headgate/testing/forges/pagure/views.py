@@ -27,7 +27,7 @@ def stamp(at_s: float) -> str:
 class FakePagureShows:
     world: FakePagureWorld
     web: str
-    """Its address, with its path."""
+    """Address of the instance, with its path."""
 
     def user(self, one: FakeGitHubAccount | None) -> Shown | None:
         """Return an account."""

@@ -33,7 +33,7 @@ class ContainerEngine:
         self._place = place = Path(tempfile.mkdtemp(prefix="hg-pods-"))  # podman takes no long names
         self.images = set[str]()
         self._begun: dict[str, list[str]] = {}
-        """Namespace -> names of its containers."""
+        """Namespace -> names of its containers that were started."""
         self.words = [
             "podman", "--root", str(place / "store"), "--runroot", str(place / "run"), "--storage-driver", "overlay",
             "--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "none",

@@ -13,7 +13,7 @@ from aiohttp import WSMsgType, web
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, RESULT, CLOSE = 0, 1, 2, 3, 255
-"""The first byte of each message; CLOSE is followed by which one ends."""
+"""First bytes of messages, which name the channel; CLOSE is followed by the channel that ends."""
 PIECE_SIZE_BYTES = 32_768
 
 

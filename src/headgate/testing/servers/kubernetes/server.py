@@ -56,10 +56,10 @@ class FakeKubernetesTrouble:
     status: int
     times: int = 1
     done: bool = False
-    """It is done, and only the answer is lost."""
+    """Whether the request takes effect and only the answer is lost."""
     headers: dict[str, str] = field(default_factory=dict)
     reason: str = ""
-    """With one it answers as a cluster does; else as something before it that is broken."""
+    """Reason in the answer of a cluster; empty: the answer is that of a broken proxy in front of it."""
 
 
 @dataclass(frozen=True, slots=True)

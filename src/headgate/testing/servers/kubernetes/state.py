@@ -21,9 +21,9 @@ class FakeKubernetesKind(NamedTuple):
 
     name: str
     group: str
-    """Empty: of the core."""
+    """API group; empty: the core group."""
     within: bool = True
-    """Is it of a namespace?"""
+    """Whether the resource is namespaced."""
 
     @property
     def version(self) -> str:
@@ -61,16 +61,16 @@ class FakeKubernetesPace:
     """Say how many looks each step takes."""
 
     reviews: int = 1
-    """Access reviews that are denied in a new namespace."""
+    """Number of access reviews that are denied in a new namespace."""
     token: int = 1
     accounts: int = 1
-    """Pods that a new namespace refuses, since its account is not there."""
+    """Number of pods that a new namespace refuses, as its service account does not exist yet."""
     pods: int = 1
     deleting: int = 2
 
 
 Run = Callable[[Thing], Mapping[str, Any]]
-"""Begins the containers of a pod; returns its status."""
+"""Starts the containers of a pod; returns its status."""
 
 
 @dataclass(slots=True)
@@ -78,21 +78,21 @@ class FakeCluster:
     """Hold things by kind, namespace and name. `admin` is the token that permits everything."""
 
     authority: str
-    """PEM: what accounts find as `ca.crt`."""
+    """Certificate of the authority as PEM, which accounts find as `ca.crt`."""
     admin: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     pace: FakeKubernetesPace = field(default_factory=FakeKubernetesPace)
     images: set[str] = field(default_factory=lambda: {"machine:1"})
-    """That can be pulled."""
+    """Images that can be pulled."""
     cores: float = 4.0
-    """Of its only node."""
+    """Processor cores of the only node."""
     pods_max: int | None = None
-    """What a quota allows in a namespace."""
+    """Quota of pods in a namespace; None: no quota."""
     denied: set[str] = field(default_factory=set)
-    """`VERB KIND` that not even the admin may."""
+    """Requests that are denied even to the admin, as `VERB KIND`."""
     forgets_pages: int = 0
-    """How many continued lists are gone."""
+    """Number of continued lists that fail because their token has expired."""
     run: Run | None = None
-    """Without it no process is behind a pod."""
+    """Runs the containers of pods; None: pods have no processes."""
     stop: Callable[[str], None] = lambda namespace: None
     things: dict[tuple[str, str, str], Thing] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
