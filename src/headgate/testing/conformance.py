@@ -204,7 +204,7 @@ class Conformance:
             await backend.commit([], [Put("/mine", b"", lease)])
 
     async def _ends(self, backend: Backend, ttl_s: float) -> Lease | None:
-        """Return a lease that was seen to end with what it held; None when it ended too soon."""
+        """Return a lease that ended together with its entries; None when it ended too soon."""
         lease = await backend.grant(ttl_s)
         try:
             await backend.commit([], [Put("/mine", b"", lease), Put("/other", b"")])

@@ -21,7 +21,7 @@ class Unlawful(AssertionError):
 
 
 class _Law(NamedTuple):
-    """Describe what holds at a place."""
+    """Describe the rules of a place."""
 
     writers: frozenset[str]
     by: str
@@ -39,7 +39,7 @@ _Filled = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class _Branch:
-    """Hold what the map says of paths that begin the same."""
+    """Hold the map's rules for paths with the same beginning."""
 
     named: dict[str, _Branch] = field(default_factory=dict)
     keyed: _Branch | None = None

@@ -86,7 +86,7 @@ class PlayLayouts:
         return self.landed.reusing
 
     def judged(self, asked: LayoutRequest) -> Judgement | None:
-        """Return what the proposed configuration comes to, or None for a proposal while `waits` is set."""
+        """Return the layout of the proposed configuration, or None for a proposal while `waits` is set."""
         if self.waits and asked.texts:
             return None
         words = " ".join(text for b in asked.texts.values() for files in b.values() for text in files.values())

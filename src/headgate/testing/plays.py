@@ -205,7 +205,7 @@ class Play:
             self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
 
     def tree(self, project: str, chain: Sequence[MergeItem] = ()) -> str:
-        """Return what a project's branch holds with a chain on it."""
+        """Return the content of a project's branch with a chain on it."""
         return "+".join((self.heads.get(project, ""), *(one.commit for one in chain if one.project == project)))
 
     heads: Mapping[str, str] = {}

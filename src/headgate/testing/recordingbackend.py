@@ -9,7 +9,7 @@ from headgate.testing.wrappedbackend import WrappedBackend
 
 
 class RecordingBackend(WrappedBackend):
-    """Remember what was written: `seen` maps each path to the last entry written there, even if it is gone."""
+    """Remember writes: `seen` maps each path to the last entry written there, even if it is gone."""
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)

@@ -21,10 +21,10 @@ from headgate.web.waits import phase
 
 
 class Estimating(Protocol):
-    """Declare who knows how long jobs take."""
+    """Declare a source of estimates of durations."""
 
     def edition(self) -> int:
-        """Return another number than before if `of` may return something else than it did, or has to be asked again."""
+        """Return a number that changes when `of` may return another value, or has to be called again."""
         ...
 
     def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
@@ -43,7 +43,7 @@ class NoEstimates:
 
 
 class Moment(NamedTuple):
-    """Hold what items are shaped from besides themselves."""
+    """Hold the inputs, besides the items themselves, that items are shaped from."""
 
     running: Mapping[str, Request]
     awaited: Mapping[str, str]

@@ -35,8 +35,9 @@ Answer = StreamResponse | Response[bytes]
 
 
 async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answer:
-    """Answer a request for a file with the headers `asked`, in lower case.  Raise 404 when it is gone, 503 when it
-    cannot be had just now."""
+    """Answer a request for a file with the headers `asked`, in lower case. Raise 404 when it is gone, 503 when it is
+    unavailable at the moment.
+    """
     kind = harmless(content.kind)
     about = headers(name, kind)
     packs = shrinks(kind) and content.size_bytes >= PACKED_MIN_BYTES
@@ -95,7 +96,7 @@ def harmless(kind: str) -> str:
 
 
 def headers(name: str, kind: str) -> dict[str, str]:
-    """Return what is said of every file of a job, whatever is in it."""
+    """Return the headers of every file of a job, whatever its content."""
     page = kind.startswith(("text/html", "image/svg+xml"))
     plain = name.rpartition("/")[2]
     return {

@@ -63,7 +63,7 @@ class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explanation(found: Explained) -> ExplainedShape:
-    """Return what is known of where a job comes from; secrets are told by name alone."""
+    """Return the known origins of a job; secrets are given by name alone."""
     return ExplainedShape(
         job=found.job,
         inheritance=tuple(OriginShape(**one._asdict()) for one in found.variants),

@@ -126,7 +126,7 @@ class JUnitReader:
 
 
 def worst(cases: list[CaseShape]) -> list[CaseShape]:
-    """Return as many as are told one by one: those that did not pass, then what was skipped, then the slowest."""
+    """Return the cases that are shown one by one: those that did not pass, then skipped ones, then the slowest."""
     rank = {"failed": 0, "error": 0, "skipped": 1, "passed": 2}
     return sorted(cases, key=lambda one: (rank[one.status], -(one.seconds or 0.0)))[:SHOWN_MAX]
 

@@ -36,8 +36,9 @@ def inside(root: Path, name: str) -> Path:
 
 
 async def listed(root: Path, url: str) -> list[LogFile]:
-    """Return the files of a job: so many are looked at, no link is followed, and so many are listed.  Raise 404 when
-    its logs are gone."""
+    """Return the files of a job, within the limits on examined and listed ones; no link is followed. Raise 404 when its
+    logs are gone.
+    """
     return await asyncio.to_thread(_listed, root, url)
 
 

@@ -57,7 +57,7 @@ def read(text: str, now_ms: int) -> Way | None:
 
 
 def asked(way: Way, known: Authenticator, origin: str) -> dict[str, str]:
-    """Return what the provider is asked, beside who asks."""
+    """Return the parameters of the request to the provider, besides those that identify the client."""
     digest = hashlib.sha256(way.verifier.encode()).digest()
     return {
         "redirect_uri": origin + BACK,
@@ -109,7 +109,7 @@ class Return:
         return self._login(realm, claims)
 
     async def _claims(self, known: Authenticator, token: str, nonce: str) -> dict[str, Any]:  # JSON
-        """Return what the token of a login says, once it is believed.  Raise NotBelieved, ProviderAway."""
+        """Return the claims of a login's token once it is verified. Raise NotBelieved, ProviderAway."""
         try:
             await known_keys(known, token)
             claims = known.verified(token, known.client)

@@ -94,7 +94,7 @@ async def compressed(body: bytes) -> bytes:
 
 
 def takes_gzip(said: str) -> bool:
-    """Return whether who sends this header Accept-Encoding reads gzip."""
+    """Return whether the sender of this Accept-Encoding header accepts gzip."""
     for one in said.lower().split(","):
         name, _, weight = one.partition(";")
         if name.strip() in ("gzip", "*"):

@@ -51,7 +51,7 @@ def _is_at(account: NodeAccount, connection: str, said: dict[str, dict[str, obje
 
 
 def account_troubles(context: Context) -> Iterator[TroubleShape]:
-    """Yield what is wrong with accounts, for everybody."""
+    """Yield the problems of accounts, for everybody."""
     if not context.mirror.names(context.map.nodes.accounts.path):
         return
     for one in node_accounts(context):

@@ -133,7 +133,7 @@ class Outlook:
         return [one for one in self._change_states.values() if one.open and one.change.project in wanted]
 
     def listed(self, change_state: ChangeState) -> ProposedShape:
-        """Return what is said of a change among others."""
+        """Return the description of a change in a list of changes."""
         return ProposedShape(**self._said(change_state, {}))
 
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
@@ -210,7 +210,7 @@ class Outlook:
         )
 
     def _needed(self, change: Change) -> Iterator[Neighbour]:
-        """Yield what it needs, level by level, each once; of what is not the tenant's nothing but that it is named."""
+        """Yield the changes that it needs, level by level, each once; of another tenant's, only the name."""
         seen, level = {change.key}, [change]
         for depth in range(1, DEPTH_MAX + 1):
             keys = dict.fromkeys(key for one in level for key in one.needs if key not in seen)
@@ -219,7 +219,7 @@ class Outlook:
             level = [own.change for own in map(self._own, keys) if own is not None]
 
     def _circle(self, change: Change, needs: Sequence[Neighbour]) -> tuple[str, ...]:
-        """Return the keys of what it needs that needs it, be it through others of them."""
+        """Return the keys of the needed changes that need it in turn, directly or through others of them."""
         of = {one.key: own.change.needs for one in needs if (own := self._own(one.key)) is not None and own.open}
         found, level = dict[str, None](), {change.key}
         while level:
@@ -233,7 +233,7 @@ class Outlook:
                 yield self._neighbour(key, 1)
 
     def _own(self, key: str) -> ChangeState | None:
-        """Return what is known of a change of the tenant's own projects; others may have the same connections."""
+        """Return the known state of a change of the tenant's own projects; others may have the same connections."""
         known = self._change_states.get(key)
         return known if known is not None and self._configured.tenant.find(known.change.project) is not None else None
 
@@ -256,7 +256,7 @@ def _said(change_state: ChangeState, words: Iterable[Word]) -> tuple[ApprovalSta
 
 
 def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:
-    """Return what an estimate rests on, or why there is none."""
+    """Return the basis of an estimate, or why there is none."""
     if not item.active:
         return f"its jobs begin once it is among the first {window} of its queue"
     if not item.jobs:

@@ -48,5 +48,5 @@ class ItemPlaces:
         return self._spots.get(key, ())
 
     def pipelines(self, key: str) -> tuple[str, ...]:
-        """Return where it is, be it for those that need it."""
+        """Return the pipelines in which it is, including those in which it is only needed by others."""
         return tuple(self._pipelines.get(key, ()))

@@ -41,7 +41,7 @@ class RefusedWrites:
             await Hand(self._site, HttpRequest(scope), verb, tenant, subject).refused(str(error.detail))
 
     def _bearer(self, scope: Any) -> Bearer | None:
-        """Return who asked; None for strangers, and for pages elsewhere that use the login of somebody."""
+        """Return the caller; None for strangers, and for foreign pages that use somebody's login."""
         with suppress(HTTPException):
             return self._site.access.bearer(HttpRequest(scope))
         return None

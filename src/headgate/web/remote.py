@@ -29,7 +29,7 @@ class RunsHere(NoLogs):
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """Hold an executor's answer as it is."""
+    """Hold an executor's answer unchanged."""
 
     status: int
     headers: Mapping[str, str]

@@ -40,7 +40,7 @@ class ClientTokens:
         self.known: dict[tuple[str, str], tuple[dict[str, list[str]], FaultAnswer]] = {}
 
     async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        """Answer what was answered before; None: it is a new call."""
+        """Answer a repeated call as the first time; None: it is a new call."""
         said = parse_qs(asked.body.decode())
         token = said.get("ClientToken", [""])[0]
         if not token or call(asked) not in MAKING:
@@ -134,7 +134,7 @@ class AwsGround:
         return found
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
-        """Return what moto has in memory."""
+        """Return everything that moto holds in memory."""
         return {name: tags for name, tags in self._all().items() if name not in self._before}
 
     async def foreign(self) -> str:
@@ -164,6 +164,6 @@ async def aws_ground(server: str) -> AsyncIterator[AwsGround]:
 
 
 def quotas(values: Mapping[str, float]) -> Fault:
-    """Return what Service Quotas answers, which moto does not have."""
+    """Return the answer of Service Quotas, which moto lacks."""
     every = [{"QuotaCode": code, "Value": value, "ServiceCode": "ec2"} for code, value in values.items()]
     return answers(200, json.dumps({"Quotas": every}).encode())

@@ -196,7 +196,7 @@ class AwsImports:
         return {"ImageId": self.has_image(**{**kept, "Tags": _tags(said, "image")})}
 
     def _own(self, of: Mapping[str, Record], id: str, kind: str) -> Record:
-        """Return what is there, and the account's own."""
+        """Return the image or snapshot, which must exist and belong to the account. Raise Ec2Refusal."""
         if id not in of:
             raise Ec2Refusal(f"Invalid{kind}.NotFound", f"The {kind} '{id}' does not exist.")
         if of[id]["OwnerId"] != ACCOUNT:

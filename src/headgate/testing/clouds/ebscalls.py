@@ -32,7 +32,7 @@ class SnapshotStore(Protocol):
 
 
 class EbsRefusal(Exception):
-    """Report what EBS says instead of an answer."""
+    """Report an error of EBS."""
 
     def __init__(self, code: str, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ class EbsCalls:
         self._parser, self._validator = RestJSONParser(), ParamValidator()
 
     def answer(self, asked: ReceivedRequest) -> FaultAnswer | None:
-        """Return None for what is no call of EBS."""
+        """Return the answer of EBS; None: it is no call of EBS."""
         for action, (method, path) in _PATHS.items():
             if asked.method == method and (found := path.fullmatch(asked.path)):
                 try:

@@ -17,7 +17,7 @@ SPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 class Ec2Refusal(Exception):
-    """Report what EC2 says instead of an answer."""
+    """Report an error of EC2."""
 
     def __init__(self, code: str, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -73,7 +73,7 @@ def refusal(error: Ec2Refusal) -> bytes:
 
 
 def _tree(pairs: Sequence[tuple[list[str], str]]) -> Tree:
-    """Return a text, or name -> what is below it."""
+    """Return a text, or name -> subtree."""
     if len(pairs) == 1 and not pairs[0][0]:
         return pairs[0][1]
     found: dict[str, list[tuple[list[str], str]]] = {}

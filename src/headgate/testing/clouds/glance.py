@@ -30,7 +30,7 @@ def told(status: int, said: Any = None, headers: Mapping[str, str] | None = None
 
 
 def refusal(status: int, text: str) -> FaultAnswer:
-    """Return an error as Glance puts it for whoever accepts JSON."""
+    """Return an error in Glance's form for clients that accept JSON."""
     return told(status, {"message": f"{text}<br /><br />\n\n\n", "code": f"{status} Error", "title": "Error"})
 
 

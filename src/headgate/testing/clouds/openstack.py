@@ -196,7 +196,7 @@ class OpenStackGround:
         return str((await self.nova("POST", "/servers", {"server": said}))["server"]["id"])
 
     async def clear(self) -> None:
-        """Leave nothing to whoever comes next."""
+        """Delete everything, so that the next test finds nothing."""
         for name in await self.everything():
             if re.fullmatch(r"[0-9a-f-]{36}", name) and name not in self.services.floating:
                 await self.nova("DELETE", f"/servers/{name}")
@@ -204,7 +204,7 @@ class OpenStackGround:
 
 @asynccontextmanager
 async def glance_ground() -> AsyncIterator[OpenStackGround]:
-    """Provide what stands beside Nova, without one."""
+    """Provide the services beside Nova, without one."""
     services = Services("user-of-images")
     async with Faults("http://127.0.0.1:9").serving() as faults:
         services.url = faults.url
@@ -214,7 +214,7 @@ async def glance_ground() -> AsyncIterator[OpenStackGround]:
 
 @asynccontextmanager
 async def openstack_ground(server: str) -> AsyncIterator[OpenStackGround]:
-    """Provide Nova behind a proxy, with what stands beside it."""
+    """Provide Nova behind a proxy, with the services beside it."""
     services = Services(f"user-{uuid.uuid4().hex}")
     async with Faults(server.removesuffix("/v2.1")).serving() as faults:
         services.url = faults.url

@@ -70,14 +70,14 @@ class DayHub:
         repository.references.create(f"refs/tags/{name}", repository.references["refs/heads/master"].target)
 
     def has(self, proposal: DayProposal) -> bool:
-        """Return whether the branch has what the change brings."""
+        """Return whether the branch contains the change."""
         repository = self._of(proposal.project)
         head = repository.references[f"refs/heads/{proposal.branch}"].peel(pygit2.Commit)
         return self._work(proposal, 1)[0] in head.tree
 
     @staticmethod
     def _work(proposal: DayProposal, patchset: int) -> tuple[str, str]:
-        """Return the file that a change is about, and what it says."""
+        """Return the file of a change, and its content."""
         if proposal.kind == "jobs":
             return f".zuul.d/t{proposal.number}.yaml", _job_of(proposal, patchset)
         return f"{'doc' if proposal.kind == 'docs' else 'src'}/{proposal.topic}", f"{proposal.topic} {patchset}\n"

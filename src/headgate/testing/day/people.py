@@ -44,7 +44,7 @@ class DayPeople:
         """When each change was first proposed and approved, in seconds of the clock."""
 
     async def day(self) -> None:
-        """Play the day. Raise RuntimeError if a change neither enters nor is told why."""
+        """Play the day. Raise RuntimeError if a change neither enters nor gets a reason why not."""
         coming, over = asyncio.ensure_future(self._come()), asyncio.ensure_future(self._over.wait())
         try:
             await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -58,7 +58,9 @@ class DayPeople:
             await end(coming, over, *self._errands)
 
     def tell(self, ended: DayOutcome) -> None:
-        """Have whoever proposed the change act on it.  Raises RuntimeError for one that fails again and again."""
+        """Have the owner of the change react to the result. Raises RuntimeError for a change that fails again and
+        again.
+        """
         proposal = self._of.get(ended.topic)
         if proposal is None or ended.pipeline not in ("check", "gate"):
             return

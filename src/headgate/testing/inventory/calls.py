@@ -88,7 +88,7 @@ class FuzzCaller:
         return "OK"
 
     def _learn(self, found: Message) -> None:
-        """Remember what exists, so that it is asked for again now and then."""
+        """Remember the names of existing objects, so that later calls use them now and then."""
         for field, value in found.ListFields():
             if field.name == "uuid" and len(self._uuids) < 200:
                 self._uuids.append(value)
@@ -155,7 +155,7 @@ class FuzzCaller:
 
 
 async def fuzz(seed: int, seconds: float, calls_max: int = 1 << 62) -> FuzzCaller:
-    """Call for this long, or this many times. The caller that is returned lists what went wrong."""
+    """Call for this long, or this many times. The returned caller lists the failures."""
     store = Store(MemoryBackend())
     inventory = Inventory(store, InventoryMap(), lambda: 1_000)
     await inventory.begin()

@@ -47,7 +47,7 @@ class LeaseInvariantBroken(AssertionError):
 
 
 def judge(tree: Sequence[Entry], places: InventoryMap) -> None:  # noqa: C901 - one rule after the other
-    """Add up what is held.  Raise LeaseInvariantBroken."""
+    """Add up the leases that are held. Raise LeaseInvariantBroken."""
     capacity: dict[str, dict[str, str]] = {}
     held: dict[str, list[ObjectLease]] = {}
     spaces: dict[str, Fraction] = {}

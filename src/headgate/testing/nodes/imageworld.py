@@ -119,7 +119,7 @@ class Gallery:
         return [*found, Resource("strange", "image", {UPLOAD_TAG: "other", SYSTEM_TAG: "theirs"}, {})]
 
     async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Delete what nobody needs; nobody deletes what is not ours."""
+        """Delete images that nobody needs; foreign ones stay."""
         await self._call()
         if resource.id == "strange":
             self.wrong.append("an image of others is deleted")
@@ -266,7 +266,7 @@ class ImagingSimulation:
             await asyncio.sleep(5)
 
     async def _uses(self, backend: Backend, halls: Mapping[str, ImageTakingCloud], chance: random.Random) -> None:
-        """Make machines of what is chosen, and take them away later."""
+        """Make machines of the chosen image, and delete them later."""
         store, map = Store(backend), Map()
         mirror = Mirror(store, map.path)
         watching = asyncio.ensure_future(mirror.run())

@@ -71,7 +71,7 @@ class Sky:
     calls: int = 0
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
-        """Return what one takes."""
+        """Return the resources that one machine takes."""
         await self._call()
         if "flavor" in wanted.flavor:
             raise LaunchFailed(f"there is no flavor {wanted.flavor['flavor']}")
@@ -126,7 +126,7 @@ class Sky:
         return [Resource(one.id, "instance", one.tags, {"instances": 1}) for one in listed] + strange
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Delete what nobody needs; nobody deletes what is not ours."""
+        """Delete resources that nobody needs; foreign ones stay."""
         await self._call()
         assert resource.tags.get(SYSTEM_TAG), "not ours"
         self.instances.pop(resource.id, None)
@@ -150,6 +150,6 @@ class Sky:
             raise CloudUnavailable("slower, please", 5.0)
 
     def _lose(self) -> None:
-        """Do as asked, and tell nobody."""
+        """Perform the call, and lose its answer."""
         if self.chance.random() < self.troubles.lost:
             raise CloudUnavailable("the answer was lost")

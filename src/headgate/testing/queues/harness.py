@@ -108,7 +108,7 @@ class QueueHarness:
             raise AssertionError(f"not within {within_s} s: {what}") from None
 
     def _look(self) -> None:
-        """Raise what a worker has ended with."""
+        """Raise the error with which a worker has ended."""
         for _, task in self.stops.values():
             if task.done():
                 task.result()

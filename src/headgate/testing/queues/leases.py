@@ -157,7 +157,7 @@ class LeaseSimulation:
         self.held_ms[strand] = self.now_ms + TTL_MS
 
     def _work(self, server: SqliteDatabase, chance: random.Random, holder: StrandHolder) -> None:
-        """Fetch, perhaps again; or tell what became of what was fetched."""
+        """Fetch, perhaps again; or report the outcome of the fetched message."""
         try:
             with server.transaction():
                 if holder.fetched is None or chance.random() < 0.2:
@@ -190,7 +190,7 @@ class LeaseSimulation:
         self.others[holder.strand] = 0 if holder.out_of_turn else self.others[holder.strand] + 1
 
     def _judge(self, server: SqliteDatabase, holder: StrandHolder, found: list[Handed]) -> None:
-        """Check that what was handed out comes next, as the documentation says."""
+        """Check that the message that was handed out is the next one by the documentation."""
         self._bury(server)
         strand = holder.strand
         waiting = {p: some for p in range(1, PRIORITIES + 1) if (some := self._waiting(strand, p))}

@@ -54,7 +54,7 @@ def anything(asked: ReceivedRequest) -> bool:
 
 
 def answers(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
-    """Return the fault that nothing is done, and this is said."""
+    """Return the fault that answers this without passing the request on."""
 
     async def fault(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         return FaultAnswer(status, body, headers or {})
@@ -117,7 +117,7 @@ class Faults:
         self._session: ClientSession | None = None
 
     def once(self, fault: Fault, which: Which = anything) -> None:
-        """Let the next such request go wrong; what was planned before comes first."""
+        """Let the next such request fail; faults that were planned before come first."""
         self._plan.append((which, fault, False))
 
     def always(self, fault: Fault, which: Which = anything) -> None:

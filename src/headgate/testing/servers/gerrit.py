@@ -78,7 +78,7 @@ _ALWAYS = """
 
 
 def missing() -> str:
-    """Return what a Gerrit lacks here, for people; empty: nothing."""
+    """Return the prerequisites of Gerrit that this machine lacks, for people; empty: none."""
     if shutil.which("java") is None:
         return "Gerrit needs Java: install default-jre-headless"
     if shutil.which("ssh-keygen") is None:
@@ -115,7 +115,7 @@ class LocalGerrit:
         return [f"[127.0.0.1]:{self.ssh_port} {' '.join(file.read_text().split()[:2])}" for file in files]
 
     def configure(self, said: Mapping[str, str] | None = None) -> None:
-        """Write what the next start reads.  `said`: further options, as `section.name`."""
+        """Write the configuration for the next start. `said`: further options, as `section.name`."""
         config = self.site / "etc" / "gerrit.config"
         config.parent.mkdir(parents=True, exist_ok=True)
         config.with_name("log4j.properties").write_text(_LOG)

@@ -47,7 +47,7 @@ class ReviewingPerson:
         self.url, self.name, self._password = url, name, password
 
     def asks(self, method: str, path: str, body: object = None) -> Any:  # JSON
-        """Return what the server answers; raise Refused, OSError."""
+        """Return the server's answer; raise Refused, OSError."""
         said = b64encode(f"{self.name}:{self._password}".encode()).decode()
         headers = {"Authorization": f"Basic {said}"}
         data = None if body is None else json.dumps(body).encode()
@@ -71,7 +71,7 @@ class ReviewingPerson:
         return True
 
     def looks(self, number: int, *options: str) -> Any:  # JSON
-        """Return what the server says of a change."""
+        """Return the server's description of a change."""
         return self.asks("GET", f"changes/{number}?{'&'.join(f'o={option}' for option in options)}")
 
     def votes(self, number: int, message: str = "", **labels: int) -> None:
@@ -152,7 +152,7 @@ class Clone:
         return self._git("rev-parse", "HEAD")
 
     def shows(self, path: str, branch: str = "master") -> str:
-        """Return what a file has at the head of a branch; empty: it is not there."""
+        """Return the content of a file at the head of a branch; empty: it does not exist."""
         head = self.head(branch)
         try:
             return self._git("show", f"{head}:{path}")

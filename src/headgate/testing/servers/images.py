@@ -136,7 +136,7 @@ class ImageRegistry:
         return f"{self.address}/{name}:{tag}"
 
     def digest(self, name: str, tag: str = "1") -> str:
-        """Return the digest of what was put there."""
+        """Return the digest of the stored content."""
         return _digest(self._found[f"/v2/{name}/manifests/{tag}"][1])
 
     def _blob(self, name: str, kind: str, content: bytes) -> dict[str, Any]:

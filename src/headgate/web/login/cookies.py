@@ -32,11 +32,11 @@ class PageOrigin:
         return self.origin.startswith("https://")
 
     def name(self, of: str) -> str:
-        """Return what the cookie is called there."""
+        """Return the full name of the cookie there."""
         return f"{PREFIX}{of}" if self.safe else of
 
     def given(self, of: str, headers: Mapping[str, str]) -> str:
-        """Return what the browser kept; empty: nothing."""
+        """Return the cookie's value in the request; empty: there is none."""
         wanted = f"{self.name(of)}="
         pieces = (piece.strip() for piece in headers.get("cookie", "").split(";"))
         found = [piece.removeprefix(wanted) for piece in pieces if piece.startswith(wanted)]
@@ -84,7 +84,7 @@ def may_write(place: PageOrigin, headers: Mapping[str, str], value: str, token: 
 
 
 def token_of(value: str) -> str:
-    """Return the token that goes with a session: nobody who lacks the cookie can tell it."""
+    """Return the token that belongs to a session: it cannot be derived without the cookie."""
     return hmac.new(value.encode(), b"headgate csrf", hashlib.sha256).hexdigest()
 
 

@@ -82,7 +82,7 @@ class LoginSessions:
         return value
 
     def _over(self, login: Login, before: str) -> list[str]:
-        """Return what ends as somebody logs in."""
+        """Return the sessions that end as somebody logs in."""
         entries = list(self.context.mirror.under(self._path))
         known = [(entry.path, self._login(entry.value)) for entry in entries]
         now_ms = self.context.now_ms()
@@ -105,10 +105,10 @@ class LoginSessions:
 
 
 def named(value: str) -> str:
-    """Return the name of a session in the store, from which nobody can tell what the browser has."""
+    """Return the name of a session in the store, which does not reveal the browser's cookie."""
     return hashlib.sha256(value.encode()).hexdigest()
 
 
 def said_of(claims: Mapping[str, Any]) -> dict[str, Any]:  # JSON
-    """Return what is kept of a person."""
+    """Return the claims of a person that are stored."""
     return {name: value for name, value in claims.items() if name not in LEFT_OUT}

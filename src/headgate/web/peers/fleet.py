@@ -53,7 +53,7 @@ class PeerFleet:
         return hmac.new((await self._known()).encode(), purpose.encode(), hashlib.sha256).digest()
 
     async def _known(self) -> str:
-        """Return the secret of the fleet; whoever needs it first makes it.  Raise StoreError."""
+        """Return the secret of the fleet; the first caller makes it. Raise StoreError."""
         place, store = self.context.map.system.fleet, self.context.store
         while not self._secret:
             entry = await store.get(place.path)

@@ -64,7 +64,7 @@ class ServerCertificates:
         return made
 
     def _now(self) -> tuple[object, ...]:
-        """Return what tells of a change."""
+        """Return a value that differs once the files have changed."""
         found = []
         for file in (self._tls.certificate, self._tls.key, self._tls.client_ca):
             with contextlib.suppress(OSError):

@@ -99,7 +99,7 @@ class CheckedApplication:
 
 
 def _unreadable(part: bytes) -> str:
-    """Return what is in a path or query that nobody writes into one; empty: nothing."""
+    """Return the part of a path or query that no valid one contains; empty: there is none."""
     plain = unquote_to_bytes(part.replace(b"+", b" "))
     try:
         text = plain.decode()

@@ -38,7 +38,7 @@ class PeerTurns:
         now_s: Callable[[], float] = time.monotonic,
         observe: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Give requests this share of the time; `observe` is told what each step cost."""
+        """Give requests this share of the time; `observe` receives the cost of each step."""
         self._share, self._now_s, self._observe = share, now_s, observe
         self._even_s = now_s() - BURST_S
         """Time at which the processor time that was used is within the share again."""
@@ -76,7 +76,7 @@ class PeerTurns:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
 
     def _next(self) -> None:
-        """Let one begin; what it costs is known before the next one."""
+        """Let one begin; its cost is known before the next one begins."""
         self._timer = None
         while self._lines and self._now_s() >= self._even_s:
             line = next(iter(self._lines))
@@ -139,6 +139,6 @@ class Measured(Generic[T]):
 
 
 def _kind(path: str) -> str:
-    """Return what sort of thing is asked, whatever it is asked of."""
+    """Return the kind of question of a request, whatever object it concerns."""
     words = path.split("/")
     return words[4] if words[1:3] == ["api", "tenant"] and len(words) > 4 else "/".join(words[1:3])

@@ -76,7 +76,7 @@ class FakeGiteaActs:
         body: str | None = None,
         base: str | None = None,
     ) -> None:
-        """Change what it says, or where it goes."""
+        """Change its text, or its target branch."""
         changes: dict[str, Any] = {}
         if title is not None:
             changes["title"], pull.title = {"from": pull.title}, title
@@ -87,7 +87,7 @@ class FakeGiteaActs:
         self.post.of_pull(pull, who, "pull_request", "edited", changes=changes)
 
     def pushed(self, repository: FakeGiteaRepository, who: FakeGitHubAccount, before: dict[str, str]) -> None:
-        """See what moved: tell of the branches, take heads of pull requests over, mark merged what has landed."""
+        """Find moved branches: announce them, update heads of pull requests, and mark landed ones as merged."""
         after = hosts.heads(repository)
         for branch in sorted({*before, *after}):
             old, new = before.get(branch, hosts.ZERO), after.get(branch, hosts.ZERO)

@@ -49,12 +49,12 @@ class FakeGiteaCall:
         return found
 
     def needs(self, level: str) -> None:
-        """Raise FakeGiteaRefused for who may not."""
+        """Raise FakeGiteaRefused for callers without the permission."""
         if not self.repository.may(self.asker.login, level):
             raise FakeGiteaRefused(403, f"user should have a permission to {level}")
 
     def page(self, all_: Sequence[T]) -> list[T]:
-        """Return the page that is asked for."""
+        """Return the requested page."""
         size = min(int(self.query.get("limit", 30)), self.world.page_max)
         at = (max(1, int(self.query.get("page", 1))) - 1) * size
         self.headers["X-Total-Count"] = str(len(all_))

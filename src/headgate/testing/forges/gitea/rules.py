@@ -56,7 +56,7 @@ def mergeable(world: FakeGiteaWorld, pull: FakeGiteaPull, *, asks: bool = True) 
 
 
 def unmet(pull: FakeGiteaPull) -> Iterator[str]:
-    """Yield what Gitea says is lacking."""
+    """Yield the missing requirements in Gitea's words."""
     rule = protection_of(pull.repository, pull.base_ref)
     if rule is None:
         return

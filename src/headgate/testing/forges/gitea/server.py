@@ -54,7 +54,7 @@ class FakeGiteaServer:
             self._routes.append((re.compile(pattern.replace("(?P<branch>[^/]+)", "(?P<branch>.+)")), route))
 
     def application(self) -> web.Application:
-        """Return what aiohttp serves."""
+        """Return the application for aiohttp."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
         FakePages(GiteaPageActions(self.acts)).add(app, self.path + "/{owner}/{name}/pulls/{number}")
@@ -63,7 +63,7 @@ class FakeGiteaServer:
         return app
 
     def limit(self, seconds: int, after_s: int | None = None) -> None:
-        """Answer that there are too many requests, for so long; `after_s` is what it asks for, if not that."""
+        """Answer for this long that there are too many requests; `after_s` is the Retry-After, if it differs."""
         self.after_s = seconds if after_s is None else after_s
         self.quiet_until_s = self.world.clock.now_s() + seconds
 
@@ -109,7 +109,7 @@ class FakeGiteaServer:
         return as_json(status, answer, headers)
 
     def _asker(self, request: web.Request) -> FakeGitHubAccount:
-        """Return who asks.  Raise FakeGiteaRefused."""
+        """Return the caller. Raise FakeGiteaRefused."""
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
         if kind == "Basic":
             text = base64.b64decode(text).decode().partition(":")[2]

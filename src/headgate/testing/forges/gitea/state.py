@@ -136,7 +136,7 @@ class FakeGiteaRepository:
         return f"{self.owner.login}/{self.name}"
 
     def role(self, login: str) -> str:
-        """Return what an account may do."""
+        """Return the role of an account."""
         return "owner" if login == self.owner.login else self.roles.get(login, "none" if self.private else "read")
 
     def may(self, login: str, level: str) -> bool:

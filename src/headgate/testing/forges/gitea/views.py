@@ -136,7 +136,7 @@ class FakeGiteaShows:
         }  # fmt: skip
 
     def protection(self, one: FakeGiteaProtection) -> Shown:
-        """Return a protection, as who administers the repository sees it."""
+        """Return a protection, as administrators of the repository see it."""
         return {
             "branch_name": one.name, "rule_name": one.name, "enable_push": False,
             "enable_merge_whitelist": one.mergers is not None, "merge_whitelist_usernames": sorted(one.mergers or ()),

@@ -110,7 +110,7 @@ class Pulls:
         body: str | None = None,
         base: str | None = None,
     ) -> None:
-        """Change what it says, or where it goes."""
+        """Change its text, or its target branch."""
         changes: Shown = {}
         if title is not None:
             changes["title"], pull.title = {"from": pull.title}, title
@@ -127,7 +127,7 @@ class Pulls:
         self.post.of_pull(pull, who, "converted_to_draft" if draft else "ready_for_review")
 
     def pushed(self, repository: FakeGitHubRepository, who: FakeGitHubAccount, before: dict[str, str]) -> None:
-        """See what moved: tell of the branches, take heads of pull requests over, mark merged what has landed."""
+        """Find moved branches: announce them, update heads of pull requests, and mark landed ones as merged."""
         after = hosts.heads(repository)
         repository.pushed_s = self.world.clock.now_s()
         for branch in sorted({*before, *after}):

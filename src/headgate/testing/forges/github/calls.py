@@ -35,7 +35,7 @@ def _as_app(call: FakeGitHubCall) -> App:
 
 @ROUTES.on("GET", "/app")
 def app(call: FakeGitHubCall) -> Answer:
-    """Answer who the app is."""
+    """Answer the description of the app."""
     return 200, call.forge.shows.app(_as_app(call))
 
 
@@ -85,7 +85,7 @@ def access_token(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", "/installation/repositories")
 def repositories(call: FakeGitHubCall) -> Answer:
-    """Answer what an installation has."""
+    """Answer the repositories of an installation."""
     one = call.caller.installation
     if one is None:
         raise FakeGitHubRefused(
@@ -98,7 +98,7 @@ def repositories(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", "/app/hook/deliveries")
 def deliveries(call: FakeGitHubCall) -> Answer:
-    """Answer what was delivered lately, newest first."""
+    """Answer the latest deliveries, newest first."""
     one = _as_app(call)
     found = [d for d in reversed(call.forge.mail.log) if d.app_id == one.id]
     if call.query.get("status") == "failure":
@@ -130,7 +130,7 @@ def _delivery(one: Delivery) -> Shown:
 
 @ROUTES.on("GET", "/app/hook/deliveries/{delivery_id}")
 def delivery(call: FakeGitHubCall) -> Answer:
-    """Answer a delivery with what it said."""
+    """Answer a delivery with its content."""
     one = _find_delivery(call)
     request = {"headers": one.headers(), "payload": msgspec.json.decode(one.body)}
     answer = {"headers": {}, "payload": ""}
@@ -154,7 +154,7 @@ def _find_delivery(call: FakeGitHubCall) -> Delivery:
 
 @ROUTES.on("GET", "/rate_limit")
 def rate_limit(call: FakeGitHubCall) -> Answer:
-    """Answer what is left."""
+    """Answer the rest of the rate limit."""
     resources = {}
     for name in ("core", "search", "graphql"):
         budget = call.forge.limits.of(call.caller.key, name)
@@ -188,7 +188,7 @@ def repository(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", _REPO + "/collaborators/{username}/permission")
 def permission(call: FakeGitHubCall) -> Answer:
-    """Answer what somebody may do."""
+    """Answer the permission of a user."""
     call.needs("metadata", "read")
     found = call.forge.world.accounts.get(call.path["username"])
     if found is None:
@@ -261,7 +261,7 @@ def rules(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", _REPO + "/rulesets/{ruleset_id}")
 def ruleset(call: FakeGitHubCall) -> Answer:
-    """Answer a ruleset, and whether who asks may bypass it."""
+    """Answer a ruleset, and whether the caller may bypass it."""
     found = next((r for r in call.repository.rulesets if str(r.id) == call.path["ruleset_id"]), None)
     if found is None:
         raise FakeGitHubRefused(404, "Not Found")

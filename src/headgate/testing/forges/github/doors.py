@@ -45,13 +45,13 @@ class FakeGitHubCaller:
 
     @property
     def asker(self) -> Asker:
-        """Return who merges or pushes.  Raise FakeGitHubRefused."""
+        """Return the account that merges or pushes. Raise FakeGitHubRefused."""
         if self.account is None:
             raise FakeGitHubRefused(401, "Requires authentication")
         return Asker(self.account, self.app.slug if self.app else "")
 
     def sees(self, repository: FakeGitHubRepository) -> bool:
-        """Say whether the repository is there for who asks."""
+        """Return whether the caller can see the repository."""
         if not repository.private:
             return True
         if self.installation is not None:
@@ -61,7 +61,7 @@ class FakeGitHubCaller:
         return self.account is not None and bool(repository.role(self.account.login))
 
     def may(self, repository: FakeGitHubRepository, area: str, level: str) -> bool:
-        """Say whether who asks may do something in an area of the repository, as `checks`."""
+        """Return whether the caller has access to an area of the repository, such as `checks`."""
         if self.installation is not None:
             one = self.installation
             mine = one.account is repository.owner and (one.projects is None or repository.full_name in one.projects)
@@ -87,7 +87,7 @@ def bearer(header: str) -> str:
 
 
 def caller(world: FakeGitHubWorld, header: str) -> FakeGitHubCaller:
-    """Return who asks.  Raise FakeGitHubRefused."""
+    """Return the caller. Raise FakeGitHubRefused."""
     text = bearer(header)
     if not text:
         return FakeGitHubCaller(None)
@@ -172,7 +172,7 @@ class FakeGitHubLimits:
         self.after_s = seconds if retry_after else None
 
     def headers(self, key: str, resource: str) -> dict[str, str]:
-        """Return what every answer says of the budget."""
+        """Return the headers of every answer that describe the rate limit."""
         budget = self.of(key, resource)
         return {
             "X-RateLimit-Limit": str(budget.limit),
@@ -192,7 +192,7 @@ class FakeGitHubLimits:
         return budget.used >= budget.limit
 
     def makes(self, key: str) -> None:
-        """Count what people are told of; too much of it is punished."""
+        """Count requests that notify people; too many of them are punished."""
         now_s = self.world.clock.now_s()
         made = self.made.setdefault(key, deque())
         made.append(now_s)

@@ -38,7 +38,7 @@ _MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
 
 
 class FakeGitHubGraph:
-    """Resolve the root of what one caller sees."""
+    """Resolve the root of one caller's view."""
 
     def __init__(self, world: FakeGitHubWorld, limits: FakeGitHubLimits, caller: FakeGitHubCaller, web: str) -> None:
         self._world, self._limits, self._caller, self._web = world, limits, caller, web

@@ -147,7 +147,7 @@ def own_commits(pull: Proposed, base: str) -> list[str]:
 
 
 def files_of(pull: Proposed, base: str) -> list[FakeGitHubFile]:
-    """Return what a pull request changes since it left its base."""
+    """Return the files that a pull request changes since it left its base."""
     git = opened(pull.repository)
     origin = git.merge_base(base, pull.head_sha)
     old = git[origin].tree if origin else git[git.TreeBuilder().write()]
@@ -199,7 +199,7 @@ def _rebase(git: Any, commits: list[str], base: str, who: pygit2.Signature) -> s
 
 
 def updates(body: bytes) -> dict[str, tuple[str, str]]:
-    """Return what a push asks for, before its pack: ref -> old and new commit."""
+    """Return the ref updates of a push, which precede its pack: ref -> old and new commit."""
     found, at = {}, 0
     while (length := int(body[at : at + 4] or b"0", 16)) > 4:
         line = body[at + 4 : at + length].split(b"\0")[0].decode().rstrip("\n")

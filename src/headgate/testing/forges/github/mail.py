@@ -92,7 +92,7 @@ class Mail:
         self._held = [] if self._held is None else self._held
 
     def release(self, order: Callable[[list[Delivery]], list[Delivery]] = list) -> None:
-        """Send what was held back, in an order that the test chooses (`reversed`, say)."""
+        """Send the deliveries that were held back, in an order that the test chooses, such as `reversed`."""
         held, self._held = self._held or [], None
         for one in order(held):
             self._send(one)
@@ -133,7 +133,7 @@ class Mail:
         )
 
     def again(self, one: Delivery) -> None:
-        """Deliver once more what was delivered, as somebody asks in the settings or over the API."""
+        """Send a past delivery again, as somebody requests in the settings or over the API."""
         copy = replace(one, id=next(self._ids), at_s=self.clock.now_s(), redelivery=True, status="pending")
         self.log.append(copy)
         self._send(copy)

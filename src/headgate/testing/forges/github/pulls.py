@@ -52,7 +52,7 @@ def changed(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", _PULL + "/files")
 def files(call: FakeGitHubCall) -> Answer:
-    """Answer what it changes: 3,000 files at most."""
+    """Answer the changed files: 3,000 at most."""
     pull = call.pull
     url = f"{call.forge.shows.api}/repos/{pull.repository.full_name}"
     raw = f"{call.forge.shows.web}/{pull.repository.full_name}/raw/{pull.head_sha}"

@@ -163,12 +163,12 @@ class _Reader:
 
 
 def read(text: str) -> Document:
-    """Return what a query says.  Raise BadQuery."""
+    """Return the parsed query. Raise BadQuery."""
     return _Reader(text).read()
 
 
 def run(document: Document, root: Node, variables: Mapping[str, Any]) -> Node:
-    """Return what a document selects of a root.  Raise BadQuery."""
+    """Return the part of a root that a document selects. Raise BadQuery."""
     return _select(root, document.selected, document, {**document.defaults, **variables})
 
 
@@ -210,7 +210,7 @@ def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
 
 
 def connection(kind: str, found: list[Node]) -> Callable[..., Node]:
-    """Return what answers for a list that is read in pages."""
+    """Return the resolver of a list that is read in pages."""
 
     def page(first: int | None = None, last: int | None = None, after: str | None = None, **_: Any) -> Node:
         if (first is None) == (last is None):

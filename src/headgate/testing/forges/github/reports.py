@@ -113,7 +113,7 @@ def update(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", _RUN + "/annotations")
 def notes(call: FakeGitHubCall) -> Answer:
-    """Answer what a check run says of lines."""
+    """Answer the annotations of a check run."""
     run = _run(call)
     url = f"{call.forge.shows.web}/{call.repository.full_name}/blob/{run.head_sha}"
     found: list[Shown] = []

@@ -19,7 +19,7 @@ PER_PAGE, PER_PAGE_MAX = 30, 100
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubForge:
-    """Hold what answers are made from."""
+    """Hold the state that answers are made from."""
 
     world: FakeGitHubWorld
     shows: FakeGitHubShows
@@ -61,7 +61,7 @@ class FakeGitHubCall:
         return found
 
     def needs(self, area: str, level: str = "write") -> None:
-        """Refuse who may not."""
+        """Refuse callers without the permission."""
         if not self.caller.may(self.repository, area, level):
             if self.caller.installation is not None:
                 raise FakeGitHubRefused(403, "Resource not accessible by integration")
@@ -110,7 +110,7 @@ class Routes:
         return iter(self._routes)
 
     def on(self, method: str, template: str, *, makes: bool = False) -> Callable[[Handler], Handler]:
-        """Return a decorator for what answers a call."""
+        """Return a decorator for functions that answer a call."""
 
         def add(handler: Handler) -> Handler:
             self._routes.append(FakeGitHubRoute(method, template, handler, makes))

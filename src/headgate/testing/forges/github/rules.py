@@ -65,13 +65,13 @@ def opinions(pull: FakeGitHubPull) -> dict[str, FakeGitHubReview]:
 
 
 def counted(pull: FakeGitHubPull) -> tuple[int, bool]:
-    """Return how many who may write approve, and whether any of them wants changes."""
+    """Return the number of approvals by accounts with write access, and whether any of them wants changes."""
     mine = [r for r in opinions(pull).values() if pull.repository.role(r.user.login) in ("write", "maintain", "admin")]
     return sum(r.state == "APPROVED" for r in mine), any(r.state == "CHANGES_REQUESTED" for r in mine)
 
 
 def review_decision(pull: FakeGitHubPull) -> str | None:
-    """Return what GraphQL calls reviewDecision: None where no reviews are asked for."""
+    """Return GraphQL's reviewDecision: None where no reviews are required."""
     needed = [n for n, _ in _approvals(pull)]
     if not needed:
         return None
@@ -106,7 +106,7 @@ def _missing(pull: FakeGitHubPull, contexts: list[str]) -> list[str]:
 
 
 def may_bypass(pull: FakeGitHubPull, rule: FakeGitHubProtection | Ruleset, asker: Asker) -> bool:
-    """Say whether who asks may merge although the rule is not met."""
+    """Return whether the caller may merge although the rule is not met."""
     if isinstance(rule, Ruleset):
         return asker.among(rule.bypass) is not None
     return not rule.enforce_admins and pull.repository.role(asker.account.login) == "admin"
@@ -118,7 +118,7 @@ def signed(pull: FakeGitHubPull) -> bool:
 
 
 def _needs(pull: FakeGitHubPull, approvals: int | None, rule: dict[str, Any]) -> Iterator[str]:
-    """Yield what a rule of either kind does not find."""
+    """Yield the unmet requirements of a rule of either kind."""
     missing = _missing(pull, rule.get("contexts", []))
     if len(missing) == 1:
         yield f'Required status check "{missing[0]}" is expected.'
@@ -142,7 +142,7 @@ def _needs(pull: FakeGitHubPull, approvals: int | None, rule: dict[str, Any]) ->
 
 
 def unmet(pull: FakeGitHubPull, asker: Asker, method: str = "merge") -> list[str]:
-    """Return what keeps who asks from merging, in GitHub's words."""
+    """Return the reason that keeps the caller from merging, in GitHub's words."""
     found: list[str] = []
     protection = protection_of(pull.repository, pull.base_ref)
     if protection is not None and not may_bypass(pull, protection, asker):
@@ -190,7 +190,7 @@ def _of_rule(pull: FakeGitHubPull, rule: dict[str, Any], method: str) -> Iterato
 
 
 def mergeable_state(pull: FakeGitHubPull, asker: Asker, clean: bool) -> str:
-    """Return what the API says beside `mergeable`."""
+    """Return the API's `mergeable_state`."""
     if pull.draft:
         return "draft"
     if not clean:

@@ -81,7 +81,7 @@ class FakeGitHubServer:
             self._routes.append((re.compile(pattern), route))
 
     def application(self) -> web.Application:
-        """Return what aiohttp serves."""
+        """Return the application for aiohttp."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post(GRAPHQL, self._graphql)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
@@ -157,7 +157,7 @@ class FakeGitHubServer:
         return self._sent(request, who, status, answer, headers, resource)
 
     def _moved(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str]) -> None:
-        """Send on who asks for a repository under a former name."""
+        """Redirect requests for a repository's former name."""
         new = self.forge.world.moved.get(f"{named.get('owner')}/{named.get('repo')}")
         if new is not None:
             found = self.forge.world.repositories[new]

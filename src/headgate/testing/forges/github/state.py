@@ -271,7 +271,7 @@ class FakeGitHubRepository:
         return f"{self.owner.login}/{self.name}"
 
     def role(self, login: str) -> str:
-        """Return what an account may do: empty when nothing."""
+        """Return the role of an account: empty when it has none."""
         return "admin" if login == self.owner.login else self.roles.get(login, "" if self.private else "read")
 
 

@@ -132,7 +132,7 @@ class FakeGitHubShows:
         }
 
     def minimal(self, one: FakeGitHubRepository) -> Shown:
-        """Return what every description of a repository has."""
+        """Return the fields that every description of a repository has."""
         url = f"{self.api}/repos/{one.full_name}"
         return {
             "id": one.id,

@@ -192,7 +192,7 @@ class FakeGitLabActs:
         return note
 
     def renote(self, one: FakeGitLabMergeRequest, note: Note, body: str) -> None:
-        """Change what was said."""
+        """Change the text of a note."""
         note.body = self._acted(one, note.author, body)
 
     def _acted(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str) -> str:

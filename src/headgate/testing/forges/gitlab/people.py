@@ -177,7 +177,7 @@ class GitLab:
         return one
 
     def rename(self, project: FakeGitLabProject, path: str) -> None:
-        """Give a project another path; who reads under the old one is sent on."""
+        """Give a project another path; reads of the old one are redirected."""
         old, project.path = project.path, path
         del self.world.projects[old]
         self.world.projects[path] = project

@@ -72,7 +72,7 @@ class FakeGitLabLimits:
         return self.quiet.get(username, 0.0) > self.world.clock.now_s()
 
     def headers(self, username: str) -> dict[str, str]:
-        """Return what every answer says of that."""
+        """Return the headers of every answer that describe the rate limit."""
         used = self.used[username] = self.used.get(username, 0) + 1
         return {
             "RateLimit-Limit": str(self.limit),
@@ -107,7 +107,7 @@ class FakeGitLabServer:
             self._routes.append((re.compile(pattern), route))
 
     def application(self) -> web.Application:
-        """Return what aiohttp serves."""
+        """Return the application for aiohttp."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
         FakePages(GitLabPageActions(self.acts)).add(app, "/{project:.+}/-/merge_requests/{number}")
@@ -182,7 +182,7 @@ class FakeGitLabServer:
         return token.user
 
     def _moved(self, route: FakeGitLabRoute, named: dict[str, str]) -> None:
-        """Send on who reads from a project under a former path; who writes there is refused."""
+        """Redirect reads of a project's former path; writes there are refused."""
         new = self.world.moved.get(named.get("project", ""))
         if new is None:
             return

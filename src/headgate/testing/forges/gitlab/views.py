@@ -154,7 +154,7 @@ class FakeGitLabShows:
         return {"id": one.id, "name": one.name, "username": one.username, "email": "[REDACTED]"}
 
     def hook_request(self, one: FakeGitLabMergeRequest) -> Shown:
-        """Return what deliveries say of a merge request."""
+        """Return the description of a merge request in deliveries."""
         return {
             "id": one.id,
             "iid": one.iid,

@@ -102,7 +102,7 @@ class FakePagureActs:
         self.post.tell(request.project, who, topic, pull_request=shown, tags=[name])
 
     def pushed(self, project: FakePagureProject, who: FakeGitHubAccount, before: dict[str, str]) -> None:
-        """See what moved: tell of the branches, take heads of pull requests over."""
+        """Find moved branches: announce them, and update heads of pull requests."""
         after = hosts.heads(project)
         for branch in sorted({*before, *after}):
             old, new = before.get(branch), after.get(branch)

@@ -47,7 +47,7 @@ class FakePagureCall:
         return found
 
     def asker(self, acl: str = "") -> FakeGitHubAccount:
-        """Return who asks with a token that may do this.  Raise FakePagureRefused."""
+        """Return the owner of a token that permits this. Raise FakePagureRefused."""
         if self.token is None or self.token.revoked:
             why = f"Invalid or expired token. Please visit {self.shows.web}/settings#nav-api-tab to get or renew yours."
             raise FakePagureRefused(401, why, "EINVALIDTOK")

@@ -54,7 +54,7 @@ class FakePagureServer:
             self._routes.append((re.compile(pattern.replace("(?P<id>[^/]+)", "(?P<id>[0-9]+)")), route))
 
     def application(self) -> web.Application:
-        """Return what aiohttp serves."""
+        """Return the application for aiohttp."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
         FakePages(PagurePageActions(self.acts)).add(app, self.path + "/{project:.+}/pull-request/{number}")
@@ -62,7 +62,7 @@ class FakePagureServer:
         return app
 
     def limit(self, seconds: int, after_s: int | None = None) -> None:
-        """Answer that there are too many requests, for so long; `after_s` is what it asks for, if not that."""
+        """Answer for this long that there are too many requests; `after_s` is the Retry-After, if it differs."""
         self.after_s = seconds if after_s is None else after_s
         self.quiet_until_s = self.world.clock.now_s() + seconds
 

@@ -97,7 +97,7 @@ class FakePagureRequest:
 
     @property
     def score(self) -> int:
-        """Return those for it less those against it; whoever is both counts twice."""
+        """Return the votes for it less those against it; a user with both counts twice."""
         said = [one for one in self.comments if not one.commit]
         up = {one.user.login for one in said if "+1" in one.text or ":thumbsup:" in one.text}
         down = {one.user.login for one in said if "-1" in one.text or ":thumbsdown:" in one.text}
@@ -159,7 +159,7 @@ class FakePagureWorld:
         return self.accounts[login]
 
     def level(self, project: FakePagureProject, login: str) -> str:
-        """Return what somebody may do there; empty: what everybody may."""
+        """Return the level of a user there; empty: that of everybody."""
         found = [project.access[login]] if login in project.access else []
         found += [level for name, level in project.groups.items() if login in self.groups.get(name, ())]
         found += ["owner"] if login == project.owner.login else []

@@ -63,7 +63,7 @@ class FakePagureShows:
         }  # fmt: skip
 
     def request(self, one: FakePagureRequest) -> Shown:
-        """Return a pull request, with all that was said on it."""
+        """Return a pull request with all its comments."""
         threshold = one.project.threshold
         return {
             "id": one.id, "uid": one.uid, "title": one.title, "branch": one.branch, "branch_from": one.branch_from,

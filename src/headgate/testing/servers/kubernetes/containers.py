@@ -68,11 +68,11 @@ class ContainerEngine:
         return self._run("ps", "--format", "{{.Names}}").split()
 
     def command(self, namespace: str, container: str, words: Sequence[str]) -> list[str]:
-        """Return what runs a command there."""
+        """Return the command line that runs a command there."""
         return [*self.words, "exec", "-i", self._name(namespace, container), *words]
 
     async def log(self, namespace: str, container: str) -> bytes:
-        """Return what a container has said."""
+        """Return the output of a container."""
         words = [*self.words, "logs", self._name(namespace, container)]
         process = await asyncio.create_subprocess_exec(*words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
         return (await process.communicate())[0]
