@@ -92,9 +92,12 @@ class Configuration:
     def unfit(
         self, fresh: Mapping[str, Mapping[str, str]], protections: Mapping[str, Protection]
     ) -> frozenset[tuple[str, str]]:
-        """Return (project, branch) of those that are not to take effect as they are kept now, `fresh`: project ->
-        branch -> digest, each of a branch of which something else is in force; branches take part as `protections`
-        say.  None when nothing is in force."""
+        """Return (project, branch) of branches whose stored content, with the digests in `fresh` (project -> branch ->
+        digest), must not take effect. Other content of each of these branches is in force; branches take part as
+        `protections` say.
+
+        None when nothing is in force.
+        """
         try:
             if not self.current():
                 return frozenset()

@@ -159,8 +159,8 @@ class Merger:
                 self.membership.say(troubles=dict(self._away))
 
     async def _if_open(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
-        """Return the work; a landing comes with what people closed as the store has it at this moment, and with what
-        its forge says if that was asked too long ago.  Raise Unreachable."""
+        """Return the work. A landing includes the closed pipelines and queues as the store has them now, and the
+        forge's answer if that is too old. Raise Unreachable."""
         if not isinstance(work, LandRequest):
             return work
         context, tenant = self._context, claim.request.meta["tenant"]
@@ -176,8 +176,8 @@ class Merger:
             raise Unreachable(project, why, answer) from error
 
     async def _tried(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer:
-        """Return what git answers.  Work that takes long, as a server may answer late or never, gives its place to
-        others; it goes on, and is not handed back when the worker is to stop."""
+        """Return git's answer. Work that takes long, because a server answers late or never, gives its place to others.
+        It continues, and is not handed back when the worker is to stop."""
         doing = asyncio.ensure_future(self._git.do(work))
         try:
             await asyncio.wait({doing}, timeout=SLOW_S)

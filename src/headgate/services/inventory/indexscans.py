@@ -115,9 +115,9 @@ Values = Sequence[Sequence[str]]
 
 
 def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: Values) -> list[IndexScan]:
-    """Return those that hold all matches.  `plan` says for each condition which of its unions leads there; -1: none.
+    """Return the scans that yield all matches. `plan` names for each condition the union of lists to use; -1: none.
 
-    A condition that no index leads to has all objects of its type looked at, once for all that need it.
+    For a condition without one, all objects of its type are examined, once for all conditions that need it.
     """
     planned = list(zip(query.conditions, plan, values, strict=True))
     whole = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}

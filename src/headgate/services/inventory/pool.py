@@ -151,9 +151,10 @@ class Pool:
         return [one for one in self._found[key] if leases.could(lease.amounts, one.object)]
 
     async def choose(self, book: Book, lease: ObjectLease, *, launched: bool, busy: Collection[str]) -> LeaseChoice:
-        """Return what it can have now of what launchers give, or of what they do not.  Raise Invalid, Refused.
+        """Return what the lease can have now: of machines that launchers give if `launched`, otherwise of other
+        objects.
 
-        `busy` are objects that builds or others have, or wait for.
+        Raise Invalid, Refused. `busy` are objects that builds or others have, or wait for.
         """
         free: list[LeaseCandidate] = []
         missing: list[str] = []

@@ -179,7 +179,7 @@ class ConnectionRunner:
                 except Conflict:
                     if attempt == ATTEMPTS_MAX - 1:
                         raise
-                    await self._context.mirror.moved(seen)  # a landing was recorded: once it is shown, again
+                    await self._context.mirror.moved(seen)  # another process recorded a landing: wait for it
 
     async def _try(self, sighting: Sighting, guards: Guards, *, again: bool) -> None:
         context, known = self._context, self._change_states.now()

@@ -209,8 +209,8 @@ def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collec
 def _hows(
     kind: str, named: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], tenant: Tenant
 ) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """Yield the reporters of one kind by connection.  What is open at a forge since the beginning is ended when the
-    item is taken out, whether the pipeline says so or not."""
+    """Yield the reporters of one kind by connection. A report that opened something at a forge is completed when the
+    item is taken out, whether or not the pipeline names the reporter then."""
     said = named.get(kind, {})
     if kind != "dequeue":
         yield from said.items()

@@ -45,7 +45,7 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeper
         )
     (names,) = (await link.multi(Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
     names = names if isinstance(names, list) else []
-    known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # somebody may begin it just now
+    known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # another process may be making it
     if not address.adopt and (others := sorted(set(names) - known)):
         raise StoreError(
             f"{address}: something else lives here ({', '.join(others[:5])}{', …' if len(others) > 5 else ''}); "

@@ -127,7 +127,7 @@ class View:
     async def load(self, link: ZooKeeperLink) -> None:
         """Read everything the first time, and later only what changed. Raise ZooKeeperConnectionLost or Denied."""
         root = self._chroot + self.prefix or "/"
-        self._dirty = dict.fromkeys(self._dirty, UNREAD)  # read by a connection that broke before it was shown
+        self._dirty = dict.fromkeys(self._dirty, UNREAD)  # their connection broke before they were shown
         if not self.loaded.is_set():
             await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
             found: Mapping[str, ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])

@@ -50,9 +50,12 @@ def lacking(
 
 
 def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
-    """Return the uploads that are to go: of each image and place the newest validated ones stay, as many newer ones
-    that nobody has validated, and all newer ones that are under way.  Where nobody wants the image any more, all stay
-    until somebody deletes them: what is gone for a moment may come back."""
+    """Return the uploads to delete. Of each image and place, the newest validated ones stay, the same number of newer
+    ones that are not validated, and all newer ones that are under way.
+
+    When nobody wants the image any more, all stay until somebody deletes them, because an image that is gone for a
+    moment may come back.
+    """
     of: dict[tuple[str, str], list[ImageUpload]] = {}
     for one in uploads:
         of.setdefault((one.file.image, one.place), []).append(one)

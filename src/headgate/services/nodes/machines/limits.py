@@ -175,8 +175,8 @@ class NodeLimits:
     ) -> list[Key]:
         """Keep room for a request; return the limits where it lacks some.
 
-        What others share is kept only for who could have it otherwise, so that nobody's own limit keeps it from others;
-        and of each limit for one at a time, who is the first to wait for it.
+        Room that tenants share is kept only for a request that could have it otherwise, so that nobody's own limit
+        keeps it from others; and each limit keeps room for one request at a time, the first that waits for it.
         """
         make = list(make)
         whole, more = self._whole(request, take, make), self._more(request, take, make)

@@ -37,8 +37,8 @@ class YieldingMachines:
         up."""
 
     def idle(self, taken: Sequence[MadeNode]) -> Uses:
-        """Return what machines count that nobody has and that take room, but for those that are `taken`; of one with
-        slots the machine."""
+        """Return the amounts of free machines that take room, without those in `taken`; slots count as their
+        machine."""
         now = len(self._free), len(self._back)
         if self._idle[0] != now:
             plain = (one for one in self._free.values() if not (one.fixed or one.main))

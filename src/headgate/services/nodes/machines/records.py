@@ -61,8 +61,8 @@ def new_node(
 
 
 def host_nodes(provider: FlatProvider) -> Mapping[str, MadeNode]:
-    """Return by its id what is to be written down of each machine that a provider lists, once for each slot; without
-    the tags of the installation, and without times."""
+    """Return, by id, the records of the machines that a provider lists, one for each slot; without the tags of the
+    installation, and without times."""
     return _host_nodes(msgspec.json.encode(provider, order="deterministic")) if provider.is_static else {}
 
 
