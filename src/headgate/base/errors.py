@@ -7,7 +7,7 @@ class UserError(Exception):
     """Report an error to a person in one line, without a traceback: what is wrong, where, and what to do."""
 
     status = 1
-    """Exit status of the program."""
+    """Exit status of the program that reports this error."""
 
 
 class AwayError(UserError):

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 _BITS: ContextVar[Callable[[int], int]] = ContextVar("bits", default=secrets.randbits)
 _SET, _VERSION_4 = 0xF000C000 << 48, 0x40008000 << 48
-"""The bits that say which kind of UUID one is, and those of a random one."""
+"""Bit mask and bits that make a UUID a random one (version 4)."""
 _NAMESPACE = uuid.UUID("6f0c4d3e-0d5b-5a0e-9b39-1f1c8a7d2f10")
 
 

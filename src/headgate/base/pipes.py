@@ -9,7 +9,7 @@ from headgate.base.tasks import run_until
 
 CHUNK_BYTES = 65_536
 LEFT_OPEN_S = 5.0
-"""How long the output of a process that was killed is waited for."""
+"""Time for which the output of a killed process is still read."""
 ERR_MAX_BYTES = 65_536
 """Size limit of a command's error output: this much from its beginning, and as much from its end."""
 

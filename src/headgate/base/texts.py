@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
-"""What colours text and moves the cursor."""
+"""Escape sequences that colour text or move the cursor."""
 _SEQUENCE_BYTES = re.compile(_SEQUENCE.pattern.encode())
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Control characters, what turns the direction of text or is not seen at all, and halves of characters."""
+"""Control characters, invisible characters, characters that change the direction of text, and lone surrogates."""
 
 
 def visible(text: str) -> str:

@@ -23,8 +23,8 @@ class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
     event: str
     """Id of the event that brought it."""
     said: str = ""
-    """A digest of what was said last; empty: nothing was."""
+    """Digest of the last comment; empty when there was none."""
     told_ms: int = 0
-    """When that was, milliseconds since the epoch, UTC."""
+    """Time of that comment, milliseconds since the epoch, UTC."""
     due_ms: int = 0
-    """When it is to be said what holds then, if that is something else; 0: nothing is to be said."""
+    """Time at which to comment again if the state differs by then; 0 when no comment is due."""

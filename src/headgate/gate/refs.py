@@ -17,7 +17,7 @@ from headgate.gate.work import RefAt
 from headgate.gate.world import World
 
 NAME_MAX_BYTES = 250
-"""Limit of the name of a ref that starts anything."""
+"""Size limit of the name of a ref that starts anything."""
 
 
 def update(

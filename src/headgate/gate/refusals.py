@@ -23,9 +23,9 @@ from headgate.gate.work import ReportRequest
 from headgate.gate.world import World
 
 KEPT_MAX = 200
-"""Changes of which a pipeline remembers what it said."""
+"""Limit of changes whose last comment a pipeline remembers."""
 AT_ONCE_MAX = 30
-"""Changes that are told of in `PAUSE_MS`; the others are told later."""
+"""Limit of changes that receive a comment within `PAUSE_MS`; the others receive theirs later."""
 LOOKED_MAX, SLICE_MS = 20, 1_000
 """How many changes with dependencies are compared with the current state in one turn; the others follow in turns of
 the next seconds, because finding their dependencies is expensive."""

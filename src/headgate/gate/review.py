@@ -17,9 +17,9 @@ class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review
     ref: str
     commit: str
     below: tuple[str, ...] = ()
-    """Commits of changes that it is built on: what they bring is theirs."""
+    """Commits of the changes beneath this one; their differences are not shown as part of it."""
     one: str = ""
-    """A commit of the change whose files alone are wanted; empty: those of all."""
+    """Commit of the change to which the list of files is restricted; empty for the files of all commits."""
     page: int = 0
 
 
@@ -41,12 +41,12 @@ class ReviewFile(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str
     """A added | D deleted | M modified | R renamed | C copied | T of another type"""
     old: str
-    """Its object before; zeros: there was none."""
+    """Object before the change; zeros when the file did not exist."""
     new: str
     old_mode: str
     new_mode: str
     old_path: str = ""
-    """Where that is another one."""
+    """Path before the change, where it differs."""
     old_bytes: int = 0
     new_bytes: int = 0
 
@@ -63,9 +63,9 @@ class ReviewAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"
     more_commits: bool = False
     files: tuple[ReviewFile, ...] = ()
     total: int = 0
-    """Files that differ."""
+    """Number of files that differ."""
     landed: bool = False
-    """Its branch has it: shown is its last commit alone."""
+    """Whether the branch has the change; then only its last commit is shown."""
 
 
 class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
@@ -75,7 +75,7 @@ class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch")
     connection: str
     ref: str
     commit: str
-    """Whoever has it has both files."""
+    """Commit to fetch: whoever has it has both files."""
     old: str
     new: str
     part: int = 0
@@ -87,11 +87,11 @@ class DiffLine(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     """+ added | - removed | a space: in both | @ the head of a hunk | \\ a remark of git"""
     old: int
-    """Its number before; 0: it was not there."""
+    """Line number before the change; 0 when the line did not exist."""
     new: int
     text: str
     cut: int = 0
-    """How many bytes are not shown."""
+    """Number of bytes that are not shown."""
 
 
 class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
@@ -102,9 +102,9 @@ class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
     binary: bool = False
     lines: tuple[DiffLine, ...] = ()
     more: bool = False
-    """Another part follows."""
+    """Whether another part follows."""
     ends: str = ""
-    """Why it ends before its end, for people."""
+    """Reason for which the text is cut short, for people."""
 
 
 class RemarksRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
@@ -134,9 +134,9 @@ class SayRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
     ref: str
     commit: str
     line: str = ""
-    """Empty: there is nothing to be added."""
+    """Line to add; empty when there is none."""
     words: dict[str, str] = {}
-    """ref -> what it is to name; empty: it is to go."""
+    """ref -> its new target; empty to delete the ref."""
 
 
 class SayAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):

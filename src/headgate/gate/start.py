@@ -41,7 +41,7 @@ class Base:
     proposed: Texts = field(default_factory=dict)
     """Configuration that the chain proposes."""
     keys: set[str] = field(default_factory=set)
-    """Keys of the changes ahead, and of those that landed just now."""
+    """Keys of the changes ahead, and of those that have just landed."""
     failing: set[str] = field(default_factory=set)
     live: int = 0
     """Live items ahead."""

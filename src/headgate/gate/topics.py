@@ -10,7 +10,7 @@ from headgate.gate.change import Change, ChangeState
 from headgate.gate.world import LayoutView
 
 BY_TOPIC = "dependencies-by-topic"
-"""A setting of queues."""
+"""Name of the setting of queues."""
 MEMBERS_MAX = 250
 """Limit of changes of one topic that a change may need."""
 

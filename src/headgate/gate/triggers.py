@@ -15,7 +15,7 @@ from headgate.gate.requirements import happened
 from headgate.gate.world import World
 
 ZUUL = "zuul"
-"""The connection of what happens in pipelines."""
+"""Name of the connection for events of pipelines."""
 
 
 def triggers(pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None = None) -> bool:

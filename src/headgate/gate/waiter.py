@@ -49,6 +49,6 @@ class Beside:
     """Which build succeeded on the same inputs; it answers None while that is looked up, and one without an id where
     none did.  Without it none ever did."""
     away: bool = False
-    """It cannot be looked up just now."""
+    """Whether the history cannot be searched just now."""
     trusted: Mapping[str, str] = field(default_factory=dict)
-    """The tenant's config-projects -> connection."""
+    """Config-projects of the tenant -> connection."""

@@ -36,7 +36,7 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     connections: dict[str, str] = {}
     """project -> connection it comes from."""
     landed: str = ""
-    """Commit of the change that the item is of, when it has landed: nothing is merged for it."""
+    """Commit of the item's change when it has landed; nothing is merged for it."""
     containing: tuple[str, ...] = ()
     """Branches that hold the commit of the tag that the item is of."""
     trees: dict[str, dict[str, str]] = {}
@@ -52,7 +52,7 @@ class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
     connection: str
     ref: str
     commit: str
-    """What it names, a commit or a tag; zeros: it is gone."""
+    """Commit or tag that the ref names; zeros when the ref is deleted."""
     old_commit: str = ""
     held: bool = False
     """Somebody says so by hand: the ref must name it now or, of a branch, have it."""
@@ -72,7 +72,7 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     config_known: dict[str, dict[str, str]] = {}
     """project -> branch -> digest of texts that are known (`config.branches.content_of`) and need not be sent."""
     at: RefAt | None = None
-    """The ref that the item is of; None: it is of a change."""
+    """Ref of the item; None when the item is a change."""
     landed: str = ""
     """The landed commit, as in `RepoState`."""
     given: dict[str, str] = {}  # project -> connection, of those whose heads and trees are wanted if they can be had
@@ -89,7 +89,7 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     config: dict[str, dict[str, dict[str, str]]] = {}
     """project -> branch -> path -> text, of `config_paths`, at the merged state; but for what is known."""
     apart: str = ""
-    """When the answer is large: the path where all of it lies."""
+    """Path of the whole answer when it is large."""
 
 
 class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
@@ -98,7 +98,7 @@ class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
     project: str
     connection: str
     branches: tuple[str, ...] = ()
-    """Empty: every branch."""
+    """Branches to read; empty for every branch."""
     paths: tuple[str, ...] = ()
 
 
@@ -150,11 +150,11 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     note: str
     pipeline: str = ""
     approved: bool = False
-    """It lands only while its forge says that this very commit is approved."""
+    """Whether it lands only while its forge reports this very commit as approved."""
     leases: tuple[str, ...] = ()
     """Refs that must name the change's commit at that moment, too: what people said of it."""
     vetoed: bool = False
-    """It lands only while nobody objects."""
+    """Whether it lands only while nobody objects."""
     said: dict[str, str] = {}
     """Every ref at which somebody said something of it -> its commit: they go when it has landed."""
     queue: str = ""
@@ -189,18 +189,18 @@ class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     buildset: str
     ok: bool
     moved: bool = False
-    """The branch has moved: the item must be tested anew."""
+    """Whether the branch has moved, so that the item must be tested again."""
     error: str = ""
     shut: bool = False
-    """Its queue is closed: nothing was pushed."""
+    """Whether its queue is closed; nothing was pushed."""
     project: str = ""
     """Where it landed, of what lands in several repositories one after the other; else it may be empty."""
     change: str = ""
-    """Key of the change that landed, where each lands by itself."""
+    """Key of the change that landed, where each change lands by itself."""
     commit: str = ""
-    """What its branch came to, where a forge makes the merge; else the tested commit."""
+    """Head of the branch after the merge, where a forge makes it; else the tested commit."""
     differs: bool = False
-    """It landed as another tree than the one that was tested."""
+    """Whether the landed tree differs from the tested one."""
 
 
 class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -236,7 +236,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     change: Change
     attempt: int = 1
     zuul: dict[str, Any] = {}
-    """The `zuul` variable but for what only the executor knows."""
+    """The `zuul` variable, except for the parts that only the executor knows."""
     parent_data: dict[str, Any] = {}
     """Data returned by the jobs this one depends on, later wins."""
     parent_secrets: tuple[Sealed, ...] = ()  # secret data of the same jobs, later wins
@@ -303,7 +303,7 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
     job: str
     outcome: BuildOutcome
     apart: str = ""
-    """When what was returned is large: the path it lies at."""
+    """Path of the returned data when it is large."""
     both: bool = False
     """Data and secret data lie there, as a pair; else data alone."""
 
@@ -315,7 +315,7 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
     job: str
     build: str
     data: dict[str, Any] = {}
-    """What it returned so far."""
+    """Data that the job has returned so far."""
     apart: str = ""
     """The path of large data, as in BuildEnded; the following members are as there, too."""
     secret: Sealed | None = None
@@ -353,7 +353,7 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
 
     key: str
     why: str = ""
-    """Who dequeued it and why; empty if people are told no reason."""
+    """Who dequeued it and why; empty when people receive no reason."""
     commit: str = ""
     """For a ref, the commit of the only update to dequeue."""
     event: str = ""

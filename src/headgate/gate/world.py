@@ -67,17 +67,17 @@ class World:
     root_url: str = ""
     """The address of the web pages, without a trailing slash, for links in reports."""
     held: Mapping[str, int] = field(default_factory=dict)
-    """Semaphore -> how many other pipelines hold of it."""
+    """Semaphore -> number of places that other pipelines hold."""
     disabled: bool = False
-    """Too many failures in a row: results are told to the pipeline's `disabled` reporters alone."""
+    """Whether too many failures occurred in a row: only the pipeline's `disabled` reporters receive results."""
     dependencies_max: int | None = None
-    """A change that needs more is not let in."""
+    """Limit of changes that a change may need; one that needs more is not let in."""
     changes_max: int | None = None
-    """Changes in the pipeline, those included that are there for the sake of others."""
+    """Limit of changes in the pipeline, including those that are there only as dependencies."""
     waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
     """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
     closings: tuple[Closing, ...] = ()
-    """What people closed."""
+    """Pipelines and queues that people have closed: nothing may land from them."""
     merging: Collection[str] = ()
     """Connections whose forge makes the merges that land: each change is asked for by itself."""
     beside: Beside = field(default_factory=Beside)

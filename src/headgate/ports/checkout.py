@@ -22,7 +22,7 @@ class CheckedOut(NamedTuple):
     """Describe a work tree that was made."""
 
     commit: str
-    """It is at."""
+    """Commit that is checked out."""
     shares: tuple[Path, ...] = ()
     """Directories of git's objects that it needs and that are others' as well: known from here alone, whatever
     somebody writes into the tree later."""

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 SYSTEM_TAG = "zuul_system_id"
-"""On everything that a driver makes: the installation it belongs to."""
+"""Tag on everything that a driver makes: the installation that it belongs to."""
 NODE_TAG = "zuul_node_uuid"
-"""On everything that a driver makes for one node."""
+"""Tag on everything that a driver makes for one node: the node's uuid."""
 TERM_TAG = "zuul_term_id"
 """The term of the launcher that had it made: an installation knows all of its own, and a copy of its store none that
 began after the copy was taken."""
 
 State = Mapping[str, str]
-"""How far the making of one node is, in words of its driver; empty at the beginning."""
+"""Progress in making one node, in the driver's own terms; empty at the beginning."""
 Amounts = Mapping[str, float]
-"""Kind of resource (`instances`, `cores`, `ram` in MiB, `pods`, …) -> how much of it."""
+"""Kind of resource (`instances`, `cores`, `ram` in MiB, `pods`, …) -> amount of it."""
 
 
 class LaunchFailed(Exception):
@@ -48,7 +48,7 @@ class MachineSpec:
     """Specify one node to be made."""
 
     node: str
-    """Its uuid: at most one machine is ever made for it."""
+    """Uuid of the node: at most one machine is ever made for it."""
     label: Mapping[str, Any]
     """Every key of the label in its provider, with defaults and inheritance worked out; `name` is among them."""
     image: Mapping[str, Any]
@@ -56,7 +56,7 @@ class MachineSpec:
     provider: Mapping[str, Any]
     """The other keys of the provider and its sections (`region`, …)."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """For everything that is made, SYSTEM_TAG and NODE_TAG among them."""
+    """Tags for everything that is made, SYSTEM_TAG and NODE_TAG among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class MachinePending:
     """Report that the machine does not exist yet."""
 
     state: State
-    """To be stored before the next call."""
+    """State to store before the next call."""
     why: str
-    """What is waited for, for people: `the instance is pending`."""
+    """Reason for waiting, for people: `the instance is pending`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Made:
     resources: Mapping[str, Any] = field(default_factory=dict)
     """What jobs see under the node's name in `zuul.resources`."""
     secrets: Mapping[str, Any] = field(default_factory=dict)
-    """What only its build may read (a token): sealed before it is stored."""
+    """Secrets that only the node's build may read (a token); they are sealed before they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Resource:
 
     id: str
     kind: str
-    """`instance`, `volume`, `namespace`, … in words of the driver."""
+    """`instance`, `volume`, `namespace`, …, in the driver's own terms."""
     tags: Mapping[str, str]
     uses: Amounts
 

@@ -9,9 +9,9 @@ import msgspec
 from headgate.ports.overtime import CountedTime
 
 SLOTS_MAX = 400
-"""In one answer."""
+"""Limit of time slots in one answer."""
 PARTS_MAX = 20
-"""Told apart in one answer."""
+"""Limit of parts that one answer lists separately."""
 Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
 
 
@@ -20,7 +20,7 @@ class Span(msgspec.Struct, frozen=True):
 
     since_ms: int
     until_ms: int
-    """The first moment that is out of it."""
+    """First moment after this time, milliseconds since the epoch."""
     slot_ms: int
     part: Part = ""
 
@@ -33,7 +33,7 @@ class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
     """The project, branch, pipeline, nodeset or job, as `by` says, and empty without it; null: of all but the 20 that
     have most builds."""
     builds: int
-    """That passed or failed by themselves."""
+    """Builds that passed or failed by themselves."""
     failed: int
     trees: int
     """Different states of the code on which the job first passed or failed by itself in this slot, as far as they are
@@ -41,7 +41,7 @@ class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
     flaky: int
     """Of these trees, those on which it failed and passed later, here or in a later slot."""
     retried: int
-    """Attempts that did not get to a result, and were made again."""
+    """Attempts that ended without a result and were repeated."""
 
 
 class Flakiness(CountedTime, frozen=True, kw_only=True):

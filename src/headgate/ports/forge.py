@@ -30,7 +30,7 @@ class Sighting(msgspec.Struct, frozen=True):
     """
 
     change_states: tuple[ChangeState, ...] = ()
-    """Changed or new; one with open=False is a change that is gone."""
+    """Changes that are new or have changed; one with open=False no longer exists."""
     events: tuple[TriggerEvent, ...] = ()
     heads: dict[str, dict[str, str]] = {}
     """project -> ref -> commit, of every project whose branch heads moved."""
@@ -44,11 +44,11 @@ class Sighting(msgspec.Struct, frozen=True):
     """project -> what the forge says of its branches, with their heads or before, of those that are `is_selective`.
     The same may be told again; where it cannot be asked, nothing is told, and what was told holds."""
     troubles: dict[str, str] = {}
-    """project -> what is wrong with its repository now, for people; empty: nothing any more."""
+    """project -> what is wrong with its repository now, for people; empty when nothing is wrong any more."""
     orders: tuple[tuple[str, ButtonOrder], ...] = ()
     """Key of a change, and what somebody wants of it who may write to its project."""
     answered: tuple[str, ...] = ()
-    """Ids of the hints that this look has answered: they go with it."""
+    """Ids of the hints that this look has answered; they are removed together with it."""
 
 
 @runtime_checkable
@@ -102,7 +102,7 @@ class Abilities(msgspec.Struct, frozen=True):
     """merge: the forge makes the merge, and is asked for it; push: a merger pushes the tested commit itself, as plain
     git has it, and the forge is to show that (`Shows`); empty: nothing lands there."""
     numbers: bool = True
-    """Have its changes numbers?"""
+    """Whether its changes have numbers."""
     votes: bool = False
     labels: bool = False
     statuses: bool = False
@@ -114,11 +114,11 @@ class Abilities(msgspec.Struct, frozen=True):
     file_comments: bool = False
     webhooks: bool = False
     any_case: bool = False
-    """Is a project the same one in whatever case its name is written?"""
+    """Whether names of projects are the same regardless of case."""
     edits: bool = False
-    """Does it edit the comment that it made before?  Elsewhere nobody is told that what was said holds no more."""
+    """Whether Headgate edits its earlier comment there. Elsewhere nobody learns that a comment no longer holds."""
     protection: bool = False
-    """Does it say which branches are protected or locked?  Where not, all count as protected, and none as locked."""
+    """Whether it reports which branches are protected or locked. If not, all count as protected and none as locked."""
 
 
 class Ignored(NamedTuple):
@@ -141,25 +141,25 @@ class Misdelivered(Exception):
         """Take the reason (`why`): the operator of the forge sees it in the answer, so it must not tell any secret."""
         super().__init__(why)
         self.status = status
-        """Of the answer, as HTTP has it: 401 where the signature is wrong, 400 where the form is."""
+        """HTTP status of the answer: 401 for a wrong signature, 400 for a wrong form."""
 
 
 class MergeLanded(msgspec.Struct, frozen=True):
     """Report that the change is merged."""
 
     commit: str = ""
-    """What its branch came to by that; empty: the tested commit."""
+    """Head of the branch after the merge; empty when it is the tested commit."""
     differs: bool = False
-    """It is not the tree that was tested: people are alarmed, and what rests on it is tested anew."""
+    """Whether the tree differs from the tested one: people are alarmed, and everything based on it is tested again."""
 
 
 class NotLanded(msgspec.Struct, frozen=True):
     """Report that the forge does not merge the change."""
 
     why: str
-    """In the forge's words, for people, with what to do."""
+    """Reason in the forge's words, for people, with what to do."""
     moved: bool = False
-    """Only since its branch is not where it was tested: it is to be tested again."""
+    """Whether the only reason is that the branch has moved since the test; the change is then tested again."""
 
 
 class Hears(Protocol):

@@ -16,11 +16,11 @@ from headgate.ports.flakiness import Flakiness, Span
 from headgate.ports.throughput import Throughput, ThroughputOverTime
 
 LIMIT_MAX = 1_000
-"""Rows answered to one question."""
+"""Limit of rows in one answer."""
 NUMBER_MAX_DIGITS = 15
-"""Of a change; what is longer is a name."""
+"""Limit of digits in the number of a change; anything longer is a name."""
 LOOKED_AT_MAX = 20_000
-"""Rows that one answer sums up."""
+"""Limit of rows that one answer sums up."""
 
 
 class HistoryUnavailable(OSError):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from headgate.ports.cloud import Resource, State
 
 UPLOAD_TAG = "zuul_upload_uuid"
-"""On everything that a driver makes for one upload."""
+"""Tag on everything that a driver makes for one upload: the upload's uuid."""
 
 
 class NoFile(Exception):
@@ -26,17 +26,17 @@ class WantedImage:
     """Specify one upload to be made."""
 
     upload: str
-    """Its uuid: at most one image is ever made for it."""
+    """Uuid of the upload: at most one image is ever made for it."""
     name: str
     format: str
     sha256: str
-    """Of the file, 64 hex digits."""
+    """SHA-256 of the file, 64 hex digits."""
     image: Mapping[str, Any]
     """Every key of the image in its provider, with defaults and inheritance worked out."""
     provider: Mapping[str, Any]
     """The other keys of the provider and its sections (`region`, …)."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """For everything that is made, SYSTEM_TAG and UPLOAD_TAG among them."""
+    """Tags for everything that is made, SYSTEM_TAG and UPLOAD_TAG among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Sending:
     """Report that the upload is not complete yet."""
 
     state: State
-    """To be stored before the next call."""
+    """State to store before the next call."""
     why: str
-    """What is waited for, for people."""
+    """Reason for waiting, for people."""
     lacks_file: bool = False
-    """The next call needs the file."""
+    """Whether the next call needs the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Sent:
     """Report that the upload is complete and verified."""
 
     external_id: str
-    """What machines are made of: the `image-id` of their image."""
+    """Image from which machines are made: their `image-id`."""
     state: State
 
 

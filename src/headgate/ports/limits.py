@@ -9,9 +9,9 @@ class QuietUntil(NamedTuple):
     """Limit calls until these times, in seconds since the epoch, UTC. Zero means no limit."""
 
     all_s: float = 0.0
-    """Until then nobody may ask."""
+    """Time until which no request may be made."""
     spare_s: float = 0.0
-    """Until then only what somebody waits for may be asked."""
+    """Time until which only requests that somebody waits for may be made."""
 
 
 NO_LIMIT = QuietUntil()

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 KEY_SIZE_MAX_BYTES = 900
-"""Object stores take 1,024 with the prefix of the settings."""
+"""Size limit of a key. Object stores take 1,024 bytes, including the prefix from the settings."""
 PART_SIZE_MAX_BYTES = 250
 """Of what stands between two slashes: file systems take 255, and what is being written has a longer name."""
 
@@ -26,7 +26,7 @@ class StoredLog(NamedTuple):
     key: str
     size_bytes: int
     changed_ms: int
-    """Since the epoch."""
+    """Time of the last change, milliseconds since the epoch."""
 
 
 def checked_key(key: str) -> str:

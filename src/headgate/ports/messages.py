@@ -21,7 +21,7 @@ class QueueFull(SourceDown):
     def __init__(self, why: str, again_s: float) -> None:
         super().__init__(why)
         self.again_s = again_s
-        """It may be tried again after so many seconds."""
+        """Seconds after which the request may be repeated."""
 
 
 class QueueGone(LookupError):
@@ -61,7 +61,7 @@ class LaneBacklog:
     oldest_waiting: str
     """Seconds since 1970; empty when nothing waits."""
     delayed: int = 0
-    """Messages that are not due yet, wherever the position is."""
+    """Messages that are not due yet, regardless of the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class Letter:
     of: str = ""
     """In place of a partition: letters of one such key are in one partition."""
     delay_s: float = 0.0
-    """It is delivered so long after it was posted."""
+    """Seconds between posting and delivery."""
     at: str = ""
-    """Or at this time: seconds since 1970, or ISO 8601."""
+    """Time of delivery, instead of a delay: seconds since 1970, or ISO 8601."""
     hold: bool = False
-    """Until it is delivered, those posted after it to its partition wait behind it."""
+    """Whether messages posted later to the same partition wait until this one is delivered."""
     priority: str = ""
     """high | normal | low, or a number from 1, the highest; empty: the usual one."""
 

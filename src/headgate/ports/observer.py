@@ -22,7 +22,7 @@ class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
     change: str = ""
     job: str = ""
     id: str
-    """Of the request."""
+    """Id of the request."""
     result: str
     start_ms: int
     end_ms: int

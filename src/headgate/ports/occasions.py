@@ -17,7 +17,7 @@ class OccasionLane(NamedTuple):
     """Name an ordered stream of occasions."""
 
     source: str
-    """A queue; a type of objects."""
+    """Name of a queue, or a type of objects."""
     name: str = ""
 
 
@@ -28,7 +28,7 @@ class NextOccasion(NamedTuple):
     """How far a pipeline is that has taken it."""
     kind: EventKind
     occasion: Occasion | None
-    """None: it starts nothing."""
+    """The occasion; None when the event starts nothing."""
 
 
 class OccasionSource(Protocol):
@@ -37,7 +37,7 @@ class OccasionSource(Protocol):
 
     name: str
     of_a_lane_max: int
-    """How many of one lane are under way at a time, of one pipeline."""
+    """Limit of occasions of one lane that one pipeline works on at a time."""
 
     async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
         """Return where there may be something for a trigger.  Raise SourceUnavailable."""
