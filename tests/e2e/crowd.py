@@ -21,7 +21,7 @@ from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.map.records import Finished, FinishedBuild
 from headgate.map.state.state import writes
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Owner, Request
+from headgate.recipes.requestforms import Owner, Request
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store

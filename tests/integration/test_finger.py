@@ -21,8 +21,9 @@ from headgate.cli.identity.tls import tls_of_finger
 from headgate.cli.settings import Settings
 from headgate.config.tenants import Tenant
 from headgate.map.places import Map
+from headgate.recipes.claims import Claim
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Claim, Request
+from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
@@ -77,7 +78,7 @@ class Place:
             file.write(text)
 
     async def ends(self, build: str) -> None:
-        assert await self.context.builds.complete(self.claims[build], [], b"{}")
+        assert await self.claims[build].complete([], b"{}")
         await until(self.context.mirror, lambda: self.context.builds.find(build, self.context.mirror) is None)
 
     def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:

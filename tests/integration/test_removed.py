@@ -18,7 +18,7 @@ from headgate.map.check import check
 from headgate.map.orders import ReadAnew, TenantState
 from headgate.map.places import Map
 from headgate.recipes.codec import decode
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.autohold import hold_requests
 from headgate.services.orders import ordered, state_of
 from headgate.services.requests import ask

@@ -22,7 +22,7 @@ from headgate.map.records import (
     RepositoryProblem,
 )
 from headgate.map.tree import Dir, below, place, union
-from headgate.recipes.requests import Request, RequestPlaces
+from headgate.recipes.requestforms import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
 
 

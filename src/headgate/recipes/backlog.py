@@ -16,7 +16,8 @@ from itertools import count, groupby
 from typing import NamedTuple
 
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Open, Requests
+from headgate.recipes.requestforms import Open
+from headgate.recipes.requests import Requests
 
 SHARES_MAX = 10_000
 """Shares and tenants of which it is known when they were served last."""
@@ -120,7 +121,7 @@ class Backlog:
     def _count(self, found: Open, by: int) -> None:
         if found.request.state in ("paused", "waiting"):
             return
-        self.held[_holder(found)] += by
+        self.held[found.request.owner.component] += by
         self.taken[_share(found)] += by
         if not self.taken[_share(found)]:
             del self.taken[_share(found)]
@@ -186,7 +187,3 @@ def _place(found: Open) -> Place:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _holder(found: Open) -> str:
-    return found.request.owner.component

@@ -16,10 +16,10 @@ from headgate.gate.work import BuildSpec
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
 from headgate.ports.runner import BuildHolding
+from headgate.recipes.claims import Claim
 from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
-from headgate.recipes.requests import Claim
 from headgate.services.context import Context
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable

@@ -15,7 +15,7 @@ from headgate.base.tasks import unless
 from headgate.gate.course import NO_COURSE, Course
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
-from headgate.recipes.requests import Claim, say
+from headgate.recipes.claims import Claim
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.services.playbooks import PlaybookSemaphores
@@ -97,14 +97,14 @@ class ClaimContact:
         """Report that the job is paused, and wait until it may continue."""
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
-        builds, meta = self.context.builds, self.claim.request.meta
+        meta = self.claim.request.meta
         data = self.told(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
-        large, path = apart(data, secret), f"{builds.result_path(self.claim)}.paused"
+        large, path = apart(data, secret), f"{self.claim.result_path}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data, secret=secret)
         if large is not None:
             word = msgspec.structs.replace(word, data={}, secret=None, apart=path, both=secret is not None)
         try:
-            wanted = await builds.pause(self.claim, results(self.context, meta).append(word), large, path)
+            wanted = await self.claim.pause(results(self.context, meta).append(word), large, path)
         except StoreError as error:
             self._gone(error)
             return
@@ -114,11 +114,11 @@ class ClaimContact:
         self.course = msgspec.structs.replace(self.course, resumed_ms=self.context.now_ms())
 
     async def _resumed(self, wanted: str) -> None:
-        mirror, builds = self.context.mirror, self.context.builds
+        mirror = self.context.mirror
         with mirror.part(self.claim.seen.path) as own:
             while wanted == "run":
                 seen = own.moves
-                wanted = builds.wanted(self.claim, mirror)
+                wanted = self.claim.wanted(mirror)
                 if wanted == "run":
                     await own.moved(seen)
 
@@ -146,8 +146,7 @@ class ClaimContact:
     async def _aside(self) -> AsyncIterator[None]:
         """Give up the worker's place while the build waits, and announce it, so that another build can take the
         place."""
-        builds = self.context.builds
-        await say(builds, self.claim, "waiting")
+        await self.claim.say("waiting")
         async with self.waiting():
             yield
-        await say(builds, self.claim, "running")
+        await self.claim.say("running")

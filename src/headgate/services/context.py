@@ -23,7 +23,8 @@ from headgate.ports.judge import Judging
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes import codec
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import RequestPlaces, Requests
+from headgate.recipes.requestforms import RequestPlaces
+from headgate.recipes.requests import Requests
 from headgate.recipes.stream import Stream
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op

@@ -24,9 +24,11 @@ from headgate.ports.logstore import Following
 from headgate.ports.observer import WorkDone
 from headgate.ports.runner import BuildHolding, OwnMachines, Runner
 from headgate.recipes import blob
+from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.patience import answered
-from headgate.recipes.requests import Claim, Open, Owner, Requests
+from headgate.recipes.requestforms import Open, Owner
+from headgate.recipes.requests import Requests
 from headgate.services.autohold import BuildHolder
 from headgate.services.contact import ClaimContact, apart, results
 from headgate.services.context import Context
@@ -187,21 +189,21 @@ class Executor:
         await self._answer(claim, await self._outcome(claim, worker))
 
     async def _answer(self, claim: Claim, outcome: BuildOutcome) -> None:
-        requests, meta = self._context.builds, claim.request.meta
+        meta = claim.request.meta
         outcome = outcome.fit()
         outcome = replace(outcome, data=self._told(outcome.data, claim))
         words = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
         log.info("build %s: %s", outcome.build, words)
         if claim.request.waited:
-            await requests.complete(claim, [], msgspec.json.encode(outcome))
+            await claim.complete([], msgspec.json.encode(outcome))
             return
         large, told = apart(outcome.data, outcome.secret), outcome
         answer = BuildEnded(meta["buildset"], meta["job"], told)
         if large is not None:
             told = replace(outcome, data={}, secret=None)
             both = outcome.secret is not None
-            answer = replace(answer, outcome=told, apart=requests.result_path(claim), both=both)
-        await requests.complete(claim, results(self._context, meta).append(answer), large)
+            answer = replace(answer, outcome=told, apart=claim.result_path, both=both)
+        await claim.complete(results(self._context, meta).append(answer), large)
         self._context.observer.done(
             WorkDone(
                 kind="build",
@@ -224,7 +226,7 @@ class Executor:
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:
-            spec = decode(await self._context.builds.params(claim, self._context.mirror), BuildSpec)
+            spec = decode(await claim.params(self._context.mirror), BuildSpec)
             state = spec.state or await self._state(spec.repo_state)
         except ValueError as error:
             return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
@@ -305,7 +307,7 @@ class Executor:
         with self._context.mirror.part(claim.seen.path) as own:
             while not cancel.is_set():
                 seen = own.moves
-                if self._context.builds.wanted(claim, self._context.mirror) == "cancel":
+                if claim.wanted(self._context.mirror) == "cancel":
                     cancel.set()
                     return
                 await own.moved(seen)

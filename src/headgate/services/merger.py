@@ -26,8 +26,9 @@ from headgate.map.tree import union
 from headgate.ports.forge import ReporterAway, ReportPutOff
 from headgate.ports.git import GitWork, Unreachable
 from headgate.ports.observer import WorkDone
+from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode
-from headgate.recipes.requests import Claim, Owner
+from headgate.recipes.requestforms import Owner
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.orders import shut
@@ -86,18 +87,17 @@ class Merger:
         await worker.run()
 
     async def _do(self, claim: Claim, worker: RequestWorker) -> None:
-        requests = self._context.merges
-        work: MergerWork = decode(await requests.params(claim, self._context.mirror), union(MergerWork))
+        work: MergerWork = decode(await claim.params(self._context.mirror), union(MergerWork))
         start_ms = self._context.now_ms()
         answer = await self._patiently(claim, work, worker)
         if answer is None:
-            await requests.complete(claim, [])
+            await claim.complete([])
             return
         self._context.observer.done(self._done(claim, answer, start_ms))
         if getattr(answer, "error", ""):
             log.info("%s %s: %s", type(work).__name__, claim.request.id, answer.error)
         if claim.request.waited:
-            await requests.complete(claim, [], msgspec.json.encode(answer))
+            await claim.complete([], msgspec.json.encode(answer))
         else:
             await self._answered(claim, answer, self._undelivered(claim, work, answer))
 
@@ -114,7 +114,7 @@ class Merger:
         log.error("%s is given up: %s", claim.request.id, error)
         if claim.request.waited:
             answer = CatAnswer(meta.get("project", ""), ok=False, error=error)
-            await self._context.merges.complete(claim, [], msgspec.json.encode(answer))
+            await claim.complete([], msgspec.json.encode(answer))
         elif "landing" in meta:
             await self._answered(
                 claim, LandAnswer(meta["buildset"], ok=False, error=error, project=meta.get("project", ""))
@@ -122,15 +122,15 @@ class Merger:
         elif "buildset" in meta:
             await self._answered(claim, MergeAnswer(meta["buildset"], ok=False, error=error))
         else:
-            await self._context.merges.complete(claim, [])
+            await claim.complete([])
 
     async def _answered(self, claim: Claim, answer: MergerAnswer, besides: Sequence[Op] = ()) -> None:
-        merges, large = self._context.merges, None
+        large = None
         if isinstance(answer, MergeAnswer):
             plain = msgspec.json.encode(answer)
             if len(plain) > ANSWER_MAX_BYTES:
-                large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=merges.result_path(claim))
-        await merges.complete(claim, [*self._answer(claim, answer), *besides], large)
+                large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=claim.result_path)
+        await claim.complete([*self._answer(claim, answer), *besides], large)
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer | None:
         """Return the answer once the work is done or has waited too long; None when nobody wants it any more."""
@@ -197,11 +197,11 @@ class Merger:
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
         """Wait for `pause_s` and return True; return False at once when nobody wants the work any more."""
-        requests, mirror = self._context.merges, self._context.mirror
+        mirror = self._context.mirror
         try:
             async with asyncio.timeout(pause_s):
                 with mirror.part(claim.seen.path) as own:
-                    while requests.wanted(claim, mirror) != "cancel":
+                    while claim.wanted(mirror) != "cancel":
                         await own.moved(own.moves)
                 return False
         except TimeoutError:

@@ -20,9 +20,9 @@ from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address
+from headgate.recipes.claims import Claim
 from headgate.recipes.codec import readable
 from headgate.recipes.patience import answered
-from headgate.recipes.requests import Claim
 from headgate.services.context import Context
 from headgate.store.store import GuardLost
 from headgate.store.types import At, Conflict, Op, StoreError

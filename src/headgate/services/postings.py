@@ -8,7 +8,7 @@ from headgate.gate.actions import LANDED, Land, MarkLanded
 from headgate.gate.change import Change
 from headgate.gate.work import LandRequest, ReportRequest, RepoState
 from headgate.map.outbox import OutboxMessage, Pushed, QueueReport
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.notices.names import notice
 
 LAND = "land"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import Address
 from headgate.recipes.backlog import Backlog
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 from headgate.services.membership import Membership
 
 log = logging.getLogger("headgate")

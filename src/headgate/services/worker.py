@@ -12,9 +12,11 @@ from itertools import chain, count, islice
 from headgate.base.subject import about
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog, line
+from headgate.recipes.claims import Claim
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.mirrorpart import MirrorPart
-from headgate.recipes.requests import Claim, Open, Owner, Requests
+from headgate.recipes.requestforms import Open, Owner
+from headgate.recipes.requests import Requests
 from headgate.services.pace import Pace
 from headgate.services.quarantine.quarantine import Tries, said, transient
 from headgate.services.shares import FairSharing
@@ -186,7 +188,7 @@ class RequestWorker:
             while len(self._taken) >= TAKEN_MAX:
                 del self._taken[next(iter(self._taken))]
             self._taken[claim.request.id] = found.entry.version
-            self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))
+            self._running[claim.request.id] = asyncio.ensure_future(self._work(claim))
             self._pace.begins(claim.request.id, _project(found))
         return claim is not None
 
@@ -194,20 +196,20 @@ class RequestWorker:
         if found.request.wanted == "cancel":
             claim = await queue.claim(found, self._session)
             if claim is not None:
-                await queue.complete(claim, [])
+                await claim.complete([])
             return None
         return await queue.claim(found, self._session, self._owner())
 
-    async def _given_up(self, queue: Requests, claim: Claim) -> None:
+    async def _given_up(self, claim: Claim) -> None:
         """Give the claim up. If it is unknown whether the answer was written, the lock may be gone, and this changes
         nothing."""
         await asyncio.sleep(RETRY_S)
         try:
-            await queue.release(claim)
+            await claim.release()
         except StoreError as error:
             log.info("request %s not handed back (%s); it is free once the session ends", claim.request.id, error)
 
-    async def _failed(self, queue: Requests, claim: Claim, error: Exception) -> None:
+    async def _failed(self, claim: Claim, error: Exception) -> None:
         """Handle an unexpected error: after a few attempts it becomes the answer, and the requester decides."""
         id = claim.request.id
         log.error("request %s failed in a way nobody foresaw", id, exc_info=error)
@@ -217,28 +219,28 @@ class RequestWorker:
                 return
             except Exception as refused:
                 log.error("request %s: that it failed cannot be answered", id, exc_info=refused)
-        await self._given_up(queue, claim)
+        await self._given_up(claim)
 
-    async def _work(self, queue: Requests, claim: Claim) -> None:
+    async def _work(self, claim: Claim) -> None:
         with about(**claim.request.meta):
-            await self._inside(queue, claim)
+            await self._inside(claim)
 
-    async def _inside(self, queue: Requests, claim: Claim) -> None:
+    async def _inside(self, claim: Claim) -> None:
         id = claim.request.id
         try:
             await self._do(claim)
         except asyncio.CancelledError:
             try:
-                await queue.release(claim)
+                await claim.release()
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)
             raise
         except Exception as error:
             if transient(error):
                 log.warning("request %s is handed back: %s", id, error)
-                await self._given_up(queue, claim)
+                await self._given_up(claim)
             else:
-                await self._failed(queue, claim, error)
+                await self._failed(claim, error)
         finally:
             self._running.pop(id, None)
             self._pace.begun(id)

@@ -14,7 +14,7 @@ from headgate.gate.closures import Closing, closing_of
 from headgate.gate.graph import holding, waiting_for
 from headgate.gate.model import Build, Item, Queue
 from headgate.gate.report import error_of, failing_reasons
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.web.changes import ref_shape
 from headgate.web.shapes import ItemShape, JobShape, QueueShape
 from headgate.web.waits import phase

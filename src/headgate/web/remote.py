@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 from headgate.services.context import Context
 from headgate.services.nodes.zones import executors
 from headgate.store.types import StoreError

@@ -22,7 +22,7 @@ from headgate.map.records import ComponentFacts, ComponentRecord, Finished
 from headgate.ports.observer import WorkDone
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry, Put, Unavailable, Wide

@@ -17,7 +17,8 @@ from headgate.map.state.state import KnownItem, garbage, load, writes
 from headgate.recipes import blob
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Open, Request, Requests
+from headgate.recipes.requestforms import Open, Request
+from headgate.recipes.requests import Requests
 from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
 from headgate.store.memory import MemoryBackend
 from headgate.store.model import check_commit

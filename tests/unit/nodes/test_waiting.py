@@ -12,7 +12,7 @@ from headgate.map.records import ComponentRecord
 from headgate.ports.runner import Contact
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.nodes.requester import NodeRequester

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.recipes.backlog import Backlog
+from headgate.recipes.claims import Claim
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Claim, Open, Owner, Request, RequestPlaces, Requests
+from headgate.recipes.requestforms import Open, Owner, Request, RequestPlaces
+from headgate.recipes.requests import Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual
@@ -45,9 +47,9 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
                 elif step == "look":
                     kept.look()
                 elif claims and step == "release":
-                    await requests.release(claims.pop())
+                    await claims.pop().release()
                 elif claims:
-                    await requests.complete(claims.pop(), [])
+                    await claims.pop().complete([])
                 await asyncio.sleep(0.01)
             kept.look()
             anew = Backlog(requests, mirror)
@@ -150,7 +152,7 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
                 claim = await queue.claim(found, session, Owner(component="worker"))
                 assert claim is not None
                 order.append(claim.request.id)
-                await queue.complete(claim, [])
+                await claim.complete([])
                 await asyncio.sleep(0.01)
                 backlog.look()
         keeping.cancel()

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-import headgate.recipes.requests
+import headgate.recipes.claims
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import LockLine, lock
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Open, Request, RequestPlaces, Requests
+from headgate.recipes.requestforms import Open, Request, RequestPlaces
+from headgate.recipes.requests import Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend, Delete, Entry, Lease, Op, Put, Unavailable
@@ -171,7 +172,7 @@ def test_a_claim_whose_answer_is_lost_is_made_once() -> None:
                 await mirror.reached("/q/requests/one")
                 backend.fates = fates
                 claim = await requests.claim(waiting(requests, mirror)[0], session, {})
-                assert claim is not None and await requests.complete(claim, []), fates
+                assert claim is not None and await claim.complete([]), fates
                 keep.cancel()
             assert not await store.list("/q"), fates
 
@@ -192,7 +193,7 @@ def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
             assert claim is not None
             caller.cancel()
             await asyncio.gather(caller, return_exceptions=True)
-            assert await requests.complete(claim, [], b"the result")
+            assert await claim.complete([], b"the result")
             assert not await store.list("/q")
             keep.cancel()
 
@@ -241,7 +242,7 @@ async def leave_at(moment: int, *, before: bool) -> bool:
             await mirror.moved(mirror.moves)
         claim = await requests.claim(found[0], session, {})
         assert claim is not None
-        await requests.complete(claim, [], random.Random(1).randbytes(1_000_000))
+        await claim.complete([], random.Random(1).randbytes(1_000_000))
 
     async with store.session("both") as session:
         tasks = [asyncio.ensure_future(mirror.run()), asyncio.ensure_future(work(session))]
@@ -270,7 +271,7 @@ def test_whenever_a_caller_leaves_nothing_stays() -> None:
 def test_what_was_laid_of_a_large_result_goes_however_many_pieces_it_has(
     leaves: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headgate.recipes.requests, "OPS_MAX", 2)
+    monkeypatch.setattr(headgate.recipes.claims, "OPS_MAX", 2)
 
     class Withdraws(WrappedBackend):
         async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
@@ -291,7 +292,7 @@ def test_what_was_laid_of_a_large_result_goes_however_many_pieces_it_has(
             await mirror.reached("/q/requests/one")
             claim = await requests.claim(waiting(requests, mirror)[0], session, {})
             assert claim is not None
-            done = await requests.complete(claim, [], random.Random(1).randbytes(2_000_000))
+            done = await claim.complete([], random.Random(1).randbytes(2_000_000))
             assert done == (leaves == "the caller")
             assert not await store.list("/q/result-data") and not await store.list("/q/locks")
             await end(keep)

@@ -11,10 +11,12 @@ import pytest
 
 from headgate.recipes import blob
 from headgate.recipes.backlog import Backlog
+from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.lock import lock, read_lock, semaphore, write_lock
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Claim, Open, Request, RequestPlaces, Requests
+from headgate.recipes.requestforms import Open, Request, RequestPlaces
+from headgate.recipes.requests import Requests
 from headgate.recipes.stream import Stream, consumed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
@@ -175,8 +177,8 @@ def test_the_most_urgent_request_goes_to_one_worker() -> None:
             found = waiting(office.requests, office.mirror)[0]
             claims = [await office.requests.claim(found, session) for session in (one, two)]
             assert found.request.id == "urgent" and claims[0] is not None and claims[1] is None
-            assert await office.requests.params(claims[0], office.mirror) == b'"params"'
-            assert await office.requests.complete(claims[0], [Put("/answer", b"")])
+            assert await claims[0].params(office.mirror) == b'"params"'
+            assert await claims[0].complete([Put("/answer", b"")])
             assert [e.path for e in await office.store.list("/q")] == ["/q/params/later", "/q/requests/later"]
         office.task.cancel()
 
@@ -197,8 +199,8 @@ def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> N
             claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
             assert claim is not None
             with pytest.raises(Conflict):
-                await office.requests.complete(dead, [Put("/answer", b"late")])
-            assert await office.requests.complete(claim, [Put("/answer", b"right")])
+                await dead.complete([Put("/answer", b"late")])
+            assert await claim.complete([Put("/answer", b"right")])
         entry = await office.store.get("/answer")
         assert entry is not None and entry.value == b"right"
         office.task.cancel()
@@ -221,9 +223,9 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
                 checks, ops = office.requests.cancel(found)
                 await office.store.commit(checks, ops)
             await office.mirror.gone(f"{PLACES.requests}/free")
-            while office.requests.wanted(claim, office.mirror) != "cancel":
+            while claim.wanted(office.mirror) != "cancel":
                 await office.mirror.moved(office.mirror.moves)
-            assert await office.requests.complete(claim, [Delete("/nothing")])
+            assert await claim.complete([Delete("/nothing")])
         office.task.cancel()
 
     virtual(main())
@@ -234,7 +236,7 @@ async def paused(office: Office, session: Session) -> Claim:
     claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
     assert claim is not None
     await office.mirror.reached(f"{PLACES.locks}/r")
-    assert await office.requests.pause(claim, [Put("/word", b"")]) == "run" and await office.store.get("/word")
+    assert await claim.pause([Put("/word", b"")]) == "run" and await office.store.get("/word")
     while office.requests.open(office.mirror)[0].request.state != "paused":
         await office.mirror.moved(office.mirror.moves)
     return claim
@@ -247,11 +249,11 @@ def test_a_worker_pauses_until_the_submitter_says_go_on() -> None:
             claim = await paused(office, session)
             check, op = office.requests.resume(office.requests.open(office.mirror)[0])
             await office.store.commit([check], [op])
-            while office.requests.wanted(claim, office.mirror) != "resume":
+            while claim.wanted(office.mirror) != "resume":
                 await office.mirror.moved(office.mirror.moves)
-            assert await office.requests.pause(claim, [Put("/again", b"")]) == "resume"
+            assert await claim.pause([Put("/again", b"")]) == "resume"
             assert await office.store.get("/again") is None, "there is no use in pausing any more"
-            assert await office.requests.complete(claim, [])
+            assert await claim.complete([])
         office.task.cancel()
 
     virtual(main())
@@ -264,7 +266,7 @@ def test_who_takes_a_paused_request_whose_worker_is_gone_can_tell(way: str) -> N
         async with office.store.session("one") as session:
             claim = await paused(office, session)
             if way == "handed back":
-                await office.requests.release(claim)
+                await claim.release()
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("two") as session:
             taken = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
@@ -283,7 +285,7 @@ def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
                 await office.mirror.moved(office.mirror.moves)
             claim = await office.requests.claim(found[0], session)
             assert claim is not None
-            await office.requests.complete(claim, [], b"result" * 200_000)
+            await claim.complete([], b"result" * 200_000)
 
         async with office.store.session("caller") as session:
             worker = asyncio.ensure_future(work(session))
@@ -307,13 +309,13 @@ def test_large_parameters_come_with_their_request_and_they_and_results_leave_not
             claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
             assert claim is not None
             reads = office.store.counts.reads
-            assert await office.requests.params(claim, office.mirror) == large
+            assert await claim.params(office.mirror) == large
             assert office.store.counts.reads == reads, "the mirror that showed the request has them"
             unseeing = Mirror(office.store, "/q")
-            assert await office.requests.params(claim, unseeing) == large, "they are asked for where they are not seen"
-            assert await office.requests.complete(claim, [Put("/event", b"names r")], large)
+            assert await claim.params(unseeing) == large, "they are asked for where they are not seen"
+            assert await claim.complete([Put("/event", b"names r")], large)
         assert {e.path.split("/")[2] for e in await office.store.list("/q")} == {"result-data"}
-        found = await blob.taken(office.store, Requests.result_path(claim))
+        found = await blob.taken(office.store, claim.result_path)
         assert found is not None and found[0] == large
         await office.store.commit([], [Delete("/event"), *found[1]])
         assert not await office.store.list("/q")

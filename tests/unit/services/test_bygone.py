@@ -12,7 +12,7 @@ from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Queue, State
 from headgate.gate.work import BuildOutcome, RepoState
 from headgate.map.records import Finished
-from headgate.recipes.requests import Open, Owner, Request, RequestPlaces
+from headgate.recipes.requestforms import Open, Owner, Request, RequestPlaces
 from headgate.services.scheduler.bygone import Bygone, tree_of
 from headgate.store.types import Entry
 

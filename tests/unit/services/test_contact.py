@@ -11,7 +11,7 @@ from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import Map
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.contact import ClaimContact
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend

@@ -8,7 +8,7 @@ from headgate.gate.model import Item, Queue, State
 from headgate.gate.work import MergeRequest
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Open, Request
+from headgate.recipes.requestforms import Open, Request
 from headgate.services.context import Context
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import _Known

@@ -9,7 +9,7 @@ import pytest
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.runner import Contact
 from headgate.recipes.codec import encode
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.executor import Executor
 from headgate.services.nodes.requester import NodeRequester
 from headgate.services.pace import BEGINNING_S, LATELY_S, REST_MAX_S, Pace

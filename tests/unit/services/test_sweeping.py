@@ -12,8 +12,9 @@ import pytest
 
 from headgate.map.places import Map
 from headgate.recipes import blob
+from headgate.recipes.claims import Claim
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Claim, Request
+from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
 from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
@@ -77,7 +78,7 @@ def test_a_result_whose_caller_died_goes() -> None:
             waiter = Put(f"{place.requests.places.waiters}/r", b"", caller)
             await place.store.commit([], [waiter, *place.requests.submit(Request("r", waited=True), b"{}")])
             async with place.store.session("worker") as session:
-                assert await place.requests.complete(await place.claimed(session, "r"), [], LARGE)
+                assert await (await place.claimed(session, "r")).complete([], LARGE)
             await place.backend.revoke(caller)
             assert await place.left() == {"results", "result-data"}
         assert not await place.left()

@@ -13,7 +13,7 @@ from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
 from headgate.gate.change import Change, ChangeState
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue
-from headgate.recipes.requests import Owner, Request
+from headgate.recipes.requestforms import Owner, Request
 from headgate.web.estimates import AGE_MAX_MS, Estimates
 from headgate.web.itemshapes import Moment, PipelineShaper
 from headgate.web.shapes import Length, PipelineShape, QueueShape, StateShape, StatusShape

@@ -9,7 +9,7 @@ from headgate.map.places import Map
 from headgate.map.records import ComponentFacts, ComponentRecord
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
 from headgate.services.nodes.zones import IMAGE
 from headgate.store.memory import MemoryBackend

@@ -16,7 +16,7 @@ from headgate.map.state.layouts import layout_at
 from headgate.map.tree import locate, unescape
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 
 R = TypeVar("R")
 Series = Mapping[tuple[str, ...], int]

@@ -9,7 +9,7 @@ from headgate.config.machines import FlatProvider
 from headgate.config.model import FrozenJob
 from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
 from headgate.recipes.codec import readable
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 from headgate.services.context import Context
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import providers

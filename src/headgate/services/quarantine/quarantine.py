@@ -21,7 +21,7 @@ from headgate.map.places import PipelineEvents
 from headgate.map.records import Quarantined
 from headgate.map.tree import Undecodable
 from headgate.recipes.codec import encode, readable
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.recipes.stream import StreamEntry, Unread
 from headgate.services.context import Context
 from headgate.store.store import Txn

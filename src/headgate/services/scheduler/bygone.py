@@ -17,7 +17,7 @@ from headgate.gate.returns.shape import ReturnedArtifact, checked
 from headgate.gate.reuse import lasting
 from headgate.gate.work import BuildOutcome
 from headgate.map.records import Finished, FinishedBuild
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 
 GAVE_WAY = "It was tested anew: what it rests on is another now."
 

@@ -15,7 +15,7 @@ from headgate.config.tenants import Protection
 from headgate.gate.change import HEADS, Change
 from headgate.gate.work import ReportRequest
 from headgate.map.records import HeldConfiguration, LayoutRecord
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.configuration import Configuration, kept, protection
 from headgate.services.context import Context
 from headgate.services.notices.names import notice

@@ -31,7 +31,7 @@ from headgate.map.records import ForPipeline, ManagementResult
 from headgate.map.state.state import Damaged, garbage, load
 from headgate.recipes.lock import lock
 from headgate.recipes.mirrorpart import MirrorPart
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 from headgate.recipes.stream import StreamConsumer, Unread
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context

@@ -27,7 +27,7 @@ from headgate.map.records import (
 from headgate.map.state.layouts import layout_at, layout_ops
 from headgate.map.tree import Undecodable
 from headgate.recipes.lock import lock, write_lock
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.recipes.stream import StreamConsumer, Unread, consumed
 from headgate.services.configuration import Configuration, kept, protection
 from headgate.services.context import Context

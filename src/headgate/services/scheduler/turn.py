@@ -29,7 +29,8 @@ from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.map.state.state import writes
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Open, Request, Requests
+from headgate.recipes.requestforms import Open, Request
+from headgate.recipes.requests import Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
 from headgate.services.nodes.zones import IMAGE
 from headgate.services.postings import said, to_land, to_mark, to_push, told_of, trimmed

@@ -13,7 +13,7 @@ from headgate.gate.work import BuildEnded, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
 from headgate.services.nodes.zones import zone_of
 from headgate.store.memory import MemoryBackend

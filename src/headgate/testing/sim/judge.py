@@ -15,7 +15,7 @@ from headgate.map.places import Map, semaphore_of
 from headgate.map.records import Finished, FinishedBuild, HandAction, SemaphoreRecord
 from headgate.ports.history import HistoryUnavailable, Passed
 from headgate.recipes.codec import decode
-from headgate.recipes.requests import Request
+from headgate.recipes.requestforms import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Delete, Entry, Op
 from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, InvariantBroken, SimWorld

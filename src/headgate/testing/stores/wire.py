@@ -11,7 +11,7 @@ from headgate.base.ids import fresh
 from headgate.gate.work import BuildEnded, BuildOutcome
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Owner, Request
+from headgate.recipes.requestforms import Owner, Request
 from headgate.recipes.stream import consumed
 from headgate.services.contact import ClaimContact, results
 from headgate.services.context import Context
@@ -115,9 +115,9 @@ async def _build(one: Side, two: Side, session: Session) -> None:
     assert found is not None, "it was seen"
     claim = await claim_of.claim(found, session, Owner("two"))
     assert claim is not None, "nobody else wants it"
-    await claim_of.params(claim, two.context.mirror)
+    await claim.params(two.context.mirror)
     answer = BuildEnded("set", "job", BuildOutcome(build=id, result="SUCCESS"))
-    await claim_of.complete(claim, results(two.context, META).append(answer))
+    await claim.complete(results(two.context, META).append(answer))
     await one.seen(path, False)
     await _consumed(one, two)
 
@@ -178,7 +178,7 @@ async def _semaphores(
 
     await count("semaphore of a playbook, taken", take())
     await count("semaphore of a playbook, given back", give())
-    await builds.complete(claim, [])
+    await claim.complete([])
     for side in (one, two):
         await side.seen(path, False)
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 
 from headgate.config.tenants import Tenant
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 from headgate.services.context import Context
 from headgate.web.access import Access
 from headgate.web.buildlogs import BuildLogs

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from headgate.base.ids import derived
 from headgate.map.records import ComponentRecord, OwnMachine
 from headgate.ports.history import time_text
-from headgate.recipes.requests import Open
+from headgate.recipes.requestforms import Open
 from headgate.rest import HTTPException
 from headgate.services.nodes.zones import executors
 from headgate.web.routes.machineshapes import NodeShape
