@@ -1,6 +1,6 @@
 """The state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values.
 
-A turn looks at every item, and most are as they were: what only follows from a value is computed once for it.
+A turn examines every item, and most have not changed, so properties that depend on one object alone are cached in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.gate.work import ByHand, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
 FAIL_FAST = "fail-fast"
-"""Why a build was stopped, or not begun, after another one failed."""
+"""Reason recorded for a build that was stopped, or not begun, because another one failed."""
 
 
 class Phase(StrEnum):
@@ -38,7 +38,7 @@ class Phase(StrEnum):
     CONFLICT = "conflict"
     """The item's own change does not merge."""
     BLOCKED = "blocked"
-    """A change ahead does not merge: its own item says so, and ours starts anew without it."""
+    """A change ahead does not merge. The item of that change reports it, and this item starts again without it."""
 
 
 class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -46,7 +46,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     id: str
     job: str
-    """Its id, which mostly is its name."""
+    """Id of the job, which usually is its name."""
     attempt: int = 1
     result: str | None = None
     voting: bool = True
@@ -56,28 +56,28 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     end_ms: int = 0
     log_url: str = ""
     data: dict[str, object] = {}
-    """What the job returned, and the jobs after it may read; of the shape of `gate.returns`."""
+    """Data that the job returned and that later jobs may read, in the shape that `gate.returns` defines."""
     secret: Sealed | None = None
-    """Secret data that it returned, for the jobs that depend on it alone."""
+    """Secret data that it returned, only for the jobs that depend on it."""
     given: tuple[dict[str, object], ...] = ()
     """Artifacts of changes ahead that the job requires."""
     paused: bool = False
-    """It came to its pause: the jobs that depend on it may start."""
+    """Whether it has paused, so that the jobs that depend on it may start."""
     resumed: bool = False
     """Whether the paused build was asked to go on, because the jobs that it waited for have ended."""
-    pre_fail: bool = False  # it runs still, and will fail
+    pre_fail: bool = False  # whether it is known to fail although it still runs
     work: str = ""
-    """The same for the same job on the same code (`gate.again`); empty: that is not known."""
+    """Digest that is equal for the same job on the same code (`gate.again`); empty when unknown."""
     image: str = ""
-    """What its programs ran in, by name and digest."""
+    """Image in which its programs ran, by name and digest."""
     inputs: str = ""
-    """The digest of all that it is given (`gate.inputs`); empty: that is not known, or nothing may stand for it."""
+    """Digest of all its inputs (`gate.inputs`); empty if unknown, or if no build may stand for another one here."""
     narrow: bool = False
-    """It was given no repositories but those that its job names: its executor says so."""
+    """Whether its executor confirms that it was given only the repositories that its job names."""
     excerpt: str = ""
     """The lines of its log that say why it failed."""
     origin: str = ""
-    """The earlier buildset of its item that it was begun for; empty: it was begun for the one that has it."""
+    """Id of the earlier buildset of its item for which it was begun; empty if that is the current one."""
     course: Course = NO_COURSE
 
     @property
@@ -91,8 +91,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Build:
-        """Return a build as the store has it.  An older version kept whatever a job returned: data that cannot be used
-        is dropped, and makes a success a failure.  Raise ValueError."""
+        """Return a build from the store. Older versions kept whatever a job returned: data that cannot be used is
+        dropped, and turns a success into a failure. Raise ValueError."""
         found = msgspec.json.decode(plain, type=cls)
         try:
             checked(found.data)
@@ -113,7 +113,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     provides: tuple[str, ...] = ()
     semaphores: tuple[str, ...] = ()
     """The semaphores that it holds as long as it runs."""
-    since_ms: int = 0  # when its base was given up
+    since_ms: int = 0  # time at which its base was given up
 
 
 class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -121,26 +121,26 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     id: str
     ahead: str | None = None
-    """Buildset directly beneath, believed to land; None: the head of the branch."""
+    """Id of the buildset directly beneath, which is expected to land; None if there is only the head of the branch."""
     merge: Phase = Phase.WAITING
     error: str = ""
     blame: str = ""
-    """Item whose change did not merge."""
+    """Id of the item whose change did not merge."""
     state: RepoState | None = None
     proposed: dict[str, dict[str, dict[str, str]]] = {}
     """Configuration the chain proposes: project -> branch -> path -> text."""
     graph: FrozenGraph | None = None
     builds: Mapping[str, Build] = {}
-    """Job, by its id -> current attempt, of every job that was started or skipped."""
+    """Job id -> current attempt, of every job that was started or skipped."""
     config_errors: tuple[ConfigError, ...] = ()
     warnings: tuple[str, ...] = ()
     landing: bool = False
-    """Asked the forge to land it; waiting for the answer."""
+    """Whether its landing was requested and the answer is awaited."""
     landing_error: str = ""
     waits: tuple[str, ...] = ()
-    """Semaphores that a job of it is ready to take, without a place."""
+    """Semaphores that a ready job waits for, because they have no free place."""
     again: Mapping[str, int] = {}
-    """Job, by its id -> the attempt at which it begins, of those that somebody had run once more."""
+    """Job id -> number of its first attempt, for jobs that somebody ordered to run once more."""
 
     @property
     def jobs(self) -> tuple[FrozenJob, ...]:
@@ -167,7 +167,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def begun(self) -> bool:
-        """Return whether every job has begun and none is at its pause: on this base only results move it on."""
+        """Return whether every job has begun and none is paused, so that on this base only results advance it."""
         graph = self.graph
         if graph is None or graph.fail_fast or self.merge is not Phase.MERGED or self.config_errors:
             return False
@@ -180,7 +180,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def semaphores(self) -> tuple[tuple[str, str, str], ...]:
-        """Return (semaphore, buildset it is held for, job) of every build under way, but for semaphores that its
+        """Return (semaphore, buildset it is held for, job) of every build under way, except for semaphores that the
         executor takes."""
         of = {b.job: b.origin or self.id for b in self.builds.values() if b.result is None}
         return tuple((name, of[job.id], job.id) for job in self.jobs if job.id in of for name in job.semaphores_first)
@@ -208,26 +208,26 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     change: Change
     """The first of its changes, in the order of merging."""
     live: bool = True
-    """False: there only for the sake of the item behind that needs it; never reported, never landed."""
+    """False: the item is there only because the item behind needs it; it is never reported and never landed."""
     event: str = ""
     """Id of the event that brought it."""
     enqueued_ms: int = 0
     resets: int = 0
-    """How often it was started on a base; makes each buildset id new."""
+    """Number of times it was started on a base; it makes the id of each buildset unique."""
     started: bool = False
-    """The start was reported to whom the pipeline names."""
+    """Whether the start was reported to the pipeline's reporters."""
     exempt: bool = False
-    """Let in by hand, as this patchset, by somebody who may: it need not meet the requirements."""
+    """Whether somebody with the permission let this patchset in by hand; it then need not meet the requirements."""
     epilogue: bool = False
-    """The change succeeded and left its queue; jobs of type reporter run for it, and nobody is told how they end."""
+    """Whether it only runs the reporter jobs of a change that has left its queue; their end is not reported."""
     trouble: str = ""
     """Why it cannot land although no job said so: a needed change is failing or gone."""
     successor: Successor | None = None
     buildset: BuildSet | None = None
     held_ms: int = 0
-    """It passed, and people were told that it waits for what was closed at this moment to be opened."""
+    """`since_ms` of the closing that it waits for, once people know that it has passed and waits; 0: none."""
     by_hand: ByHand | None = None
-    """The request of the person who enqueued this ref."""
+    """The request of the person who enqueued this ref; None if nobody did."""
     others: tuple[Change, ...] = ()
     """The rest of a circle, in the order of merging."""
     spared: tuple[str, ...] = ()
@@ -236,7 +236,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """The changes of a circle of several repositories that have landed while the others have not."""
     carried: tuple[Carried, ...] = ()
     earlier: Mapping[str, RepoState] = {}
-    """Earlier buildset -> its state, as long as one of its builds goes on (`origins`)."""
+    """Earlier buildset -> its repository state, as long as one of its builds continues (`origins`)."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -267,22 +267,22 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def under_way(self) -> tuple[Build, ...]:
-        """Return all builds that have no result, also those of which it is not known yet whether they count."""
+        """Return all builds without a result, including carried ones, of which it is undecided whether they count."""
         own = self.buildset.builds.values() if self.buildset is not None else ()
         every = {build.id: build for build in (*(one.build for one in self.carried), *own)}
         return tuple(build for build in every.values() if build.result is None)
 
     @property
     def origins(self) -> set[str]:
-        """Return the earlier buildsets of which a build goes on."""
+        """Return the ids of the earlier buildsets of which a build still runs."""
         return {build.origin for build in self.under_way if build.origin}
 
     def subjects(self, job: FrozenJob) -> tuple[Change, ...]:
-        """Return those of its changes that one of its jobs is for."""
+        """Return the changes of the item that a job is for."""
         return tuple(self.changes[number] for number in job.refs) or (self.change,)
 
     def named(self, change: Change, *words: str) -> str:
-        """Return an id, derived from `words`, of what is done for one of its changes."""
+        """Return an id, derived from `words`, for an action that concerns one of its changes."""
         return derived(self.id, *words, *((change.key,) if self.others or self.landed else ()))
 
     @property
@@ -305,28 +305,29 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     items: tuple[Item, ...] = ()
     window: int = 20
-    """How many from the head are worked on; 0 is all."""
+    """Number of items, from the head, that are worked on; 0 for all."""
     landed: tuple[str, ...] = ()
     """Buildsets that landed and that items here still rest on."""
     landed_keys: tuple[str, ...] = ()
-    """Changes that landed from here and that items here need: known before their connection tells."""
+    """Keys of changes that landed from this queue and that its items need; known before the connection reports them."""
     landed_as: tuple[str, ...] = ()
-    """Commits that the last landings from here made heads: a head that somebody else moved is told by them."""
+    """Commits that the last landings from this queue made heads of branches; other heads come from other people's
+    pushes."""
     unfollowed: Mapping[str, Unfollowed] = {}
-    """project -> the configuration that landed from here, until the layout has followed it."""
+    """project -> configuration that landed from this queue and that the layout does not include yet."""
     dynamic: bool = False
-    """Made for one change; goes when empty."""
+    """Whether the queue was made for one change or one lane of occasions; it is removed when empty."""
 
 
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Keep what must be known about a pipeline after its configuration is gone. The members are those of
-    `config.model.Pipeline` but for two."""
+    `config.model.Pipeline`, except for `reporters` and `reports`."""
 
     manager: str
     reporters: tuple[str, ...] = ()
-    """Connections that are told how items end."""
+    """Connections to which the ends of items are reported."""
     reports: dict[str, tuple[Any, ...]] = {}
-    """Connection -> what its driver is told then.  JSON."""
+    """Connection -> its settings for these reports, for its driver.  JSON."""
     posts: tuple[str, ...] = ()
     lands: tuple[str, ...] = ()
     drivers: dict[str, str] = {}
@@ -349,24 +350,24 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Consecutive failures, for `disable-after-consecutive-failures`."""
     disabled: bool = False
     deferred: tuple[Deferred, ...] = ()
-    """The last ones."""
+    """The last patchsets that were refused until what they need has landed."""
     remains: Remains | None = None
-    """The settings of the removed pipeline, as long as there are queues."""
+    """Settings that are needed if the pipeline is removed; kept as long as there are queues."""
     parted: tuple[Parted, ...] = ()
-    """Alarms that stand."""
+    """Alarms about circles of several repositories of which only a part has landed."""
     strayed: tuple[Strayed, ...] = ()
-    """Alarms that stand until somebody says that it is dealt with."""
+    """Alarms about changes that landed as an untested tree, until somebody says that they are dealt with."""
     refusals: tuple[OutsideRefusal, ...] = ()
     """The refusals of the last changes that could not enter."""
 
     @property
     def alarms(self) -> tuple[Parted | Strayed, ...]:
-        """Return all that people are to look after."""
+        """Return all alarms, which people have to look after."""
         return *self.parted, *self.strayed
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing here rests on what is known of any change."""
+        """Return whether nothing here depends on the state of any change."""
         return not (self.deferred or self.parted or self.strayed or self.refusals or any(self.items()))
 
     def items(self) -> Iterator[tuple[Queue, Item]]:
@@ -376,7 +377,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def live_keys(self) -> frozenset[str]:
-        """Return the keys of all changes in live items: for whoever looks for many of them."""
+        """Return the keys of all changes in live items, for callers that look for many of them."""
         return frozenset(key for _, item in self.items() if item.live for key in item.keys)
 
     def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:

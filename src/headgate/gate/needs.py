@@ -9,18 +9,19 @@ from headgate.gate.change import Change
 from headgate.gate.world import World
 
 NEEDS_MAX = 200
-"""Changes one change may need in all; more is reported, not followed."""
+"""Limit of changes that one change may need in all; more are reported, not followed."""
 
 
 CIRCLES = "allow-circular-dependencies"
-"""A setting of queues."""
+"""Name of the setting of queues that allows circles."""
 
 
 class Needs(NamedTuple):
     circle: tuple[Change, ...]
-    """The change itself, and those that need it as it needs them, in the order of merging."""
+    """The change itself, and those that it needs and that also need it, in the order of merging."""
     ahead: tuple[tuple[Change, ...], ...] = ()
-    """Open changes that must go first, the most needed first; together those that need each other."""
+    """Groups of open changes that must land first, each group after those that it needs; the changes of one group need
+    each other."""
     problems: tuple[str, ...] = ()
 
     @property
@@ -48,13 +49,13 @@ def needs(change: Change, world: World) -> Needs:
 
 
 def called(change: Change, key: str) -> str:
-    """Return what people know it by that the change needs `key`."""
+    """Return the name, for people, of the way in which the change needs `key`."""
     return "What it is built on" if key in change.bases else "Depends-On"
 
 
 def outdated(change: Change, world: World) -> str:
-    """Return why a change cannot land although what it needs may; empty when nothing keeps it.  With it would land what
-    is in no patchset that anybody proposes now."""
+    """Return why a change that is built on an earlier patchset cannot land; empty if it can. Its landing would include
+    commits that are in no patchset that anybody proposes now."""
     if not world.dependent or not change.stale:
         return ""
     return f"{change.key} is built on an earlier patchset of {', '.join(change.stale)}: rebase it, and propose it again"
@@ -66,10 +67,10 @@ class _Walk:
     def __init__(self, world: World) -> None:
         self._world = world
         self._low: dict[str, int] = {}
-        """Change -> the earliest one of its path that it leads back to."""
+        """Change key -> number of the earliest change of the path that it leads back to."""
         self._path: list[Change] = []
         self._open: set[str] = set()
-        """Those of the path."""
+        """Keys of the changes of the path."""
         self.groups: list[tuple[Change, ...]] = []
         self.problems: list[str] = []
 
@@ -80,7 +81,7 @@ class _Walk:
         for key in change.needs:
             change_state = self._world.change_states.get(key)
             if change_state is None or change_state.landed:
-                continue  # what nobody proposed counts once somebody does
+                continue  # it counts once somebody proposes it
             if not change_state.open:
                 self.problems.append(
                     f"{called(change, key)}: {key}: {change_state.reason or 'that change was abandoned'}"
@@ -128,7 +129,7 @@ def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
 
 
 def needed_by(key: str, world: World) -> list[Change]:
-    """Open changes whose footers name `key`, in order of their keys."""
+    """Return the open changes that need `key`, in the order of their keys."""
     among = world.change_states if world.dependants is None else world.dependants.get(key, ())
     found = [s.change for one in sorted(among) if (s := world.change_states.get(one)) is not None and s.open]
     return [change for change in found if key in change.needs]

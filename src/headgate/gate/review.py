@@ -17,9 +17,10 @@ class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review
     ref: str
     commit: str
     below: tuple[str, ...] = ()
-    """Commits of the changes beneath this one; their differences are not shown as part of it."""
+    """Commits of the changes on which this one is built. The comparison begins at the topmost of them that is an
+    ancestor of `commit`, so that it leaves out their differences."""
     one: str = ""
-    """Commit of the change to which the list of files is restricted; empty for the files of all commits."""
+    """Commit of the change whose files alone are listed; empty to list the files of all its commits."""
     page: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Starting an item on a base, and its builds: what is asked of mergers and executors."""
+"""Start items on a base, and their builds: the requests to mergers and executors."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class Base:
     """Collect what the items handled so far, head first, mean for those behind."""
 
     ahead: str | None = None
-    """The nearest buildset we still believe in."""
+    """Id of the nearest buildset ahead that is still expected to land; None if there is none."""
     chain: list[Item] = field(default_factory=list)
     """The changes beneath, furthest first."""
     items: list[Item] = field(default_factory=list)
-    """Where what is beneath is tested, furthest first; what is tested nowhere here stands for itself."""
+    """Items that test the changes beneath, furthest first: the live item of the same patchset, otherwise the item
+    itself."""
     unfollowed: Mapping[str, Unfollowed] = field(default_factory=dict)
-    """Configuration beneath the chain that the layout does not know yet."""
+    """project -> landed configuration beneath the chain that the layout does not include yet."""
     proposed: Texts = field(default_factory=dict)
     """Configuration that the chain proposes."""
     keys: set[str] = field(default_factory=set)
@@ -46,13 +47,13 @@ class Base:
     live: int = 0
     """Live items ahead."""
     _merges: list[MergeItem] = field(default_factory=list)
-    """The merges of the chain as far as they were requested; `_asked` says how far, and `_config` what `config`
-    found."""
+    """Merges of the first `_asked` items of the chain, which `merges` extends when called; `_config` has the projects
+    whose configuration these items touch."""
     _asked: int = 0
     _config: set[str] = field(default_factory=set)
 
     def merges(self, world: World) -> list[MergeItem]:
-        """Return the chain as a merger is told of it."""
+        """Return the chain in the form that merge requests have."""
         layout = world.layouts.landed
         for item in self.chain[self._asked :]:
             self._merges += merge_items(item, self.chain, world)
@@ -108,8 +109,9 @@ def start(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
 def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     """Return the request for the merge of the item on its base.
 
-    Configuration is looked at in the projects the chain touches it in, in those where the layout has not followed what
-    landed, and in the item's own: its jobs are those of the state it is tested on.
+    The request reads configuration in the projects in which the chain touches it, in those whose landed configuration
+    the layout does not include yet, and in the item's own, because its jobs are those of the state on which it is
+    tested.
     """
     change = item.change
     projects = {one.project: one.connection for one in item.changes}
@@ -162,7 +164,7 @@ def stopped(item: Item, asked: list[Action]) -> Item:
 
 
 HANDED_MAX_BYTES = 256_000
-"""What the jobs before a job returned, and the artifacts it is told of: its request must fit into a commit."""
+"""Size limit of the data and artifacts that a job receives from other jobs; its request must fit into one commit."""
 TOO_MUCH = f"what it is to be told of other jobs is more than {HANDED_MAX_BYTES // 1000} kB: let them return less"
 
 
@@ -210,7 +212,7 @@ def run(
 def begun(
     item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, given: tuple[dict[str, object], ...]
 ) -> Build:
-    """Return a build that nobody is asked for yet."""
+    """Return a build that is not requested yet."""
     beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
     id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
     build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)

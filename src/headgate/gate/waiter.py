@@ -1,4 +1,4 @@
-"""Hold what a pipeline may know beside its state: who waits for the same semaphores, who hears of it, what ended."""
+"""Hold what a pipeline may know besides its state: waiters for its semaphores, other pipelines, past results."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from headgate.gate.model import Build, BuildSet
 
 PATIENCE_MS = 5_000
-"""How long a free place is kept for a waiter: a pipeline that nobody runs any more would keep it for ever, and one that
-waits for a second semaphore must not keep the first idle."""
+"""Time for which a free place is kept for a waiter. Without a limit, a pipeline that nobody runs any more would keep it
+for ever, and one that waits for a second semaphore would keep the first idle."""
 
 
 class Waiter(msgspec.Struct, frozen=True, order=True):
     """Represent a project of a pipeline that waits for a place in a semaphore; the smallest goes first."""
 
     ticket: int
-    """Greater than every ticket there was when it began to wait, or last took a place."""
+    """Number greater than every ticket that existed when the project began to wait, or last took a place."""
     tenant: str
     pipeline: str
     project: str
@@ -33,22 +33,23 @@ class Sought(msgspec.Struct, frozen=True):
     """Represent a build that could stand for another one."""
 
     inputs: str
-    """The digest of what both are given."""
+    """Digest of the inputs of both builds."""
     keys: tuple[tuple[str, str], ...] = ()
-    """(connection, project) of those whose keys open secrets of the job: it is older than none of them."""
+    """(connection, project) of the projects whose keys decrypt secrets of the job. A build counts only if it began
+    after all of these keys were made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
-    """The tenant's, which may be triggered by what happens in this one."""
+    """Name -> the tenant's pipelines, which events in this one may trigger."""
     past: Callable[[Change], BuildSet | None] | None = None
-    """What a patchset that is tested nowhere here came to when it was, last; it answers None while that is looked up.
-    Without it nothing was ever tested."""
+    """Returns the last buildset of a patchset that is not under test in this pipeline; None while it is being looked
+    up. Without this function, no patchset counts as tested before."""
     passed: Callable[[Sought], Build | None] | None = None
-    """Which build succeeded on the same inputs; it answers None while that is looked up, and one without an id where
-    none did.  Without it none ever did."""
+    """Returns a build that succeeded on the same inputs; None while it is being looked up, a build without an id if
+    there is none. Without this function, there never is one."""
     away: bool = False
     """Whether the history cannot be searched just now."""
     trusted: Mapping[str, str] = field(default_factory=dict)
-    """Config-projects of the tenant -> connection."""
+    """Config-project of the tenant -> its connection."""

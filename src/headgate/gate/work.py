@@ -28,7 +28,7 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hold the repository state on which every job of a buildset runs."""
 
     chain: tuple[MergeItem, ...] = ()
-    """Everything ahead, furthest first, then our own."""
+    """The changes ahead, furthest first, then the item's own."""
     heads: dict[str, dict[str, str]] = {}
     """project -> ref (refs/heads/…) -> commit *before* anything of the chain was merged."""
     merged: dict[str, dict[str, str]] = {}
@@ -40,7 +40,7 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     containing: tuple[str, ...] = ()
     """Branches that hold the commit of the tag that the item is of."""
     trees: dict[str, dict[str, str]] = {}
-    """project -> branch -> the tree of that commit, which tells whether the same was tested before."""
+    """project -> branch -> tree of that commit, which shows whether the same content was tested before."""
     known: Trees = Trees()
 
 
@@ -55,7 +55,8 @@ class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Commit or tag that the ref names; zeros when the ref is deleted."""
     old_commit: str = ""
     held: bool = False
-    """Somebody says so by hand: the ref must name it now or, of a branch, have it."""
+    """Whether `commit` is only what a person stated: the merger then checks that the ref names it now or, if it is a
+    branch, contains it."""
 
 
 class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -68,14 +69,14 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     config_paths: dict[str, tuple[str, ...]] = {}
     """project -> paths (files, or directories ending in /) whose text is wanted as merged."""
     config_heads: dict[str, tuple[str, ...]] = {}
-    """project -> branches of which the same is wanted as they are, when nothing is merged there."""
+    """project -> branches whose text is wanted as it is at their heads, when nothing is merged there."""
     config_known: dict[str, dict[str, str]] = {}
     """project -> branch -> digest of texts that are known (`config.branches.content_of`) and need not be sent."""
     at: RefAt | None = None
     """Ref of the item; None when the item is a change."""
     landed: str = ""
     """The landed commit, as in `RepoState`."""
-    given: dict[str, str] = {}  # project -> connection, of those whose heads and trees are wanted if they can be had
+    given: dict[str, str] = {}  # project -> connection, of those whose heads and trees are wanted, if available
 
 
 class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -87,7 +88,7 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     """The reason for people: which files conflict, or what is missing."""
     state: RepoState | None = None
     config: dict[str, dict[str, dict[str, str]]] = {}
-    """project -> branch -> path -> text, of `config_paths`, at the merged state; but for what is known."""
+    """project -> branch -> path -> text, of `config_paths`, at the merged state; without texts in `config_known`."""
     apart: str = ""
     """Path of the whole answer when it is large."""
 
@@ -136,7 +137,7 @@ class Demands(msgspec.Struct, frozen=True, omit_defaults=True):
     ours: tuple[str, ...] = ()
     """Labels and contexts that the pipeline sets itself: no rule that asks for them keeps a change from landing."""
     exempt: tuple[str, ...] = ()
-    """Keys of changes of which the pipeline's requirements are not asked."""
+    """Keys of changes that need not meet the pipeline's requirements."""
 
 
 class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
@@ -152,11 +153,11 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     approved: bool = False
     """Whether it lands only while its forge reports this very commit as approved."""
     leases: tuple[str, ...] = ()
-    """Refs that must name the change's commit at that moment, too: what people said of it."""
+    """Refs of people's approvals that must still name the change's commit at that moment."""
     vetoed: bool = False
     """Whether it lands only while nobody objects."""
     said: dict[str, str] = {}
-    """Every ref at which somebody said something of it -> its commit: they go when it has landed."""
+    """Ref of each approval of the change -> its commit; these refs are deleted once the change has landed."""
     queue: str = ""
     """Name of the queue it lands from."""
     shut: bool = False
@@ -164,17 +165,19 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     others: tuple[Landing, ...] = ()
     """The changes of a circle that land in the same repository, in the same step."""
     later: tuple[Landing, ...] = ()
-    """What is to land in other repositories then: it is tried before anything lands."""
+    """Changes that are to land in later steps, tried before the first step lands anything; empty in later steps."""
     after: tuple[str, ...] = ()
-    """Where a forge makes the merges: what the queue landed before, any of which may be the head of the branch."""
+    """If a forge makes the merge: commits that the queue landed before, any of which may be the head of the branch."""
     rest: bool = False
-    """A part of the circle has landed already: what is refused is tried again, as long as that may help."""
+    """Whether a part of the circle has landed already; a refused push is then tried again for a limited time."""
     demands: dict[str, Demands] = {}
-    """Connection of a forge -> what its changes have to meet when they are pushed."""
+    """Connection of a forge -> what its changes must meet when they are pushed."""
     looked_ms: int = 0
-    """When the forges were asked whether that holds."""
+    """Time at which the forges were asked whether the demands are met, milliseconds since the epoch; 0 if they were not
+    asked."""
     withheld: str = ""
-    """Why it may not be pushed by now: whoever finds it so asks only whether the push was made before."""
+    """Why the changes may no longer be pushed; a merger then only checks whether they were pushed already. Empty if
+    they may be pushed."""
 
     @property
     def parts(self) -> tuple[Landing, ...]:
@@ -194,7 +197,8 @@ class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     shut: bool = False
     """Whether its queue is closed; nothing was pushed."""
     project: str = ""
-    """Where it landed, of what lands in several repositories one after the other; else it may be empty."""
+    """Project of the step that was answered, if the item lands in several repositories one after the other; else it may
+    be empty."""
     change: str = ""
     """Key of the change that landed, where each change lands by itself."""
     commit: str = ""
@@ -210,7 +214,7 @@ class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report
     pipeline: str
     note: str
     landed: str = ""
-    """The commit that it landed as, of a change that has: its note goes on to say so."""
+    """Commit as which the change landed, which its note continues to name; empty if the change has not landed."""
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -241,7 +245,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data returned by the jobs this one depends on, later wins."""
     parent_secrets: tuple[Sealed, ...] = ()  # secret data of the same jobs, later wins
     node_secrets: dict[str, Sealed] = {}
-    """Node -> what only its build may read of it (a token), once machines were made."""
+    """Node -> its secrets (a token), which only its build may read; filled once machines were made."""
     repo_state: str = ""
     """Path of the buildset's RepoState."""
     semaphores: dict[str, int] = {}
@@ -249,13 +253,14 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     shared: tuple[str, ...] = ()
     """The semaphores among them that are shared with other tenants."""
     state: RepoState | None = None
-    """The state itself, of a build that belongs to no buildset."""
+    """The state itself, for a build that belongs to no buildset; otherwise None."""
     also: tuple[Change, ...] = ()
     """The other changes of a circle that the build is for."""
     together: tuple[Change, ...] = ()
     """All changes of the circle."""
     hosts: dict[str, dict[str, Any]] = {}
-    """Node -> how to reach it (Ansible's variables, JSON), once machines were claimed; else the runner has its own."""
+    """Node -> Ansible's variables to reach it (JSON), once machines were claimed; empty if the runner uses its own
+    machines."""
 
 
 ERROR_SIZE_MAX = 2_000
@@ -270,14 +275,15 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """SUCCESS FAILURE POST_FAILURE TIMED_OUT RETRY_LIMIT CANCELED MERGE_CONFLICT DISK_FULL ERROR, or None."""
     error: str = ""
     data: dict[str, Any] = {}
-    """What the job returned; `zuul.child_jobs`, `zuul.log_url`, `zuul.artifacts`, `zuul.warnings` are read."""
+    """Data that the job returned; Headgate reads `zuul.child_jobs`, `zuul.log_url`, `zuul.artifacts` and
+    `zuul.warnings`."""
     secret: Sealed | None = None
     """Secret data that it returned."""
     start_ms: int = 0
     end_ms: int = 0
-    log_path: str = ""  # where the executor keeps the log, local path
-    image: str = ""  # what its programs ran in, by name and digest
-    narrow: bool = False  # it was given only the repositories that its job names, as one with `reuse` is to be
+    log_path: str = ""  # local path of the log at the executor
+    image: str = ""  # image in which its programs ran, by name and digest
+    narrow: bool = False  # whether it had only the repositories that its job names, as `reuse` requires
     excerpt: str = ""
     """The lines of its log that say why it failed, secrets removed."""
     course: Course = NO_COURSE
@@ -305,7 +311,7 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
     apart: str = ""
     """Path of the returned data when it is large."""
     both: bool = False
-    """Data and secret data lie there, as a pair; else data alone."""
+    """Whether `apart` holds data and secret data as a pair, instead of data alone."""
 
 
 class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
@@ -331,11 +337,11 @@ class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing
 
 
 class ByHand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold what a person stated who put a ref into a pipeline."""
+    """Hold what a person stated when putting a ref into a pipeline."""
 
     parameters: dict[str, Any] = {}
     claimed: bool = False
-    """Nobody has seen the ref at this commit: where that matters it is looked whether the ref has it."""
+    """Whether only the person states that the ref has this commit; where that matters, a merger checks it."""
 
 
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
@@ -344,7 +350,7 @@ class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
     change: Change
     id: str
     unapproved: bool = False
-    """This patchset need not meet the requirements; what it needs must."""
+    """Whether this patchset need not meet the requirements; the changes that it needs must."""
     by_hand: ByHand | None = None
 
 
@@ -357,7 +363,7 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
     commit: str = ""
     """For a ref, the commit of the only update to dequeue."""
     event: str = ""
-    """The item that this event enqueued alone: asked again, it takes out no later one."""
+    """Event whose item alone is dequeued, so that a repeated order takes out no later item; empty for every item."""
 
 
 class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
@@ -374,7 +380,7 @@ class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout
 
     layout: str
     taken_over: bool = False
-    """It may be the same: whoever says so has only begun with the pipeline."""
+    """Whether a process reports this because it has just taken over the pipeline; the configuration may be the same."""
 
 
 Managed = Enqueue | Dequeue | CancelBuild | RerunBuild | Promote | LayoutChanged

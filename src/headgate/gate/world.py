@@ -48,10 +48,10 @@ class Layouts(Protocol):
         """Return branch -> digest of the landed configuration files of a project."""
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
+        """Return whether a job of such a change may have `reuse` set in the landed configuration."""
 
     def judged(self, asked: LayoutRequest) -> Judgement | None:
-        """Return the judgement on a proposal; None while it is looked at: a later turn asks again."""
+        """Return the judgement on a proposal; None while it is being made, and a later turn asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,19 @@ class World:
     disabled: bool = False
     """Whether too many failures occurred in a row: only the pipeline's `disabled` reporters receive results."""
     dependencies_max: int | None = None
-    """Limit of changes that a change may need; one that needs more is not let in."""
+    """Limit of changes that a change may need; a change that needs more is not let in. None: no limit."""
     changes_max: int | None = None
     """Limit of changes in the pipeline, including those that are there only as dependencies."""
     waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
-    """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
+    """Semaphore -> waiters for a place, in this pipeline and in others; earlier tickets go first."""
     closings: tuple[Closing, ...] = ()
-    """Pipelines and queues that people have closed: nothing may land from them."""
+    """Orders of people that close pipelines or queues; nothing lands from these."""
     merging: Collection[str] = ()
-    """Connections whose forge makes the merges that land: each change is asked for by itself."""
+    """Connections whose forges make the merges themselves; each of their changes is landed by a request of its own."""
     beside: Beside = field(default_factory=Beside)
-    """The other pipelines of the tenant, and what this one has forgotten."""
+    """The pipelines of the tenant, and functions that look up past results."""
     dependants: Mapping[str, Collection[str]] | None = None
-    """Change key -> keys of the changes whose footers name it; None: `change_states` are looked through for them."""
+    """Change key -> keys of the changes that may need it; None: search `change_states` for them."""
 
     @property
     def dependent(self) -> bool:

@@ -24,8 +24,8 @@ class CheckedOut(NamedTuple):
     commit: str
     """Commit that is checked out."""
     shares: tuple[Path, ...] = ()
-    """Directories of git's objects that it needs and that are others' as well: known from here alone, whatever
-    somebody writes into the tree later."""
+    """Directories of git objects that the work tree needs and shares with others. Only this value tells which they are,
+    whatever somebody writes into the tree later."""
 
 
 class Checkout(Protocol):

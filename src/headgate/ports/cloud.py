@@ -15,8 +15,8 @@ SYSTEM_TAG = "zuul_system_id"
 NODE_TAG = "zuul_node_uuid"
 """Tag on everything that a driver makes for one node: the node's uuid."""
 TERM_TAG = "zuul_term_id"
-"""The term of the launcher that had it made: an installation knows all of its own, and a copy of its store none that
-began after the copy was taken."""
+"""Tag with the term of the launcher that had the resource made. An installation knows all of its own terms; a copy of
+its store knows none that began after the copy was taken."""
 
 State = Mapping[str, str]
 """Progress in making one node, in the driver's own terms; empty at the beginning."""
@@ -76,19 +76,19 @@ class Made:
     external_id: str
     state: State
     host: Mapping[str, Any] | None
-    """Ansible's variables: `ansible_host`, `ansible_port`, `ansible_user`, `ansible_connection`, …; None: it is not a
-    host (a namespace)."""
+    """Ansible's variables: `ansible_host`, `ansible_port`, `ansible_user`, `ansible_connection`, …; None if what was
+    made is not a host (a namespace)."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What jobs see as `nodepool`: `az`, `cloud`, `region`, `host_id`, `interface_ip`, `public_ipv4`, …"""
+    """Values that jobs see as `nodepool`: `az`, `cloud`, `region`, `host_id`, `interface_ip`, `public_ipv4`, …"""
     resources: Mapping[str, Any] = field(default_factory=dict)
-    """What jobs see under the node's name in `zuul.resources`."""
+    """Values that jobs see under the node's name in `zuul.resources`."""
     secrets: Mapping[str, Any] = field(default_factory=dict)
     """Secrets that only the node's build may read (a token); they are sealed before they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Describe a resource in the account, ours or not."""
+    """Describe a resource in the account, made by Headgate or not."""
 
     id: str
     kind: str
@@ -101,36 +101,39 @@ class Cloud(Protocol):
     """Drive one account or cluster, as one connection names it. Every method raises CloudUnavailable."""
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
-        """Return what one such node takes of the account.  Raise Failed for an unknown flavor, image, …"""
+        """Return the amounts that one such node uses.  Raise LaunchFailed for an unknown flavor, image, …"""
         ...
 
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Take the next step, without waiting for what takes long.  Raise LaunchFailed, OverQuota.
 
-        With an empty state what an earlier call began without an answer is looked for by its tag and taken.
+        With an empty state, the driver looks by its tag for what an earlier call began without an answer, and continues
+        with it.
         """
         ...
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
-        """Ask that everything made for the node goes, also what only its tag tells of; True once nothing is left.
+        """Request the deletion of everything made for the node, including what only its tag identifies; return True
+        once nothing is left.
 
-        Raise LaunchFailed for what the cloud will not let go: CloudUnavailable would keep others waiting for it.
+        Raise LaunchFailed if the cloud refuses a deletion: CloudUnavailable would make other nodes wait for it.
         """
         ...
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
         """Return everything in the account that costs, with its tags; all pages of it.
 
-        A list that is not whole raises Away: what is missing in it would be taken for gone.
+        Raise CloudUnavailable if the list is incomplete: what it lacks would count as deleted.
         """
         ...
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Ask that a resource goes that nobody needs; none is no error.  Raise LaunchFailed where the cloud refuses."""
+        """Request the deletion of a resource that nobody needs; it is no error if it does not exist.  Raise
+        LaunchFailed if the cloud refuses."""
         ...
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
-        """Return what the account may have at once, of the kinds that have a limit."""
+        """Return the amounts that the account may use at once, of the kinds that have a limit."""
         ...
 
     async def close(self) -> None: ...
@@ -141,4 +144,4 @@ class MachineListing(Protocol):
     """Restrict machines that projects list: the operator may say which of them are used."""
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
-        """Return why a machine that these projects list is not used; empty: it is."""
+        """Return why a machine that these projects list is not used; empty if it is."""

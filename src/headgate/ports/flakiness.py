@@ -16,7 +16,7 @@ Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Select a time, cut into slots of equal length, and what is told apart within each."""
+    """Select a period, cut into slots of equal length, and what is counted separately within each."""
 
     since_ms: int
     until_ms: int
@@ -30,8 +30,8 @@ class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
 
     start_time: str
     part: str | None
-    """The project, branch, pipeline, nodeset or job, as `by` says, and empty without it; null: of all but the 20 that
-    have most builds."""
+    """Project, branch, pipeline, nodeset or job, according to `by`, and empty without `by`; null for the sum of all
+    except the 20 with the most builds."""
     builds: int
     """Builds that passed or failed by themselves."""
     failed: int

@@ -2,8 +2,8 @@
 
 A forge is level-triggered: `sightings` compares the world with what is known, so that what happened while nobody looked
 is found at the first look.  Deliveries of webhooks and lines of streams are hints, which only say where to look first.
-What is written to a forge (reports, landings) is asked for once it is recorded, in order for each change, and again
-until it is done: a driver does twice what it does once.
+Headgate requests reports and landings once they are recorded, in order for each change, and repeats each request until
+it is done; a driver must treat a repeated request like the first.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ class Sighting(msgspec.Struct, frozen=True):
     heads: dict[str, dict[str, str]] = {}
     """project -> ref -> commit, of every project whose branch heads moved."""
     refs: dict[str, dict[str, str]] = {}
-    """project -> tag or other ref -> what it names now, of those that moved; empty: it is gone.  Also of a project that
-    was looked at for the first time, with all that it has: of those no event tells."""
+    """project -> tag or other ref -> object that it names now, of the refs that moved; empty if the ref was deleted. A
+    project that is looked at for the first time has all its refs here, without events for them."""
     lingering: dict[str, frozenset[str]] = {}
-    """project -> keys of closed changes whose refs are still there, of every project looked at: to be remembered, or
-    they would seem to be proposed anew."""
+    """project -> keys of closed changes whose refs still exist, of every project that was looked at. Headgate remembers
+    these changes, which would otherwise seem to be proposed again."""
     protections: dict[str, Protection] = {}
-    """project -> what the forge says of its branches, with their heads or before, of those that are `is_selective`.
-    The same may be told again; where it cannot be asked, nothing is told, and what was told holds."""
+    """project -> what the forge says about its branches, sent with their heads or before them, for projects that are
+    `is_selective`. It may be sent again unchanged; a project is absent while the forge cannot be asked, and the earlier
+    value holds."""
     troubles: dict[str, str] = {}
     """project -> what is wrong with its repository now, for people; empty when nothing is wrong any more."""
     orders: tuple[tuple[str, ButtonOrder], ...] = ()
-    """Key of a change, and what somebody wants of it who may write to its project."""
+    """(key of a change, order concerning it); the person who gives the order may write to the project."""
     answered: tuple[str, ...] = ()
-    """Ids of the hints that this look has answered; they are removed together with it."""
+    """Ids of the hints that this look has dealt with; Headgate removes them when it stores the sighting."""
 
 
 @runtime_checkable
@@ -61,7 +62,7 @@ class ByProject(Protocol):
 
 
 def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, ChangeState]:
-    """Return what is known of the changes of a project; a look at it costs no more with more changes elsewhere."""
+    """Return what is known about the changes of a project, without reading other projects if `known` allows that."""
     if isinstance(known, ByProject):
         return dict(known.of_project(project))
     return {key: change_state for key, change_state in known.items() if change_state.change.project == project}
@@ -73,7 +74,7 @@ class ForgeWatch(Protocol):
     name: str
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Say which projects there are, by canonical name: what is looked at from the next call of `sightings` on."""
+        """Set the projects to look at, by canonical name, from the next call of `sightings` on."""
         ...
 
     def sightings(
@@ -82,16 +83,19 @@ class ForgeWatch(Protocol):
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Compare the world with what is known (key -> change state; project -> branch -> commit; project -> other ref
-        -> what it names), again whenever the world moves.  What is yielded is stored when the next is asked for.
+        """Compare the repositories with what is known (key -> change state; project -> branch -> commit; project ->
+        other ref -> object that it names), again whenever something changes there. A yielded sighting has been stored
+        when the next one is requested.
 
-        Footers are read, and `needs` completed, by who stores it: a driver fills `bases` and `needs` only with what the
-        forge itself knows.  A change state that is `untold` has landed through the gate: of that an event is due."""
+        Whoever stores a sighting reads the footers and completes `needs`: a driver fills `bases` and `needs` only with
+        what the forge itself knows. A change state that is `untold` has landed through the gate, and an event for that
+        is due.
+        """
         ...
 
     def stir(self, hint: Hint) -> None:
-        """Have a look where the hint says, soon; `Sighting.answered` names it once that is done.  What is hinted at and
-        is not known, or in no project that is looked at, is answered all the same."""
+        """Look soon where the hint says; `Sighting.answered` names the hint once that is done. Hints about unknown
+        changes, or about projects that are not looked at, are answered as well."""
         ...
 
 
@@ -99,8 +103,8 @@ class Abilities(msgspec.Struct, frozen=True):
     """State what a forge can do. Headgate neither asks nor reports what a forge cannot do."""
 
     lands: str = ""
-    """merge: the forge makes the merge, and is asked for it; push: a merger pushes the tested commit itself, as plain
-    git has it, and the forge is to show that (`Shows`); empty: nothing lands there."""
+    """merge: the forge makes the merge on request; push: a merger pushes the tested commit itself, as with plain git,
+    and the forge is asked to show that (`Shows`); empty: nothing lands there."""
     numbers: bool = True
     """Whether its changes have numbers."""
     votes: bool = False
@@ -173,31 +177,34 @@ class Hears(Protocol):
 class Forge(ForgeWatch, Hears, Protocol):
     """Connect to a forge, where changes are proposed, reported on and landed.
 
-    Whatever talks with the forge raises ReporterAway while it does not answer (or its budget is used up: then with how
-    long to wait), and ReportPutOff where one thing alone has to wait.
+    Methods that talk to the forge raise ReporterAway while it does not answer or the budget of requests is used up
+    (then with the time to wait), and ReportPutOff if only this request has to wait.
     """
 
     can: Abilities
 
     def named(self, url: str) -> str:
-        """Return the key of the change that has this URL, whether it is there or not, without asking anybody; empty:
-        it is not a URL of a change here.  People write them: trailing parts and old forms are taken."""
+        """Return the key of the change that has this URL, whether or not the change exists, without asking anybody;
+        empty if it is not a URL of a change here. People write these URLs, so trailing parts and old forms are
+        accepted."""
         ...
 
     async def look_up(self, key: str) -> ChangeState | None:
-        """Return what the forge says now of a change, also in a project that nobody watches; None: there is none."""
+        """Return the current state of a change from the forge, even in a project that nobody watches; None if there is
+        no such change."""
         ...
 
     async def report(self, posting: OutboxMessage) -> None:
-        """Tell people at the change, as the posting's `how` says: votes, statuses, labels, text.  Told again under the
-        same key it is told once, as far as the forge can do that.  Raise ReportRefused for what it will never take."""
+        """Tell people at the change, as the posting's `how` says: votes, statuses, labels, text. A report with a
+        repeated key is made once, as far as the forge can do that. Raise ReportRefused if the forge will never accept
+        it."""
         ...
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
-        """Merge one change at a forge that merges itself: the patchset that was tested and no other, into a branch that
-        is where it was tested (`is_tested_on`).  Then compare the merged tree with the tested one (`tested_tree`).
-        Return Landed also for a change that is merged already.  Raise ReportPutOff, and be asked again, while the forge
-        has not made up its mind whether the change can be merged."""
+        """Merge one change at a forge that merges itself: only the patchset that was tested, into a branch whose head
+        is one on which it was tested (`is_tested_on`). Then compare the merged tree with the tested one
+        (`tested_tree`). Return MergeLanded also for a change that is merged already. Raise ReportPutOff, and be called
+        again, while the forge has not decided whether the change can be merged."""
         ...
 
 
@@ -206,9 +213,9 @@ class Shows(Protocol):
     """Declare what a forge offers in addition if changes land by a push."""
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """End a change that has landed as `commit` by a push, that is still open, and whose people have read so: mark
-        it as merged where the forge takes that on our word, else close it.  Raise ReporterAway, ReportPutOff,
-        ReportRefused."""
+        """End a change that has landed as `commit` by a push but is still open, once its people can read about the
+        landing: mark it as merged if the forge allows Headgate to do that, otherwise close it. Raise ReporterAway,
+        ReportPutOff, ReportRefused."""
         ...
 
 
@@ -220,12 +227,13 @@ def is_tested_on(work: LandRequest, change: Change, head: str) -> bool:
 
 
 def tested_tree(work: LandRequest, change: Change) -> str:
-    """Return the tree that the branch has to come to; empty: it is not known, or more is to land there first."""
+    """Return the tree that the branch must have after the landing; empty if it is unknown, or if the branch has it only
+    after later steps."""
     more = any((one.change.project, one.change.branch) == (change.project, change.branch) for one in work.later)
     return "" if more else work.state.trees.get(change.project, {}).get(change.branch, "")
 
 
 def merge_mode(work: LandRequest, change: Change) -> str:
-    """Return how it was merged for the test: merge, squash-merge, cherry-pick, rebase."""
+    """Return how the change was merged for the test: merge, squash-merge, cherry-pick, rebase."""
     own = (one.mode for one in work.state.chain if (one.project, one.commit) == (change.project, change.commit))
     return next(own, "merge")

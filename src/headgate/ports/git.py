@@ -9,15 +9,16 @@ from headgate.gate.work import MergerAnswer, MergerWork
 
 
 class Unreachable(Exception):
-    """Work on a repository cannot be done now, for no fault of the work: the repository cannot be reached, or whoever
-    does the work cannot (his disk is full, his git is broken).  Asked again later it may be done."""
+    """Report that work on a repository cannot be done now, through no fault of the work: the repository cannot be
+    reached, or the machine that does the work fails (its disk is full, its git is broken). A later attempt may
+    succeed."""
 
     def __init__(self, project: str, why: str, answer: MergerAnswer, *, max_s: float = math.inf) -> None:
-        """Explain to people, with `why`, what is the matter with the project. After `max_s` it is of no use to ask
-        again."""
+        """Explain to people, with `why`, what is the matter with the project. After `max_s` seconds, further attempts
+        are of no use."""
         super().__init__(f"{project} {why}")
         self.project, self.why, self.answer, self.max_s = project, why, answer, max_s
-        """The answer, for those who will not wait any longer."""
+        """`answer` is the answer for those who no longer wait."""
 
 
 class GitWork(Protocol):

@@ -38,20 +38,20 @@ class PastRef(msgspec.Struct, frozen=True):
     """Canonical name."""
     branch: str | None
     change: str | int | None
-    """Its topic, or its number."""
+    """Topic or number of the change; null for the update of a ref."""
     patchset: str | None
     """The proposed commit."""
     ref: str
     oldrev: str | None
     newrev: str | None
-    """Of the update of a ref; null for a change."""
+    """New commit of an updated ref; null for a change."""
     ref_url: str | None = None
     author: str = ""
-    """Ours, as those that follow: who wrote it, name and address."""
+    """Added by Headgate, like the following fields: author of the change, as git or the forge names them."""
     proposers: tuple[str, ...] = ()
-    """Who pushed this patchset, as far as the server tells."""
+    """People who pushed this patchset, as far as the server tells."""
     approvers: tuple[str, ...] = ()
-    """Who approved it under their own names."""
+    """People who approved it under their own names."""
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +75,7 @@ class PastCourse(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     """Its nodes, with their labels; known once it has ended."""
     had_time: str | None = None
-    """When it had them."""
+    """Time at which it had received its nodes."""
     paused_time: str | None = None
     resumed_time: str | None = None
 
@@ -89,8 +89,8 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """Describe one build: one attempt at a job. Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
 
     id: int = msgspec.field(name="_id")
-    """Counts builds as they are recorded; of one that is not yet, when it was asked for, milliseconds since the
-    epoch."""
+    """Number of the build in the order of recording; for a build that is not recorded yet, the time of its request,
+    milliseconds since the epoch."""
     uuid: str
     job_name: str
     result: str | None
@@ -101,23 +101,23 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     duration: float | None = None
     """Seconds."""
     estimated_time: float | None = None
-    """Ours, of a build under way: seconds that builds like it took lately."""
+    """Added by Headgate, for a build under way: seconds that similar builds took lately."""
     voting: bool = True
     log_url: str | None = None
     log_missing: str | UnsetType = UNSET
-    """Ours, of a build that is asked for by itself and has ended: what of its logs is not kept, for people."""
+    """Added by Headgate, for an ended build that is queried by itself: which of its logs are not kept, for people."""
     nodeset: str | None = None
     error_detail: str | None = None
     image: str | None = None
-    """Ours: what its programs ran in, by name and digest."""
+    """Added by Headgate: image in which its programs ran, by name and digest."""
     final: bool = True
-    """False: it was tried again, or its buildset gave way to another one."""
+    """False if the build was tried again, or if its buildset was replaced by another one."""
     attempt: int = 1
-    """Ours."""
+    """Added by Headgate: number of this attempt, from 1."""
     course: PastCourse | UnsetType = UNSET
-    """Ours; absent in lists of builds."""
+    """Added by Headgate; absent in lists of builds."""
     comments: Mapping[str, tuple[FileComment, ...]] | UnsetType = UNSET
-    """By the path of the file, where a question asks for them; the API tells them apart."""
+    """Path of a file -> comments on its lines, if the query asks for them; the API serves them separately."""
     artifacts: tuple[Artifact, ...] = ()
     provides: tuple[Provided, ...] = ()
     ref: PastRef
@@ -133,7 +133,7 @@ class SetEvent(msgspec.Struct, frozen=True):
 
     event_time: str
     event_type: str
-    """triggered"""
+    """Always "triggered"."""
     description: str
 
 
@@ -141,7 +141,8 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     """Describe one attempt to test an item. It has no result while it is running."""
 
     id: int = msgspec.field(name="_id")
-    """As of a build."""
+    """Number of the buildset in the order of recording; for one that is not recorded yet, the time at which it was
+    enqueued or ended, milliseconds since the epoch."""
     uuid: str
     result: str | None
     message: str | None
@@ -153,9 +154,9 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     last_build_end_time: str | None = None
     refs: tuple[PastRef, ...]
     final: bool = True
-    """Ours.  False: the item was tested anew, on something else."""
+    """Added by Headgate. False if the item was tested again on another base."""
     user_id: str | None = None
-    """Always null: who enqueued it is told among what was done by hand."""
+    """Always null: the list of manual actions tells who enqueued it."""
     parameters: dict[str, Any] | None = None
     """Always null."""
     builds: tuple[PastBuild, ...] | UnsetType = UNSET
@@ -181,18 +182,19 @@ class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     job_name: str
     builds: int
-    """That passed or failed by themselves."""
+    """Builds that passed or failed by themselves."""
     failed: int
     trees: int
-    """Different states of the code that it was run on, as far as that is known."""
+    """Different states of the code on which it was run, as far as they are known."""
     flaky: int
-    """Trees on which it failed, and passed later."""
+    """Trees on which it failed and passed later."""
     retried: int
-    """Attempts that did not get to a result, and were made again."""
+    """Attempts that ended without a result and were repeated."""
     seconds: float
-    """All of its builds together."""
+    """Total time of its builds."""
     seconds_lost: float
-    """Of these, of builds that counted for nothing: tried again, or of a buildset that gave way to another."""
+    """Part of `seconds` that went into builds that counted for nothing: they were tried again, or their buildset was
+    replaced by another one."""
 
 
 class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,9 +204,9 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     buildsets: int
     resets: int
-    """Buildsets that gave way to others."""
+    """Buildsets that were replaced by others."""
     builds_lost: int
-    """Of those, builds that had begun."""
+    """Builds of these buildsets that had begun."""
     seconds: float
     seconds_lost: float
 
@@ -223,12 +225,12 @@ class HistoryQuery(msgspec.Struct, frozen=True):
     limit: int = 50
     skip: int = 0
     numbers: tuple[int | None, int | None] = (None, None)
-    """The least and the greatest `_id`.  Where one is named, the greatest comes first: who goes on from the last row
-    misses none."""
+    """Smallest and greatest `_id`; None for no bound. If either is given, rows are sorted by `_id`, greatest first, so
+    that a client that continues from the last row misses none."""
     ended_ms: tuple[int | None, int | None] = (None, None)
-    """Of builds: when they ended, at the earliest and at the latest."""
+    """For builds: earliest and latest time of their end, milliseconds since the epoch; None for no bound."""
     comments: bool = False
-    """Of builds: with what they say of lines of files."""
+    """For builds: whether to include their comments on lines of files."""
 
 
 def named(change: str | None) -> str | int | None:
@@ -260,14 +262,14 @@ class HistoryWriter(Protocol):
         ...
 
     async def keep(self, action: HandAction) -> None:
-        """Record an action by hand durably; recorded again with its outcome, it has one.  Raise HistoryUnavailable."""
+        """Record a manual action durably; a second record of it adds its outcome.  Raise HistoryUnavailable."""
         ...
 
 
 class HistoryKeeper(Protocol):
     async def forget(self, before_ms: int, *, dry: bool = False) -> int:
-        """Delete buildsets that ended before, and what was done by hand before; `dry`: only count them.  Return how
-        many buildsets.  What goes on stays.  Raises HistoryUnavailable."""
+        """Delete buildsets that ended before `before_ms`, and older manual actions; `dry`: only count the buildsets.
+        Return the number of buildsets. A buildset that is still running stays. Raise HistoryUnavailable."""
         ...
 
 
@@ -282,7 +284,8 @@ class HistoryReader(Protocol):
         ...
 
     async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
-        """Return what was done by hand, latest first; for an empty `tenant`, what concerns no tenant in particular."""
+        """Return the manual actions, latest first; for an empty `tenant`, those that concern no tenant in
+        particular."""
         ...
 
     async def job_health(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[JobHealth]:
@@ -311,11 +314,12 @@ class HistoryReader(Protocol):
         ...
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
-        """Return what the builds of a buildset worked on (`FinishedBuild.work`), of those of which it is known."""
+        """Return the digests of what the builds of a buildset worked on (`FinishedBuild.work`), as far as they are
+        known."""
         ...
 
     async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
-        """Return, by what it was given (`FinishedBuild.inputs`), the latest build that succeeded and that is known."""
+        """Return digest of inputs (`FinishedBuild.inputs`) -> latest known build that succeeded on them."""
         ...
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:

@@ -1,7 +1,8 @@
-"""Images that jobs build: how they get into a cloud, and away again.  A driver that can do this has it as `images`.
+"""Images that jobs build: how they are uploaded to a cloud, and deleted there.  A driver that can do this has it as
+`images`.
 
-As for machines, a driver keeps nothing between calls but what is on its way; what it has begun is in `state`, which is
-stored before the next call, and in the tags of what it made.
+As for machines, a driver keeps nothing between calls except the transfer under way; what it has begun is in `state`,
+which is stored before the next call, and in the tags of what it made.
 """
 
 from __future__ import annotations
@@ -64,25 +65,26 @@ class ImageCloud(Protocol):
     """Upload images to one account or engine. Every method raises `ports.cloud.CloudUnavailable`."""
 
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
-        """Take the next step, without waiting for what takes long; `file` stays until it is there.  Raise
-        `ports.cloud.Failed` for what counts as an attempt.
+        """Take the next step, without waiting for what takes long; `file` stays until the image is there.  Raise
+        `ports.cloud.LaunchFailed` for what counts as an attempt.
 
-        With an empty state what an earlier call began without an answer is looked for by its tag, and taken where it
-        is whole, else taken away.
+        With an empty state, the driver looks by its tag for what an earlier call began without an answer: it continues
+        with what is complete, and deletes the rest.
         """
         ...
 
     async def withdraw(self, wanted: WantedImage, state: State) -> bool:
-        """Ask that everything made for the upload goes; True once nothing is left.  Raise `ports.cloud.Failed` where
-        the cloud refuses, as while machines use it."""
+        """Request the deletion of everything made for the upload; return True once nothing is left.  Raise
+        `ports.cloud.LaunchFailed` if the cloud refuses, as it does while machines use the image."""
         ...
 
     async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
-        """Return every image of the account that has tags.  A list that is not whole raises Away."""
+        """Return every image of the account that has tags.  Raise CloudUnavailable if the list is incomplete."""
         ...
 
     async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Ask that an image goes that nobody needs; none is no error.  Raise `ports.cloud.Failed`."""
+        """Request the deletion of an image that nobody needs; it is no error if it does not exist.  Raise
+        `ports.cloud.LaunchFailed`."""
         ...
 
 
@@ -98,11 +100,11 @@ class ImageFiles(Protocol):
         ...
 
     def keep(self, digests: frozenset[str]) -> None:
-        """Remove all others."""
+        """Remove all files except those with these digests."""
         ...
 
 
 def images_of(cloud: object) -> ImageCloud | None:
-    """Return how a cloud takes images; None: it takes none."""
+    """Return the part of a cloud's driver that uploads images, or None if the cloud takes none."""
     found: ImageCloud | None = getattr(cloud, "images", None)
     return found

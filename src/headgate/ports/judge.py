@@ -1,4 +1,4 @@
-"""Define who judges what a proposed configuration amounts to, where that may take long."""
+"""Define the judge of proposed configurations, whose work may take long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 
 AT_ONCE_MAX_BYTES = 4_000
-"""Of new lines, judged within a tenth of a second whatever they say."""
+"""Size limit of new lines that need no judge: these are judged within a tenth of a second, whatever they say."""
 
 
 class Judge(Protocol):

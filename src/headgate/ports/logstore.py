@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 KEY_SIZE_MAX_BYTES = 900
 """Size limit of a key. Object stores take 1,024 bytes, including the prefix from the settings."""
 PART_SIZE_MAX_BYTES = 250
-"""Of what stands between two slashes: file systems take 255, and what is being written has a longer name."""
+"""Size limit of the part of a key between two slashes. File systems take 255 bytes, and a file that is being written
+has a longer name."""
 
 
 class LogStoreError(Exception):
@@ -45,15 +46,15 @@ class LogStore(Protocol):
     """Store content under keys, which are paths with `/` as `checked_key` accepts them. Each has one content, replaced
     as a whole.
 
-    Everything may be done again, and means the same.  Raises LogStoreError.
+    Every operation may be repeated with the same effect.  Raises LogStoreError.
     """
 
     encodes: bool
-    """Whether it remembers how a content is compressed, and tells everybody who reads it elsewhere."""
+    """Whether the store remembers how a content is compressed, and tells that to everybody who reads it elsewhere."""
 
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
-        """Keep `content`, of the media type `kind`.  Until it returns the key has what it had before, also when
-        `content` raises, which is raised again."""
+        """Keep `content`, of the media type `kind`. Until this returns, the key has its earlier content, also if
+        `content` raises; that exception is raised again."""
         ...
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
@@ -68,7 +69,7 @@ class LogStore(Protocol):
         ...
 
     async def delete(self, keys: Collection[str]) -> None:
-        """Delete what is there of them."""
+        """Delete the contents of these keys; keys without content are no error."""
         ...
 
 

@@ -74,7 +74,7 @@ class Letter:
     partition: int | None = None
     ttl_s: int | None = None
     of: str = ""
-    """In place of a partition: letters of one such key are in one partition."""
+    """Key that replaces a partition: letters with the same key here go to one partition."""
     delay_s: float = 0.0
     """Seconds between posting and delivery."""
     at: str = ""

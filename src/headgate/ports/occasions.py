@@ -1,4 +1,4 @@
-"""Connections that have no changes of their own, but messages or objects: what happens there starts pipelines."""
+"""Connections that have messages or objects instead of changes: events there start pipelines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NextOccasion(NamedTuple):
     """Describe what comes next in a lane."""
 
     position: str
-    """How far a pipeline is that has taken it."""
+    """Position of a pipeline that has taken this occasion."""
     kind: EventKind
     occasion: Occasion | None
     """The occasion; None when the event starts nothing."""
@@ -37,22 +37,23 @@ class OccasionSource(Protocol):
 
     name: str
     of_a_lane_max: int
-    """Limit of occasions of one lane that one pipeline works on at a time."""
+    """Largest number of occasions of one lane that may be in one pipeline at the same time."""
 
     async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
-        """Return where there may be something for a trigger.  Raise SourceUnavailable."""
+        """Return the lanes that may have occasions for a trigger.  Raise SourceUnavailable."""
         ...
 
     async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
-        """Return the position from which a trigger that is new takes what it sees.  Raise SourceUnavailable."""
+        """Return the position at which a new trigger begins to read the lane.  Raise SourceUnavailable."""
         ...
 
     async def after(
         self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
     ) -> Sequence[NextOccasion]:
-        """Return the next ones behind a position, in order.  Raise SourceUnavailable."""
+        """Return the next occasions after a position, in order.  Raise SourceUnavailable."""
         ...
 
     def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
-        """Say where something may be new, again and again; None: anywhere, first of all.  Raise SourceUnavailable."""
+        """Yield the lanes that may have something new, again and again; None, which comes first, for all lanes.  Raise
+        SourceUnavailable."""
         ...

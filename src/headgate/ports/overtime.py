@@ -1,4 +1,4 @@
-"""Define what the answers about some time have in common."""
+"""Define what answers about a period of time have in common."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class CountedTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell which time was counted, in slots of equal length, and since when all of it was."""
+    """Describe the period that was counted, in slots of equal length, and since when it is complete."""
 
     start_time: str
     end_time: str
-    """The first moment that is out of it."""
+    """First moment after the period."""
     slot_seconds: int
     complete_from: str | None
-    """Since when everything is counted, where there are more than 20,000 buildsets in this time; nothing before that is
-    counted. Null: everything is."""
+    """Start of what is counted, if the period has more than 20,000 buildsets; nothing before it is counted. Null:
+    everything is counted."""

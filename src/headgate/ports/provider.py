@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 HOST_KEY_VARIABLE = "headgate_host_key"
-"""Of a host: the public keys by which it is known, one a line."""
+"""Variable of a host: its public host keys, one on each line."""
 
 
 class MachineUnusable(Exception):
@@ -20,9 +20,9 @@ class Machine:
 
     name: str
     reach: Mapping[str, str]
-    """Its properties."""
+    """Properties of the machine."""
     provider: Mapping[str, str]
-    """Its provider's."""
+    """Properties of its provider."""
     request: str
 
 
@@ -43,7 +43,8 @@ class Provider(Protocol):
         ...
 
     async def probe(self, machine: Machine) -> None:
-        """Return when the machine is well, as its property `probe` or its provider's says; nobody has it meanwhile.
+        """Return once the machine proves to be well, as the property `probe` of the machine or its provider says;
+        nobody uses it meanwhile.
 
         Raise MachineUnusable.
         """

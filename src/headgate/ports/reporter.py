@@ -14,9 +14,9 @@ class ReporterAway(OSError):
     def __init__(self, why: str, wait_s: float = 0.0, *, alone: bool = False) -> None:
         super().__init__(why)
         self.wait_s = wait_s
-        """How long it asks not to be bothered."""
+        """Seconds for which the receiver asks to be left alone; 0 if it does not say."""
         self.alone = alone
-        """It is so for this project, and perhaps not for others."""
+        """Whether this concerns one project, and perhaps not the others."""
 
 
 class ReportPutOff(OSError):

@@ -51,14 +51,14 @@ class BuildHolding(Protocol):
 
 
 class OwnMachines(Protocol):
-    """Tell of the machines that a runner has of its own, and which build has each."""
+    """List the machines of the runner itself, and the build that has each."""
 
     def listed_now(self) -> tuple[OwnMachine, ...]:
-        """Return them as they are now, by name."""
+        """Return the machines as they are now, sorted by name."""
         ...
 
     async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:
-        """Return them once they are not as they were seen."""
+        """Return the machines once they differ from `seen`."""
         ...
 
 

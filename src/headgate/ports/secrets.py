@@ -28,8 +28,8 @@ class Secrets(Protocol):
         ...
 
     async def unsealed(self, sealed: Sealed) -> bytes:
-        """Return what was sealed.  What is in it is nobody's secret of a project, whatever it looks like, and is opened
-        no further.  Raises SecretError."""
+        """Return what was sealed. Values in it that look like encrypted secrets of a project are not decrypted. Raise
+        SecretError."""
         ...
 
 

@@ -12,31 +12,31 @@ class ThroughputSums(msgspec.Struct, frozen=True, kw_only=True):
 
     buildsets: int
     passed: int
-    """With the result SUCCESS: in a pipeline that lands changes, those that landed."""
+    """Buildsets with the result SUCCESS; in a pipeline that lands changes, those that landed."""
     failed: int
-    """That count, and neither passed nor were taken out."""
+    """Buildsets that count and neither passed nor were dequeued."""
     resets: int
-    """Buildsets that gave way to others."""
+    """Buildsets that were replaced by others."""
     builds: int
-    """Builds that began, of all these buildsets."""
+    """Builds of all these buildsets that began."""
     builds_per_passed: float | None
     seconds: float
-    """All of the builds together."""
+    """Total time of these builds."""
     seconds_lost: float
-    """Of these, of builds of resets."""
+    """Part of `seconds` that went into builds of resets."""
     to_start_median_s: float | None
-    """From the event to the first build, of those that passed."""
+    """Median time from the event to the first build, of the buildsets that passed."""
     to_end_median_s: float | None
-    """From the event to the end, through all resets, of those that passed."""
+    """Median time from the event to the end, through all resets, of the buildsets that passed."""
     to_end_95_s: float | None
-    """What 95 of 100 that passed did not exceed."""
+    """Time from the event to the end that 95 of 100 passed buildsets did not exceed."""
 
 
 class Throughput(ThroughputSums, frozen=True, kw_only=True):
     """State how quickly buildsets of one project in one pipeline ended, and what that took."""
 
     project: str
-    """Empty, as `pipeline`: of all of them together."""
+    """Canonical name of the project; empty, like `pipeline`, for the sum of all of them."""
     pipeline: str
 
 
