@@ -1,4 +1,4 @@
-"""Apply what happened to the state.  Answers about an abandoned base find no buildset and change nothing."""
+"""Apply events and answers to the state.  Answers about an abandoned base find no buildset and change nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from headgate.gate.work import (
 from headgate.gate.world import World
 
 ENQUEUED_MAX = 500
-"""Changes that one event has enqueued: the first, by their keys."""
+"""Limit of changes that one event enqueues: the first ones in the order of their keys."""
 
 
 def rippled(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
@@ -55,9 +55,7 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
     own = event.change
     if event.kind is EventKind.PARENT_ENQUEUED:
         needed = needs(own, world)
-        ours = {
-            change.key for change in (*needed.changes, *needed.circle)
-        }  # they would have each other enqueued for ever
+        ours = {change.key for change in (*needed.changes, *needed.circle)}  # they would enqueue each other for ever
         found = [change for change in needed_by(own.key, world) if change.key not in ours]
     else:
         every = (s.change for s in world.change_states.values() if s.open and s.change.project == own.project)
@@ -66,8 +64,8 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
 
 
 def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, asked: list[Action]) -> State:
-    """Return the state with an item for it.  Of one that nothing can be started by, the end is recorded at once: who
-    waits for it learns why."""
+    """Return the state with an item for the occasion. If the occasion can start nothing, record a failure at once, so
+    that whoever waits for it learns why."""
     change = event.change
     after = state if occasion.trouble else enqueue(state, change, event.id, world, asked)
     if after is not state or state.find(change.key) is not None:
@@ -83,7 +81,8 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
 def absorb(  # noqa: C901 - one case for each kind of event
     state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]
 ) -> State:
-    """Return the state once `event` is known; absorbed twice is as absorbed once.  Add to `asked` what follows."""
+    """Return the state after `event`, and add the actions that follow to `asked`. To absorb an event twice has the same
+    effect as once."""
     match event:
         case TriggerEvent() if event.kind.ripples:
             return rippled(state, event, world, asked)
@@ -123,11 +122,11 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     if event.kind is EventKind.REF_UPDATED and world.dependent:
         state = _moved(state, change, world, asked)
     parted: tuple[Change, ...] = ()
-    """Those that were tested as one with an older patchset."""
+    """Changes that were tested as one with an older patchset of this one."""
     if event.kind is EventKind.ABANDONED:
         own = world.change_states.get(change.key)
         if own is not None and own.open and own.change.commit == change.commit:
-            return state  # the look that says so came before this was read
+            return state  # it was abandoned before it came to its known state
         newer = own is not None and own.open
         state = dequeued(state, change.key, world, asked, commit=change.commit if newer else "", withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
@@ -146,19 +145,20 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
 
 
 def _with_dependents(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
-    """Return the state with the changes that need the event's, and were tested without it."""
+    """Return the state with the changes enqueued that need the event's change and were tested without it."""
     for other in needed_by(event.change.key, world):
-        news = replace(event, change=other, happening=None)  # whose forge, another one maybe, has no word for it
+        news = replace(event, change=other, happening=None)  # its own forge may be another one, without a word for that
         if triggers(world.pipeline, news, world.change_states.get(other.key)):
             state = enqueue(state, other, event.id, world, asked)
     return state
 
 
 def _moved(state: State, update: Change, world: World, asked: list[Action]) -> State:
-    """Return the state after somebody else moved a branch: items that rest on where it was start anew.
+    """Return the state after somebody else moved a branch: items that rest on its old head start again, and so does
+    everything behind them.
 
-    What is behind such an item starts anew with it.  A queue with an item that a forge is asked to merge into the
-    branch stays as it is: the forge's answer says who moved the branch.
+    A queue with an item that a forge has been asked to merge into the branch stays as it is: the forge's answer says
+    who moved the branch.
     """
     for queue in state.queues:
         if any(_merging(item, update, world) for item in queue.items):
@@ -166,9 +166,9 @@ def _moved(state: State, update: Change, world: World, asked: list[Action]) -> S
         begun = (one for one in queue.items if one.buildset is not None and one.buildset.landing)
         landing = {commit_of(one, change) for one in begun for change in one.changes}
         if update.commit in landing or update.commit in queue.landed_as:
-            continue  # it was us
+            continue  # this queue moved it
         items, resting = list[Item](), set(queue.landed)
-        """Buildsets that were begun before the last landings from here."""
+        """`resting`: ids of landed buildsets that items still rest on, and of the buildsets that rest on these."""
         for item in queue.items:
             buildset = item.buildset
             old = buildset is not None and buildset.ahead in resting and update.old_commit in queue.landed_as
@@ -183,15 +183,15 @@ def _moved(state: State, update: Change, world: World, asked: list[Action]) -> S
 
 
 def _merging(item: Item, update: Change, world: World) -> bool:
-    """Return whether a forge is asked to merge the item into the branch that was updated."""
+    """Return whether a forge has been asked to merge the item into the branch that was updated."""
     if item.buildset is None or not item.buildset.landing or update.connection not in world.merging:
         return False
     return any((one.project, f"refs/heads/{one.branch}") == (update.project, update.ref) for one in item.left)
 
 
 def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool) -> bool:
-    """Return whether the item rests on where the branch was; `old`: it was begun before the branch came to where it was
-    then moved from."""
+    """Return whether the item rests on the head that the branch had before the update. `old`: its buildset was begun
+    before a landing from here brought the branch to that head."""
     own = {(one.project, f"refs/heads/{one.branch}") for one in item.changes if one.is_change}
     on_it = (update.project, update.ref) in own
     if not on_it or buildset.landing or item.epilogue or buildset.state is None:
@@ -225,9 +225,9 @@ def dequeued(
 ) -> State:
     """Return the state without the live items of this change; cancel their builds that are under way.
 
-    `commit`: take only this patchset out.  What is being landed stays: the answer to that decides.  `why`: what people
-    are told, whether or not they know of the item.  `withdrawn`: report what was to land together with the change as
-    failed, as its people do not know.
+    `commit`: take only this patchset out.  An item that is landing stays: the answer to its landing decides.  `why`:
+    the reason that people read, whether or not they know of the item.  `withdrawn`: report what was to land together
+    with the change as failed, because its people do not know of the withdrawal.
     """
     for _, item in list(state.items()):
         landing, own = item.buildset is not None and item.buildset.landing, item.of(key)
@@ -272,8 +272,8 @@ def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, asked
 
 
 def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
-    """Return the buildset with the merger's answer.  A conflict of a live item ahead only blocks it; any other, also of
-    an item that is there for its sake, is its own."""
+    """Return the buildset with the merger's answer. A conflict of a live item ahead only blocks it; any other conflict
+    counts as its own, including one of an item that is there only for its sake."""
     if buildset.merge is not Phase.RUNNING:
         return buildset
     if answer.ok:
@@ -289,7 +289,7 @@ def _answered_landing(
     next = item.successor
     before = len(asked)
     state = with_queue(state, landed(queue, replace(item, successor=None), answer, world, asked))
-    if answer.differs and len(asked) > before:  # else it is the answer to what is known
+    if answer.differs and len(asked) > before:  # otherwise the answer repeats what is known
         own = [one for one in item.left if one.key == answer.change] or [item.change]
         state = strayed(state, own[0], answer.commit, world.now_ms)
     if next is None or answer.ok:

@@ -10,8 +10,8 @@ from headgate.gate.model import Item
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
 
 REFUSED, SETTLED, WAITS, ALARM, LANDED = "refused", "settled", "waits", "alarm", "landed"
-"""What is said to the people of a change beside the results of pipelines: that it does not come in; that this holds no
-more; that it has passed and waits; that they have to look after it; that it has landed."""
+"""Kinds of reports that are no results of pipelines: the change does not come in; this no longer holds; it has passed
+and waits; people have to look after it; it has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Report:
     work: ReportRequest
     precedence: int
     phase: str = ""
-    """The pipeline's reporters that it is told by, where there are such; empty: it is said to the people of the change
-    whatever the pipeline tells to whom."""
+    """Phase whose reporters in the pipeline make the report, if there are any; empty: the people of the change receive
+    it, whatever reporters the pipeline has."""
     kind: str = ""
     """The phase, or `REFUSED` or one of its neighbours for a report without a phase."""
 
@@ -70,9 +70,9 @@ class Record:
     result: str
     message: str
     tested: bool = True
-    """Does the result say anything of the change: were its jobs what decided?"""
+    """Whether the item's jobs decided the result, so that it says something about the change."""
     refused: bool = False
-    """It was never in the queue, of which its people are told in words of their own."""
+    """Whether the item never entered the queue; a report of its own tells its people why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class MarkLanded:
 
     id: str
     work: ReportRequest
-    """`landed` names the commit, and the note says what people read where the change is closed."""
+    """Report whose `landed` names the commit, and whose note is what people read when the change is closed."""
     contained: bool
-    """The branch has the change's own commits by that, so that the forge sees it by itself."""
+    """Whether the branch now has the change's own commits, so that the forge sees by itself that it is merged."""
     early: bool
-    """More is to land before its item ends, of which nobody knows yet what comes."""
+    """Whether other changes of its item are still to land, and may fail to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ Action = Merge | Run | Land | Report | MarkLanded | Cancel | Resume | Record | S
 
 
 class Faulty(Exception):
-    """Report that deciding on this item raises; the cause says what."""
+    """Report that an exception was raised by the decision on this item; the exception is the cause of this one."""
 
     def __init__(self, item: str) -> None:
         super().__init__(f"item {item} cannot be handled")

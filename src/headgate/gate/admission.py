@@ -14,7 +14,7 @@ from headgate.gate.refs import takes_part
 from headgate.gate.world import World
 
 IN_LINE = ("serial", "supercedent")
-"""Managers that look at no dependencies."""
+"""Pipeline managers that ignore dependencies."""
 
 
 class Weighed(NamedTuple):
@@ -28,7 +28,7 @@ class Weighed(NamedTuple):
 
 
 def weigh(state: State, change: Change, world: World) -> Weighed:
-    """Return what has to come in with `change`, and why that cannot be."""
+    """Return what has to come in with `change`, and what prevents that."""
     if not change.is_change or world.pipeline.ignore_dependencies or world.pipeline.manager in IN_LINE:
         return Weighed(Needs((change,)))
     found = needs(change, world)
@@ -41,7 +41,7 @@ def weigh(state: State, change: Change, world: World) -> Weighed:
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:
-    """Return whether it is of a connection that the pipeline does not name, where that matters."""
+    """Return whether the pipeline rejects the change because it does not name the change's connection."""
     return not pipeline.allow_other_connections and change.connection not in pipeline.connections
 
 
@@ -58,7 +58,7 @@ def _not_together(
     state: State, change: Change, ahead: tuple[Change, ...], beside: tuple[Change, ...], world: World
 ) -> tuple[str, ...]:
     """Return why the changes of `ahead` cannot land before `change` in one queue, or those `beside` it as one with it.
-    They meet the requirements themselves, whatever `change` is exempt from."""
+    Each of them must meet the requirements itself, even if `change` is exempt."""
     if not world.dependent:
         return _not_beside(state, beside, world)
     problems = [*_not_beside(state, beside, world)]
@@ -83,7 +83,8 @@ def _not_together(
 
 
 def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple[str, ...]:
-    """Return why these cannot be tested as one with what needs them, wherever that is."""
+    """Return why these changes cannot be tested as one with the change that needs them, whatever manager the pipeline
+    has."""
     problems = []
     for one in beside:
         found = state.find(one.key)

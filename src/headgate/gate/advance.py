@@ -27,7 +27,7 @@ from headgate.gate.work import ReportRequest
 from headgate.gate.world import World
 
 ERRORS_MAX = 100
-"""Errors of its configuration that an item tells of."""
+"""Limit of configuration errors that an item lists."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class Permits:
     taken: Counter[str]
     world: World
     live: Mapping[str, Item]
-    """Change key -> the live item that holds it, as the turn began."""
+    """Change key -> the live item that has the change, as of the beginning of the turn."""
     tickets: dict[str, Waiter]
-    """Project of this pipeline that waits for a place -> its ticket; who takes one gives it up."""
+    """Project of this pipeline that waits for a place -> its ticket, which it gives up when it takes a place."""
 
     @classmethod
     def of(cls, state: State, world: World) -> Permits:
@@ -58,9 +58,10 @@ class Permits:
         return found if known is not None and known.commit == item.change.commit else None
 
     def take(self, job: FrozenJob, project: str) -> bool:
-        """Take all semaphores of the job, or none: where others began to wait earlier, places are left for them.
+        """Take all semaphores of the job, or none; leave places for those who began to wait earlier.
 
-        Tickets are the same in every line, so that of those who wait for each other the first goes on.
+        A project has the same ticket in the line of every semaphore, so that of several projects that wait for each
+        other the first can continue.
         """
         names = job.semaphores_first
         if not all(self._free(name, project) for name in names):
@@ -128,16 +129,15 @@ def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world:
 
 
 def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
-    """Return what is wrong, as far as the change is to hear of it: everything if it touches configuration itself."""
+    """Return the errors that are reported to the change: all of them if it touches configuration itself."""
     if world.layouts.landed.touches_config(change.project, change.files, change.branch):
         return judged.errors
     return _beneath(judged.errors, base, world)
 
 
 def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
-    """Return the errors that come not from this change but from changes that are there for its sake alone; none in a
-    dependent pipeline.  Another change ahead hears of its errors itself, and what is wrong on the branch is not told
-    here."""
+    """Return the errors that come from changes that are ahead only for this change's sake; none in a dependent
+    pipeline. Other changes ahead report their errors themselves, and errors of the branch are not reported here."""
     if world.dependent:
         return ()
     touched = base.config(world)
@@ -257,8 +257,9 @@ def _instead(
     permits: Permits,
     world: World,
 ) -> Build | None:
-    """Return what goes on in the place of the job's build, or stands for it (`reuse.stands_for`); nothing does for what
-    somebody had run once more."""
+    """Return the carried build that continues as the job's build, or one that stands for it (`reuse.stands_for`):
+    NOTHING if the job is to be run, None while that is not known. What somebody ordered to run once more is always
+    run."""
     asked = job.reuse and job.id not in buildset.again
     fresh = begun(match.item, buildset, job, 1, world, given) if asked else None
     if fresh is not None and (goes_on := match.of(fresh)) is not None:
@@ -268,15 +269,15 @@ def _instead(
 
 
 def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
-    """Cancel what runs and skip what waits, as the first failure of a voting job decides (fail-fast); a build that is
-    known to fail goes on, to tell how.  Return the changed buildset."""
+    """Cancel running builds and skip waiting jobs after the first failure of a voting job (fail-fast); a build that is
+    known to fail continues, to show how it fails. Return the changed buildset."""
     builds = dict(buildset.builds)
     for job in buildset.jobs:
         build = builds.get(job.id)
         if build is None:
             id = derived(buildset.id, job.id, "skipped")
             builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error=FAIL_FAST)
-        elif build.result is None and not build.pre_fail:  # what fails is to tell how
+        elif build.result is None and not build.pre_fail:  # it continues, to show how it fails
             asked.append(Cancel(build.id, build=True))
             builds[job.id] = replace(build, result="CANCELED", error=FAIL_FAST)
     return replace(buildset, builds=builds, waits=())

@@ -1,8 +1,8 @@
-"""Tell what is not run again, where the pipeline says so: the jobs of a patchset that failed here and is tested once
-more, as far as they passed then and everything that they work on is the same.
+"""Tell which jobs are not run again in pipelines with `rerun-only-failed`: when a patchset that failed here is tested
+once more, those that passed then and for which everything that they work on is the same.
 
-A proposer has no part in what is looked at: the history was written by the gate, and what a job works on is told by its
-frozen definition and by the commits that were found at the servers.
+A proposer has no influence on this: only the gate writes the history, and what a job works on follows from its frozen
+definition and from the commits that were found at the servers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from headgate.gate.world import World
 
 
 def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str:
-    """Return a digest that is the same for the same job on the same code; empty: nothing is known to be the same.
+    """Return a digest that is equal for the same job on the same code; empty if nothing can be known to be equal.
 
-    It has the heads of all that the job uses: what is merged onto them for a change has another commit each time, so
-    that its trees are looked at.
+    It covers the heads of all projects that the job uses, and the trees of what is merged onto them for a change,
+    because the commits of those merges differ each time.
     """
     state = buildset.state
     if not world.pipeline.rerun_only_failed or not item.change.is_change or item.others or state is None:
@@ -37,7 +37,7 @@ def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str
 
 
 def _projects(job: FrozenJob) -> Iterator[str]:
-    """Yield those that code of the job, or a file that it is given, comes from."""
+    """Yield the projects from which code of the job, or a file that it is given, comes."""
     yield from job.roles
     yield from (one.project for one in job.required_projects)
     yield from (one.project for one in job.include_vars if one.project)
@@ -47,8 +47,8 @@ def _projects(job: FrozenJob) -> Iterator[str]:
 
 
 def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] | None:
-    """Return the builds that stand for jobs that are not run again, before any job has begun; None: what the patchset
-    came to last is being looked up, and jobs wait for that."""
+    """Return the builds that stand for jobs that are not run again (job id -> build), before any job has begun; None
+    while the last buildset of the patchset is being looked up, for which jobs wait."""
     past, state = world.beside.past, buildset.state
     if (
         past is None
@@ -88,8 +88,8 @@ def _is_same(before: Build | None, work: str) -> bool:
 
 
 def _parts(graph: FrozenGraph) -> Iterator[list[FrozenJob]]:
-    """Yield the jobs that depend on each other, directly or through others: what one returned to those after it is
-    known only while they run."""
+    """Yield groups of jobs that depend on each other, directly or through others. A group is reused as a whole or not
+    at all: data that one of them returned to the others is known only while they run."""
     beside: dict[str, set[str]] = {job.id: set() for job in graph.jobs}
     for job in graph.jobs:
         for other in (one.name for one in graph.needs(job) if one.name in beside):

@@ -1,4 +1,4 @@
-"""Keep what people are to look after, until they say that it is dealt with."""
+"""Define alarms: what people have to look after, until they say that it is dealt with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Parted(msgspec.Struct, frozen=True):
     item: str
     """The id of its item."""
     landed: Mapping[str, str]
-    """Key of a change -> the commit that its branch came to."""
+    """Key of a change -> head of its branch after it landed."""
     missing: tuple[str, ...]
-    """Keys of those that have not landed."""
+    """Keys of the changes that have not landed."""
     since_ms: int
 
 
@@ -24,6 +24,6 @@ class Strayed(msgspec.Struct, frozen=True):
 
     key: str
     commit: str
-    """What its branch came to, where that is known."""
+    """Head of its branch after it landed; empty if unknown."""
     branch: str
     since_ms: int

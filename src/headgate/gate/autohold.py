@@ -1,4 +1,4 @@
-"""Autohold: after which failed builds what they used is kept for people to look at.  Pure."""
+"""Autohold: which failed builds keep their directories and machines for people to look at.  Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.config.patterns import BadPattern, Undecided, compiled
 from headgate.gate.change import Change
 
 RESULTS = frozenset({"FAILURE", "RETRY_LIMIT", "POST_FAILURE", "TIMED_OUT"})
-"""How a build must have ended to be held."""
+"""Results of builds that may be held."""
 EVERY = ".*"
 """The filter that every ref passes."""
 FORGOTTEN_S = 86_400
-"""A request that holds no more builds is shown for so long after the last of them was given back."""
+"""Time for which a request that holds no more builds is still shown, after the last of them was given back."""
 
 
 class HeldBuild(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,13 +27,13 @@ class HeldBuild(msgspec.Struct, frozen=True, omit_defaults=True):
     directory: str
     """Its work directory there."""
     until_ms: int
-    """When it is given back, milliseconds since the epoch, UTC."""
+    """Time at which it is given back, milliseconds since the epoch, UTC."""
     machines: tuple[str, ...] = ()
     """Names of its machines."""
     request: str = ""
-    """The request that they were claimed for; empty: they are the executor's own."""
+    """Request for which the machines were claimed; empty if they are the executor's own."""
     over: bool = False
-    """It was given back."""
+    """Whether it was given back."""
 
 
 class HoldRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,13 +49,13 @@ class HoldRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A regular expression for the whole ref."""
     count_max: int
     expiration_s: int
-    """How long each of them is held."""
+    """Time for which each build is held."""
     reason: str = ""
     who: str = ""
     at_ms: int = 0
     builds: tuple[HeldBuild, ...] = ()
     expired_ms: int = 0
-    """When the last of `count_max` was held; 0: there is room for more."""
+    """Time at which the last of `count_max` builds was held, milliseconds since the epoch; 0 while more may be held."""
 
     def fits(self, tenant: str, job: str, changes: Iterable[Change]) -> bool:
         """Return whether a failed build of this job for these changes keeps its machines."""
@@ -64,12 +64,12 @@ class HoldRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return any(change.project == self.project and _matches(self.ref_filter, change.ref) for change in changes)
 
     def holding(self, build: HeldBuild, now_ms: int) -> HoldRequest:
-        """Return it with one more build."""
+        """Return the request with one more held build."""
         builds = (*self.builds, build)
         return replace(self, builds=builds, expired_ms=now_ms if len(builds) >= self.count_max else 0)
 
     def at(self, now_ms: int) -> HoldRequest | None:
-        """Return what is left of it at this moment; None: nobody needs it any more."""
+        """Return the request as it is at this moment; None once it is to be forgotten."""
         builds = tuple(replace(one, over=True) if one.until_ms <= now_ms else one for one in self.builds)
         last_ms = max((one.until_ms for one in builds), default=self.expired_ms)
         if self.expired_ms and last_ms + FORGOTTEN_S * 1000 <= now_ms:
@@ -78,7 +78,8 @@ class HoldRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def next_ms(self) -> int | None:
-        """Return the moment at which something of it ends; None: nothing does by itself."""
+        """Return the time at which one of its holds ends, or the request is forgotten; None if neither happens by
+        itself."""
         pending = [one.until_ms for one in self.builds if not one.over]
         if not pending and self.expired_ms:
             pending = [max((one.until_ms for one in self.builds), default=self.expired_ms) + FORGOTTEN_S * 1000]
@@ -93,7 +94,7 @@ def chosen(requests: Iterable[HoldRequest], tenant: str, job: str, changes: Iter
 
 
 def _breadth(ref_filter: str) -> int:
-    """Return 0 for one ref, 1 for whatever begins alike, 2 for every ref."""
+    """Return 0 for a filter of one ref, 1 for one of all refs with a prefix, 2 for one of every ref."""
     return (2 if ref_filter == EVERY else 1) if ref_filter.endswith(EVERY) else 0
 
 

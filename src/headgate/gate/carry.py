@@ -1,8 +1,9 @@
-"""Builds that go on while their item is started on another base: what is carried over a reset.
+"""Builds that continue while their item is started on another base: they are carried over a reset.
 
-A build of a job with `reuse` may have the same inputs on the new base, which is known once that is merged and frozen.
-Until then it is neither the item's nor unwanted; then it becomes the build of its job, or it is cancelled.  Nothing but
-the digest of `gate.inputs` decides, and only within the item, so that patchset, pipeline and tenant are the same.
+A build of a job with `reuse` may have the same inputs on the new base, which is known once that base is merged and
+frozen.  Until then it is undecided whether the build counts; then it becomes the build of its job, or it is cancelled.
+Only the digest of `gate.inputs` decides this, and only within one item, so that patchset, pipeline and tenant are the
+same.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from headgate.gate.work import BuildOutcome
 from headgate.gate.world import World
 
 CARRIED_MAX_MS = 300_000
-"""How long the inputs of a build on a new base are waited for."""
+"""Time after which a carried build is cancelled if its job's inputs on the new base are still unknown."""
 CARRIED_MAX = 40
-"""Builds of an item that go on over a reset; the others are begun anew.  One commit can cancel so many."""
+"""Limit of builds of an item that are carried over a reset; the others are cancelled. One commit can cancel this
+many."""
 DATA_MAX_BYTES = 2_000
-"""What a build may return that ends before it is known whether it counts: it lies in the record of its item."""
+"""Size limit of the data of a build that ends before it is decided whether it counts; the data is part of the record of
+its item."""
 
 
 @dataclass(slots=True)
@@ -35,31 +38,35 @@ class Match:
 
     item: Item
     other: set[str] = field(default_factory=set)
-    """Builds whose inputs are known to be others now."""
+    """Ids of builds whose jobs are known to have other inputs now."""
 
     def of(self, fresh: Build) -> Build | None:
-        """Return what goes on in the place of a build that nobody was asked for yet; None: nothing does."""
+        """Return the carried build that continues in place of `fresh`, which is not requested yet; None if there is
+        none."""
         for one in self.item.carried:
             if one.build.job == fresh.job and fresh.inputs and one.build.inputs == fresh.inputs:
                 return replace(one.build, voting=fresh.voting, given=fresh.given, work=fresh.work)
         return None
 
     def given_up(self, job: str) -> tuple[str, ...]:
-        """Return the semaphores that come free as no build goes on for the job, which has other inputs now."""
+        """Return the semaphores that become free because the job has other inputs now, so that no carried build
+        continues for it."""
         found = [one for one in self.item.carried if one.build.job == job and one.build.id not in self.other]
         self.other.update(one.build.id for one in found)
         return tuple(name for one in found if one.build.result is None for name in one.semaphores)
 
 
 def reset(item: Item, world: World, asked: list[Action]) -> Item:
-    """Return the item without a base: of what runs for it goes on what may have the same inputs on another base, and
-    the rest is cancelled."""
+    """Return the item without a base. Builds that may have the same inputs on another base continue; the others are
+    cancelled."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
         asked.append(Cancel(derived(buildset.id, "merge"), build=False))
     known = {one.build.id: replace(one, since_ms=world.now_ms) for one in item.carried}
     if buildset is not None:
-        unasked = {action.id for action in asked if isinstance(action, Run)}  # only what stands at the end of a turn is
+        unasked = {
+            action.id for action in asked if isinstance(action, Run)
+        }  # they are only requested when the turn ends
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
     kept = dict(list(known.items())[:CARRIED_MAX])
     asked.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in kept)
@@ -70,7 +77,7 @@ def reset(item: Item, world: World, asked: list[Action]) -> Item:
 
 
 def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
-    """Yield those that may.  What a paused build serves was used by others, so that another one may not be given it."""
+    """Yield the builds that may continue. A paused build may not, because other builds have used what it serves."""
     jobs = buildset.graph.by_id if buildset.graph is not None else {}
     for build in buildset.builds.values():
         if build.result is None and build.inputs and not build.paused and build.job in jobs:
@@ -86,8 +93,8 @@ def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
 
 
 def settled(item: Item, match: Match | None, world: World, asked: list[Action]) -> Item:
-    """Return the item with those carried builds of which it is still not known whether they count; what is known not to
-    is cancelled."""
+    """Return the item with only those carried builds of which it is still undecided whether they count; cancel those
+    that are known not to count."""
     if not item.carried:
         return item if item.origins == item.earlier.keys() else _pruned(item)
     own = {build.id for build in item.buildset.builds.values()} if item.buildset is not None else set[str]()
@@ -114,14 +121,14 @@ def _may_count(one: Carried, buildset: BuildSet | None, world: World) -> bool:
 
 
 def _pruned(item: Item) -> Item:
-    """Return it without the states that no build of it has any more."""
+    """Return the item without the states that none of its builds uses any more."""
     origins = item.origins
     if item.earlier.keys() <= origins:
         return item
     return replace(item, earlier={id: state for id, state in item.earlier.items() if id in origins})
 
 
-# --- words of executors
+# --- reports of executors
 
 
 def carried(item: Item, build: str) -> Carried | None:
@@ -130,22 +137,22 @@ def carried(item: Item, build: str) -> Carried | None:
 
 
 def changed(item: Item, build: str, **of: Any) -> Item:  # members of Build
-    """Return the item with these members of a carried build."""
+    """Return the item with these members of a carried build changed."""
     found = (replace(o, build=replace(o.build, **of)) if o.build.id == build else o for o in item.carried)
     return _pruned(replace(item, carried=tuple(found)))
 
 
 def dropped(item: Item, build: str) -> Item:
-    """Return the item without a carried build, which counts for nothing then."""
+    """Return the item without a carried build, which no longer counts."""
     return _pruned(replace(item, carried=tuple(one for one in item.carried if one.build.id != build)))
 
 
 def is_trusted(outcome: BuildOutcome) -> bool:
-    """Return whether what a build came to says anything of another base: only its executor knows that it was given no
-    more than its inputs.  What somebody stopped says enough."""
+    """Return whether the outcome of a build holds on another base: its executor must confirm that the build had only
+    its inputs. A cancellation always holds."""
     return outcome.narrow or outcome.result == "CANCELED"
 
 
 def is_short(outcome: BuildOutcome) -> bool:
-    """Return whether all that a build returned can be kept until it is known whether it counts."""
+    """Return whether everything that a build returned can be kept until it is decided whether the build counts."""
     return outcome.secret is None and len(msgspec.json.encode(outcome.data)) <= DATA_MAX_BYTES

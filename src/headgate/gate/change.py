@@ -1,4 +1,4 @@
-"""Define what is proposed: changes, refs, and the events that tell of them.  Pure data."""
+"""Define changes, updates of refs, and the events about them.  Pure data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Wor
 
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 ZEROS = "0" * 40
-"""What a ref names that is not there."""
+"""Commit that stands for a ref that does not exist."""
 
 
 class EventKind(StrEnum):
@@ -23,19 +23,19 @@ class EventKind(StrEnum):
     MERGED = "change-merged"
     REF_UPDATED = "ref-updated"
     PARENT_ENQUEUED = "parent-change-enqueued"
-    """A change came into a pipeline: concerns those that need it."""
+    """A change came into a pipeline; the event concerns the changes that need it."""
     PROJECT_MERGED = "project-change-merged"
-    """A change landed from a pipeline: concerns the open ones of its project."""
+    """A change landed from a pipeline; the event concerns the open changes of its project."""
     STIRRED = "change-stirred"
-    """Something else was said of it or done to it, at a forge: the event's `happening` says what."""
+    """Something else happened to a change at a forge; the event's `happening` says what."""
     POSTED = "message-posted"
     OBJECT_CREATED = "object-created"
     OBJECT_UPDATED = "object-updated"
     OBJECT_DELETED = "object-deleted"
     IMAGE_BUILD = "image-build"
-    """Somebody wants an image built, or it is due."""
+    """Somebody requests the build of an image, or the build is due."""
     IMAGE_VALIDATE = "image-validate"
-    """An image was uploaded that nobody has tried yet."""
+    """An image was uploaded and not tested yet."""
 
     @property
     def ripples(self) -> bool:
@@ -53,21 +53,21 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     connection: str
     source: str
-    """The queue it was posted to; the type of the object."""
+    """Name of the message's queue, or type of the object."""
     lane: str
-    """What keeps its order in there: a partition of the queue; the object."""
+    """Part of the source within which order is kept: a partition of the queue, or the object."""
     id: str
-    """The message's, or the change's; unique in its connection."""
+    """Id of the message, or of the change to the object; unique in its connection."""
     name: str
     """The name of the occasion, for people."""
     body: str = "{}"
     """A JSON object, which jobs find as `zuul.trigger`."""
     trouble: str = ""
-    """Why nothing can be started by it, for people."""
+    """Why it can start nothing, for people; empty if it can."""
 
     @property
     def line(self) -> str:
-        """Return the name of what its order is kept in."""
+        """Return the name of the line within which its order is kept."""
         return f"{self.connection} {self.source} {self.lane}"
 
 
@@ -91,7 +91,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     owner: str = ""
     url: str = ""
     files: tuple[str, ...] | None = None
-    """Changed paths against the branch; None is unknown."""
+    """Paths that differ from the branch; None if unknown."""
     needs: tuple[str, ...] = ()
     """Keys of the changes it is built on, and of those its Depends-On footers name, in the order written."""
     bases: tuple[str, ...] = ()
@@ -100,19 +100,19 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     stale: tuple[str, ...] = ()
     """The keys among `bases` that have a newer patchset than the one it is built on."""
     unresolved: tuple[str, ...] = ()
-    """Depends-On footers that name no branch of a project that is known; the text as written."""
+    """Texts of Depends-On footers that name no branch of a known project."""
     occasion: Occasion | None = None
-    """Why there is something to do at the ref, although nobody updated it."""
+    """Occasion that starts work at the ref although nobody updated it; None for changes and updates."""
     number: str = ""
-    """The number within the project, at a forge that numbers its changes."""
+    """Number within the project, at a forge that numbers its changes; otherwise empty."""
     patchset: str = ""
-    """Where patchsets have numbers of their own; elsewhere the commit names them."""
+    """Number of the patchset, where patchsets have numbers; otherwise empty, and the commit names the patchset."""
     base: str = ""
-    """The commit of the branch that the forge compares it with, where it says so."""
+    """Commit of the branch with which the forge compares the change; empty if the forge does not say."""
     ignored: tuple[str, ...] = ()
-    """Depends-On footers that name no change of any connection, and do not count; the text as written."""
+    """Texts of Depends-On footers that name no change of any connection and do not count."""
     title: str = ""
-    """Where it is not the first line of the message."""
+    """Title of the change; empty if it is the first line of the message."""
 
     @property
     def is_change(self) -> bool:
@@ -133,7 +133,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def tag(self) -> str:
-        """Return the name of the tag that was updated; empty: it is no update of a tag."""
+        """Return the name of the tag that was updated; empty if it was no tag."""
         return "" if self.is_change or not self.ref.startswith(TAGS) else self.ref.removeprefix(TAGS)
 
     @property
@@ -149,7 +149,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 SHORT_MIN = 7
-"""Digits of a commit by which a patchset can be named."""
+"""Smallest number of digits of a commit that can name a patchset."""
 
 
 def is_called(change: Change, said: str) -> bool:
@@ -182,20 +182,21 @@ class ChangeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The commit that was approved; approval counts only while it equals `change.commit`."""
     landed: bool = False
     reason: str = ""
-    """Why it is not open, for people, when nobody withdrew it."""
+    """Why it is not open, for people; empty if it is open or was withdrawn."""
     approvals: tuple[Word, ...] = ()
-    """The approvals of people, for whichever patchset."""
+    """Approvals by people, of any patchset."""
     vetoes: tuple[Word, ...] = ()
     proposers: tuple[str, ...] = ()
     """The people who pushed this patchset, as far as the server tells."""
     untold: bool = False
-    """The gate landed it, and the connection has not told yet that it is merged."""
+    """Whether the gate has landed it and the connection has not yet reported that it is merged."""
     checks: tuple[PipelineCheck, ...] = ()
-    """What pipelines said of it that other pipelines ask for."""
+    """Results of pipelines for it that other pipelines require."""
     details: Details | None = None
-    """What its forge says of it; plain git says all of it above."""
+    """Facts that only forges have; None for plain git, which provides only the members above."""
     looked_up: bool = False
-    """Another change needs it, and its connection has not told of it: what happened to it is still to be told."""
+    """Whether it was only looked up because another change needs it; its connection has not reported it yet, and its
+    events are still to come."""
 
     @property
     def is_approved(self) -> bool:
@@ -208,17 +209,17 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: EventKind
     change: Change
     id: str
-    """Unique, and the same when the same happening is told twice."""
+    """Unique id, which is the same when the same happening is reported twice."""
     at_ms: int = 0
-    """Milliseconds since the epoch, UTC, when it was seen."""
+    """Time at which it was seen, milliseconds since the epoch, UTC."""
     fresh: bool = False
-    """It is proposed, and was not before in any patchset."""
+    """Whether the change is proposed now and was not before, in any patchset."""
     pipeline: str = ""
-    """Where it happened, of what happens in a pipeline; of an occasion, the pipeline that it starts."""
+    """Pipeline in which the event happened, if it happened in one; for an occasion, the pipeline that it starts."""
     shared: bool = False
-    """More than one tenant has its project: that one of them does nothing about it says nothing."""
+    """Whether several tenants have its project: that one of them ignores the event then means nothing."""
     happening: ForgeEvent | None = None
-    """The same in the words of the forge's driver."""
+    """The event in the terms of the forge's driver; None if the driver has none for it."""
 
 
 class Tell(msgspec.Struct, frozen=True):
@@ -229,8 +230,9 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 def whose(event: TriggerEvent) -> str:
-    """Return whose the event is among those of which there may be a flood: a project's changes, or its tags and other
-    refs.  What happens to branches is nobody's: it may concern all, and nothing that comes later may be before it."""
+    """Return the group to which the event belongs, of those that may come in floods: a project's changes, or its tags
+    and other refs. Events of branches are in no group (empty): they may concern everything, and no later event may
+    overtake them."""
     change = event.change
     if change.occasion is not None:
         return change.occasion.line

@@ -18,11 +18,11 @@ _WORDS = {
     "MERGE_FAILURE": "failure",
     "CONFIG_ERROR": "failure",
 }
-"""Result of a buildset -> what is asked for; of others nothing is said."""
+"""Result of a buildset -> word that requirements can ask for; other results have none."""
 
 
 def word_of(result: str) -> str:
-    """Return what a result says of a change; empty: nothing, and what was said before stands."""
+    """Return the word that a result leaves for a change; empty if it leaves none, so that an earlier word stands."""
     return _WORDS.get(result, "")
 
 
@@ -32,8 +32,8 @@ def concerns(pipeline: Pipeline, name: str) -> bool:
 
 
 def vouching(change_state: ChangeState, word: PipelineCheck) -> ChangeState:
-    """Return the change state with what a pipeline says now; what it said before, and what was said of other patchsets,
-    is forgotten."""
+    """Return the change state with the current word of a pipeline. Its earlier word is dropped, as are all words on
+    other patchsets."""
     others = (one for one in _current(change_state) if (one.tenant, one.pipeline) != (word.tenant, word.pipeline))
     return replace(change_state, checks=(*others, word))
 

@@ -11,9 +11,9 @@ class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one order that nothing may land."""
 
     pipeline: str
-    """Empty: every one of the tenant."""
+    """Name of the closed pipeline; empty for every pipeline of the tenant."""
     queue: str = ""
-    """Empty: every queue of the pipeline."""
+    """Name of the closed queue; empty for every queue of the pipeline."""
     reason: str = ""
     """The reason that the person who closed it gave."""
     who: str = ""
@@ -34,6 +34,7 @@ class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def closing_of(closings: Iterable[Closing], pipeline: str, queue: str) -> Closing | None:
-    """Return what keeps this queue from landing, what concerns the whole pipeline first; None: nothing does."""
+    """Return the closing that keeps this queue from landing, preferably one of the whole pipeline; None if there is
+    none."""
     found = [one for one in closings if one.pipeline in ("", pipeline) and one.queue in ("", queue)]
     return min(found, key=lambda one: one.queue, default=None)

@@ -24,8 +24,8 @@ from headgate.gate.world import World
 def decide_queue(
     queue: Queue, permits: Permits, room: WindowRoom, world: World, asked: list[Action], looked_at: list[str]
 ) -> Queue:
-    """Return the queue after all that can be done in it now; add to `asked` what that takes, and to `looked_at` the ids
-    of items as they are looked at."""
+    """Return the queue after everything that can be done in it now. Add the actions for that to `asked`, and the ids of
+    items to `looked_at` as they are examined."""
     queue, circular = renewed(queue, world, asked)
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
@@ -43,7 +43,7 @@ def decide_queue(
             continue
         works = admitted and active(queue, len(kept))
         if not works and item.buildset is None and not item.carried:
-            base.keys.update(item.keys)  # it waits for its turn, and those that need it behind it
+            base.keys.update(item.keys)  # it waits for its turn, as do those behind that need it
             kept.append(item)
             continue
         item = worked_on(item, obstacle, queue.landed, base, works, permits, world, asked)
@@ -63,7 +63,7 @@ def decide_queue(
 
 
 def _finished(item: Item, base: Base) -> bool:
-    """Return whether the item is at the head and has nothing more to learn; not while it is being landed."""
+    """Return whether the item is at the head, needs no more results, and is not landing."""
     if base.live or not item.live:
         return False
     if item.trouble:

@@ -1,4 +1,4 @@
-"""Do what a pipeline has to do at a time that it knows, whatever happens."""
+"""Tell when a pipeline has something to do at a set time, without any event."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headgate.gate.model import State
 
 
 def left_ms(state: State, now_ms: int) -> int | None:
-    """Return after how long something is to be said or given up, 0 or less where it is time; None: nothing waits for
-    its time."""
+    """Return the milliseconds until a comment is due or a carried build is given up, 0 or less if one is overdue; None
+    if nothing is scheduled."""
     told = (one.due_ms for one in state.refusals if one.due_ms)
     given_up = (one.since_ms + CARRIED_MAX_MS for _, item in state.items() for one in item.carried)
     return min((due_ms - now_ms for due_ms in (*told, *given_up)), default=None)
 
 
 def is_due(state: State, now_ms: int) -> bool:
-    """Return whether it is time for any of that."""
+    """Return whether any of that is due now."""
     left = left_ms(state, now_ms)
     return left is not None and left <= 0
