@@ -26,7 +26,7 @@ from headgate.gate.work import ByHand, ReportRequest
 from headgate.gate.world import LayoutView, World
 
 DEFERRED_MAX = 500
-"""Changes that a pipeline remembers to let in once what they need has landed."""
+"""Limit of changes that a pipeline remembers to let in once what they need has landed."""
 
 
 def enqueue(
@@ -41,8 +41,8 @@ def enqueue(
     answered: bool = False,
 ) -> State:
     """Return the state with `change` in the queue it belongs to, or refused with a report when it cannot be tested at
-    all.  `exempt`: this patchset need not meet the pipeline's requirements, now or later.  `answered`: whoever brings
-    it is told when it does not meet them."""
+    all. `exempt`: this patchset need not meet the pipeline's requirements, now or later. `answered`: tell whoever
+    brings it if it does not meet them."""
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
@@ -111,8 +111,8 @@ def _grows(item: Item, change: Change, world: World) -> bool:
 
 
 def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
-    """Return the state for a change that is here already; what replaces a patchset that is being landed is kept in its
-    item, and waits for the answer to that."""
+    """Return the state for a change that is here already. If its patchset is being landed, a newer one is kept in its
+    item until the landing is answered."""
     landing = item.buildset is not None and item.buildset.landing
     same = item.of(successor.change.key)
     if not landing or (same is not None and same.commit == successor.change.commit):
@@ -138,13 +138,14 @@ def _unfit(state: State, change: Change, event: str, world: World, asked: list[A
 
 
 def deferring(state: State, refused: Deferred) -> State:
-    """Return the state that remembers to let it in again."""
+    """Return the state that remembers to let the refused change in again."""
     others = (one for one in state.deferred if one.key != refused.key)
     return replace(state, deferred=(*others, refused)[-DEFERRED_MAX:])
 
 
 def readmitted(state: State, world: World, asked: list[Action]) -> State:
-    """Return the state with changes let in that were refused until what they need has landed, wherever it did."""
+    """Return the state after letting in the changes that were refused until what they need had landed, wherever it
+    did."""
     for one in state.deferred:
         change_state = world.change_states.get(one.key)
         gone = change_state is None or not change_state.open or change_state.change.commit != one.commit
@@ -176,8 +177,8 @@ def _append(state: State, item: Item, world: World) -> State:
 
 
 def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> State:
-    """Return the state with the item last in its line, which is that of its lane for an occasion.  In a supercedent
-    pipeline keep only the first, which runs, and the last."""
+    """Return the state with the item at the end of its line; for an occasion, that is the line of its lane. A
+    supercedent pipeline keeps only the first item, which runs, and the last."""
     change, serial = item.change, world.pipeline.manager == "serial"
     if change.occasion is not None:
         queue = queue_in(state, change.occasion.line, world, 1, dynamic=True)
@@ -221,7 +222,8 @@ def _all_present(state: State, change: Change, world: World) -> bool:
 def _refuse(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
 ) -> State:
-    """Return the state in which its people know; in the history it stands once for everything that there is to say."""
+    """Return the state after its people are told why it is refused; the history records a refusal when it is new, not
+    when it is repeated."""
     after = refused_with(state, change, event, problems, world, asked)
     if after is not state:
         item, note = _item((change,), event, world), refusal(change, problems, world)
@@ -251,9 +253,9 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutVi
 
 
 def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
-    """Return the state at the end of a turn, to be settled once more: tell who came in, and have it leave the pipelines
-    that this one supersedes; add the reporter jobs of who succeeded; count failures in a row, too many of which disable
-    the pipeline."""
+    """Return the state at the end of a turn, to be settled once more: announce the changes that came in, and have them
+    leave the pipelines that this one supersedes; add the reporter jobs of items that succeeded; count failures in a
+    row, too many of which disable the pipeline."""
     for action in list(asked):
         asked.extend(vouched(action, world) if isinstance(action, Record) else ())
         if isinstance(action, Record) and action.result == "SUCCESS":
@@ -287,8 +289,8 @@ def _counted(after: State, asked: list[Action], most: int | None) -> State:
 
 
 def _parted(state: State, item: Item, world: World) -> State:
-    """Remember the other changes of a circle that was taken apart as somebody landed one of it past the gate, so that
-    they come in again; return the state."""
+    """Remember the other changes of a circle after somebody has landed one of it past the gate, so that they come in
+    again; return the state."""
     known = [(change, world.change_states.get(change.key)) for change in item.left]
     if any(now is not None and now.landed for _, now in known):
         for change, now in known:
@@ -298,7 +300,8 @@ def _parted(state: State, item: Item, world: World) -> State:
 
 
 def _with_epilogue(state: State, item: Item) -> State:
-    """Return the state with the jobs that run, by themselves, once the success of the item is reported."""
+    """Return the state with an item of its own for the reporter jobs, which run once the success of the item is
+    reported."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or not buildset.graph.reporters:
         return state
@@ -312,7 +315,8 @@ def _with_epilogue(state: State, item: Item) -> State:
 
 
 def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
-    """Yield what is to be done when one of the changes of an item comes in: tell of it, and supersede it elsewhere."""
+    """Yield the actions for a change of an item that comes in: announce it, and have it leave the pipelines that this
+    one supersedes."""
     pipeline = world.pipeline
     yield from heard(EventKind.PARENT_ENQUEUED, item, change, world)
     if announces(change, world):

@@ -1,4 +1,4 @@
-"""Apply what people do by hand to what is in the queues, and say why it may come to nothing."""
+"""Apply manual actions to the queues, and say why one has no effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
 def rerun(state: State, work: RerunBuild) -> State:
     """Return the state in which a job that did not pass is to run once more, and with it what depends on it.
 
-    What the item came to counts no more: those behind it rest on it again, and so are tested anew."""
+    The item's earlier outcome no longer counts: those behind it rest on it again, and so are tested again.
+    """
     found = _ended(state, work.build)
     if found is None or _settled(*found[1:]):
         return state
@@ -79,7 +80,7 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
     """
     for queue in state.queues:
         if queue.dynamic:
-            continue  # there is nobody else in it
+            continue  # it has no other changes
         here = [item for item in queue.items if item.live]
         named = [item for key in work.keys for item in here if item.of(key) is not None]
         wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
@@ -109,7 +110,7 @@ def _exempted(item: Item, keys: Sequence[str]) -> Item:
 
 
 def unmoved(work: Managed, before: State, after: State, world: World) -> str:
-    """Return why what was asked by hand changed nothing, or "" if it did; `after` is the state once it was absorbed."""
+    """Return why a manual action changed nothing, or "" if it did; `after` is the state once it was absorbed."""
     match work:
         case Enqueue():
             return _not_enqueued(work, before, after, world)

@@ -88,15 +88,15 @@ class Required(NamedTuple):
     """Hold what the changes ahead provide of what a job requires."""
 
     waits: bool
-    """Some of it is not there yet."""
+    """Whether some of it is not available yet."""
     failed: str
-    """Why it will never be there; empty when nothing speaks against it."""
+    """Why it will never be available, for people; empty if it may be."""
     artifacts: tuple[dict[str, object], ...]
 
 
 def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) -> Required:
-    """Return what the items ahead provide of what `job` requires. `ahead` are the items under test before it,
-    furthest first; items that are not live are not tested here any more, and `past` says what became of them."""
+    """Return what the items ahead provide of what `job` requires. `ahead` are the items under test before it, furthest
+    first; items that are not live are no longer tested here, and `past` returns their last buildset."""
     waits, failed, artifacts = False, "", list[dict[str, object]]()
     for item in ahead if job.requires else ():
         buildset = item.buildset if item.live else past(item.change) if past is not None else NOTHING_PROVIDED

@@ -1,4 +1,4 @@
-"""Items that build or try images: which jobs they run, and what of their builds becomes an image."""
+"""Items that build or test images: which jobs they run, and which artifacts of their builds become images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ KIND = "zuul_image"
 
 
 class Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe the message of an item that builds or tries images; jobs find it as `zuul.trigger`."""
+    """Describe the message of an item that builds or tests images; jobs find it as `zuul.trigger`."""
 
     image_names: tuple[str, ...] = ()
     image_upload_uuid: str = ""
-    """The upload to be tried: its nodes are made of just this one."""
+    """Upload to be tested, from which the item's nodes are made; empty if the item builds images."""
 
 
 class ImageNews(NamedTuple):
@@ -31,17 +31,18 @@ class ImageNews(NamedTuple):
 
     built: bool
     validated: bool | None
-    """None: it says nothing of that."""
+    """Whether images count as validated; None if the reporter does not say."""
 
 
 def occasion(event: str, id: str, image: str, body: Body) -> Occasion:
-    """Return what starts an item.  `event`: of the trigger; `image`: canonical; `id`: of this asking."""
+    """Return the occasion that starts an item. `event`: the event of the trigger; `image`: canonical name of the image;
+    `id`: unique id of this request."""
     name = f"{event} of {', '.join(body.image_names)}"
     return Occasion(ZUUL, event, image, id, name, msgspec.json.encode(body).decode())
 
 
 def body_of(change: Change) -> Body | None:
-    """Return what the item is about; None: it is about no image."""
+    """Return the message of an item about images; None for any other item."""
     found = change.occasion
     if found is None or found.connection != ZUUL:
         return None
@@ -66,14 +67,14 @@ def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
 
 
 def _without(job: FrozenJob, kept: set[str]) -> FrozenJob:
-    """Return the job without what it would wait for softly, and is left out."""
+    """Return the job without its soft dependencies on jobs that are left out."""
     dependencies = tuple(one for one in job.dependencies if one.name in kept)
     return job if dependencies == job.dependencies else replace(job, dependencies=dependencies)
 
 
 def said_of_images(pipeline: Pipeline, kind: str) -> ImageNews:
-    """Return what the reporter of this kind says.  Before review it says nothing: whoever proposes a change would
-    choose what machines of others are started from."""
+    """Return what the `zuul` reporter of this kind says. In a pipeline before review it says nothing: otherwise,
+    whoever proposes a change could choose the image of other people's machines."""
     hows: tuple[Any, ...] = pipeline.reports.get(kind, {}).get(ZUUL, ()) if pipeline.post_review else ()
     validated = [how["image-validated"] for how in hows if isinstance(how.get("image-validated"), bool)]
     built = any(how.get("image-built") is True for how in hows)

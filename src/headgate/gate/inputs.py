@@ -1,7 +1,7 @@
 """Reduce what the result of a build may rest on to one value with a digest.
 
-Ids are no part of it, nor are commits that are made for a change: of repositories it has the trees.  What people
-proposed is part of it, so that what a proposer's own builds came to stands for nobody else's.
+The value has neither ids nor commits that are made for a change; of repositories it has the trees.  It has what people
+proposed, so that the result of a proposer's own builds stands for nobody else's.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     pipeline: str
     post_review: bool
-    """How far its pipeline is trusted."""
+    """Whether its pipeline is one after review (`post-review`), which decides how far it is trusted."""
     key: str
     """The key of the change."""
     commit: str
     job: FrozenJob
     """The job with the encrypted secrets of its playbooks, its labels or image, and its version of Ansible."""
     zuul: dict[str, Any]
-    """The variable of that name, without ids but those of builds whose artifacts it names.  JSON."""
+    """The `zuul` variable without ids, except those of builds whose artifacts it names.  JSON."""
     data: dict[str, Any]
-    """What jobs before it returned.  JSON."""
+    """Data that the jobs before it returned.  JSON."""
     trees: Trees
     """The merged trees of every branch of its repositories."""
     landed: Trees
@@ -49,12 +49,12 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     """branch -> tree beneath the change, in its own repository."""
 
     def digest(self) -> str:
-        """Return what is the same for the same inputs."""
+        """Return a digest that is equal for equal inputs."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 
 def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, Any], world: World) -> str:
-    """Return the digest of what a build is given; empty: that is not known, or nothing else may stand for it.  `zuul`
+    """Return the digest of a build's inputs; empty if they are unknown, or if no other build may stand for it. `zuul`
     is the variable as the build has it."""
     change, state = item.change, buildset.state
     if not is_fit(item, job) or state is None or parent_secrets(job, buildset) or _served(job, buildset):
@@ -80,7 +80,7 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
 
 
 def stand_in(buildset: BuildSet, job: str) -> str:
-    """Return the id of what an earlier build stands for."""
+    """Return the id of the build of a job for which an earlier build stands."""
     return derived(buildset.id, job, "reused")
 
 
@@ -99,14 +99,14 @@ def given(item: Item, job: FrozenJob) -> dict[str, str]:
 
 
 def as_landed(item: Item, job: FrozenJob) -> dict[str, str]:
-    """Return those that it has as they are on their branches."""
+    """Return the projects that the build has as they are on their branches -> connection."""
     own = any(one.zuul_project and not one.use_ref for one in job.include_vars)
     files = {one.project: one.connection for one in job.include_vars if one.project and one.trusted}
     return files | dict(_code(job, trusted=True)) | ({item.change.project: item.change.connection} if own else {})
 
 
 def _code(job: FrozenJob, *, trusted: bool) -> Iterator[tuple[str, str]]:
-    """Yield where its playbooks and their roles come from."""
+    """Yield (project, connection) from which the job's playbooks, either trusted or not, and their roles come."""
     for book in (*job.pre_run, *job.run, *job.post_run):
         if book.trusted is trusted:
             yield book.project, book.connection
@@ -114,7 +114,7 @@ def _code(job: FrozenJob, *, trusted: bool) -> Iterator[tuple[str, str]]:
 
 
 def _heads(state: RepoState, project: str) -> dict[str, str]:
-    """Return nothing where not every branch is known."""
+    """Return branch -> tree of its head; nothing if not every branch is known."""
     known = state.known.heads.get(project, {})
     named = {ref.removeprefix("refs/heads/") for ref in state.heads.get(project, {})}
     return known if known.keys() == named else {}
@@ -128,7 +128,7 @@ def _merged(state: RepoState, project: str) -> dict[str, str]:
 
 
 def _served(job: FrozenJob, buildset: BuildSet) -> bool:
-    """Return whether a job before it still runs, for this one to use what it serves."""
+    """Return whether a job before it is paused, so that this one may use what it serves."""
     before = (buildset.builds.get(name) for name in parents(buildset, job))
     return any(one is not None and one.paused for one in before)
 
@@ -142,7 +142,7 @@ def _without_ids(zuul: dict[str, Any], buildset: BuildSet) -> dict[str, Any]:
 
 
 def _made_of(build: Build, buildset: BuildSet) -> str:
-    """Return what tells what is at the addresses of a build's artifacts, which may be another thing each time that it
-    is built: what it was given, where nothing else can have been in it; else its id."""
+    """Return a key for the content of a build's artifacts, which may differ each time that they are built: the digest
+    of its inputs if nothing else can have influenced them, otherwise its id."""
     narrow = build.narrow or build.id == stand_in(buildset, build.job)
     return build.inputs if build.inputs and build.result == "SUCCESS" and narrow else build.id

@@ -1,8 +1,8 @@
-"""Landing: one repository after the other, each asked for once the state knows that the one before has landed.
+"""Landing: one repository after the other, each requested once the state knows that the one before has landed.
 
-What goes together in one repository lands in one step.  Of several repositories each step is tried before the first,
-and there is no way back once that one has landed: what is left is landed, be it after another test, or it is told
-which part has landed and which has not.
+Changes of an item that are in one repository land in one step.  With several repositories, each step is tried before
+the first, and once that one has landed there is no way back: the rest lands, possibly after another test, or people are
+told which part has landed and which has not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.gate.work import Demands, LandAnswer, Landing, LandRequest, Report
 from headgate.gate.world import World
 
 REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
-"""Ways of merging that make other commits of those that are proposed."""
+"""Merge modes that replace the proposed commits by others."""
 
 
 def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
@@ -32,7 +32,7 @@ def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> 
     assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
     first, *others = (_part(item, change, step, world) for change in step)
     later = tuple(change for change in item.left if change not in step)
-    if not _merged(first.change, world):  # whoever pushes can try nothing that a forge merges
+    if not _merged(first.change, world):  # a merger, which pushes, cannot try what a forge merges
         later = tuple(change for change in later if not _merged(change, world))
     work = LandRequest(
         buildset=buildset.id,
@@ -59,7 +59,7 @@ def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> 
 
 
 def _demands(item: Item, world: World) -> dict[str, Demands]:
-    """Return what forges are asked before their changes are pushed."""
+    """Return connection -> demands that its forge is asked about before changes are pushed."""
     pushed = [one for one in item.left if one.number and not _merged(one, world)]
     exempt = tuple(one.key for one in pushed if item.exempts(one))
     return {name: demands(world, name, exempt) for name in sorted({one.connection for one in pushed})}
@@ -71,7 +71,8 @@ def _merged(change: Change, world: World) -> bool:
 
 
 def _step(item: Item, world: World) -> tuple[Change, ...]:
-    """Return what is left of the repository whose turn it is; of a forge that merges, one change alone."""
+    """Return the changes to land next: all that are left of the repository whose turn it is, or only one if its forge
+    merges."""
     left = item.left
     if _merged(left[0], world):
         return left[:1]
@@ -109,7 +110,7 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
         return queue
     step = _step(item, world)
     if answer.project not in ("", step[0].project) or answer.change not in ("", step[0].key):
-        return queue  # of a step before it: that is known
+        return queue  # it answers an earlier step, whose result is known
     if answer.ok:
         queue = with_landed(queue, item, step, answer.commit)
         done = tuple(Landed(one, answer.commit or commit_of(item, one)) for one in step)
@@ -133,8 +134,8 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
 def _mark(item: Item, one: Landed, world: World, *, early: bool) -> MarkLanded:
     """Return the request that shows on its forge that a change has landed.
 
-    A forge sees that a change is merged once the branch has the change's own commits; where they were made anew for the
-    test, the change is closed.
+    A forge sees that a change is merged once the branch has the change's own commits; if the test replaced these by
+    others, the change is closed instead.
     """
     assert item.buildset is not None and item.buildset.state is not None, "what has landed was merged"
     change, chain = one.change, item.buildset.state.chain
@@ -156,8 +157,8 @@ def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Repo
 
 
 def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
-    """Return the queue with every other live item that is not landing to be tested anew, as it rests on this one: the
-    branch has not come to what was tested."""
+    """Return the queue with every other live item, unless it is landing, to be tested again: the branch does not have
+    the tested state on which these items rest."""
     items = list(queue.items)
     for position, other in enumerate(items):
         if other.id != item.id and other.live and not (other.buildset is not None and other.buildset.landing):
@@ -166,13 +167,13 @@ def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> 
 
 
 def rest(item: Item) -> Item:
-    """Return the item with only the changes that have not landed, to be tested anew."""
+    """Return the item with only the changes that have not landed, to be tested again."""
     first, *others = item.left
     return replace(item, change=first, others=tuple(others), buildset=None)
 
 
 def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Action]:
-    """Return reports that tell the changes that landed in earlier steps that now all has landed."""
+    """Return reports, for the changes that landed in earlier steps, that now all have landed."""
     said = text(item, "SUCCESS", world)
     told: list[Action] = []
     for one in item.landed:
@@ -201,7 +202,7 @@ def held_back(item: Item, world: World) -> Item:
 
 
 def told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Action]) -> Item:
-    """Tell people, once for each closing, that it passed and lands as soon as its queue is opened."""
+    """Tell people, once for each closing, that the item has passed and lands as soon as its queue is opened."""
     if shut is None or not item.live:
         return replace(item, held_ms=0) if item.held_ms else item
     buildset = item.buildset

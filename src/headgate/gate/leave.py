@@ -20,8 +20,8 @@ from headgate.gate.work import ReportRequest
 from headgate.gate.world import World
 
 LANDED_AS_MAX = 50
-"""Commits a queue remembers that it made the heads of branches; one that is told of later is taken for another's, and
-what rests on it is merged once more."""
+"""Limit of commits that a queue remembers as heads of branches that it made. It takes a forgotten one for somebody
+else's push, and merges what rests on the branch once more."""
 
 
 def leave(
@@ -37,7 +37,7 @@ def leave(
     """Return the queue without `item`. With `told` False, nobody is notified (the landing itself did that). With
     `tested` False, its jobs did not decide, and the window stays as it is."""
     abandon(item, asked)
-    if _is_strange(item, world):  # it came in only because of what it might have brought
+    if _is_strange(item, world):  # it came in only because it might have added jobs
         told, tested = told and bool(world.pipeline.reporters.get("no-jobs")), False
     message = text(item, result, world)
     names = reporters(result, world) if told and item.live else ()
@@ -54,7 +54,8 @@ def leave(
 
 
 def _is_strange(item: Item, world: World) -> bool:
-    """Return whether the item takes no part in the pipeline, with its proposal or without."""
+    """Return whether the item takes no part in the pipeline, neither with the configuration that it proposes nor
+    without."""
     graph = item.buildset.graph if item.buildset is not None else None
     return graph is not None and not graph.in_pipeline and not any(is_known(one, world) for one in item.changes)
 
@@ -87,7 +88,7 @@ def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]
     own = list[Action]()
     try:
         queue = leave(queue, item, "FAILURE", world, own)
-    except Exception:  # what tells of it cannot be handled either
+    except Exception:  # its report cannot be made either
         own = [Record(replace(item, buildset=None), "FAILURE", why)] if item.live else []
         abandon(item, own)
         queue = replace(queue, items=tuple(i for i in queue.items if i.id != id))

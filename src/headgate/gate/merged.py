@@ -1,4 +1,4 @@
-"""A change as those know it who merge it, and jobs that are given what is ahead of theirs."""
+"""A change as mergers know it, and jobs that are given the changes ahead of theirs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     """Subject and body for the commit made (merge and squash)."""
     bases: tuple[str, ...] = ()
-    """Commits it is built on that are beneath it, be it as other commits: only what it adds to them is merged."""
+    """Commits on which it is built and which are beneath it, possibly as other commits: only what it adds to them is
+    merged."""
     number: str = ""
     patchset: str = ""
-    """Where changes and patchsets have numbers."""
+    """Number of the patchset, where patchsets have numbers; otherwise empty."""
     topic: str = ""
     url: str = ""

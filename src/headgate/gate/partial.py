@@ -1,5 +1,5 @@
-"""Alarms that stand: circles of several repositories of which a part has landed and the rest could not, until the rest
-has landed; changes that landed as another tree than the tested one.  Somebody may say by hand that it is dealt with."""
+"""Alarms: circles of several repositories of which a part has landed and the rest could not, until the rest has landed;
+changes that landed as another tree than the tested one.  Somebody may also end an alarm by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.gate.model import Item, State
 from headgate.gate.world import World
 
 PARTED_MAX = 1_000
-"""Alarms that a pipeline remembers, the newest ones."""
+"""Limit of alarms of each kind that a pipeline remembers; the oldest are dropped."""
 
 
 def noted(state: State, asked: Sequence[Action], world: World) -> State:

@@ -9,7 +9,7 @@ from headgate.gate.world import World
 
 
 def queue_name(change: Change, world: World) -> str:
-    """Return the name of the queue that the change has."""
+    """Return the name of the change's queue."""
     return world.layouts.landed.queue_of(change.project, change.branch, world.pipeline.name)
 
 

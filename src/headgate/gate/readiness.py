@@ -1,9 +1,9 @@
-"""May this change land now?  One answer for who comes in and, in every turn, for who is here already.
+"""Decide whether a change may land now: when it comes in, and in every turn while it is in.
 
-After it came in, a change is asked again for everything that people may take back: that it is proposed, as this
-patchset; that it meets the pipeline's requirements; that what it needs has landed or is ahead.  What pipelines that
-neither land nor reveal anything require is asked once, and so is whatever only counts at the moment of coming in: the
-age of an approval, and what other pipelines said.
+Each turn checks again everything that people may take back: that the change is proposed, as this patchset; that it
+meets the pipeline's requirements; that what it needs has landed or is ahead.  Requirements of pipelines that neither
+land nor reveal anything are checked once, when the change comes in, and so are those that only count at that moment:
+the age of an approval, and the results of other pipelines.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Obstacle(StrEnum):
     CLOSED = "closed"
     """Nobody withdrew it, but there is nowhere for it to land."""
     LANDED = "landed"
-    """Its branch has it."""
+    """Its branch contains it."""
     UNMET = "unmet"
-    """A requirement of the pipeline."""
+    """It does not meet a requirement of the pipeline."""
     LACKING = "lacking"
     """A change it needs has neither landed nor is it ahead."""
     WAITING = "waiting"

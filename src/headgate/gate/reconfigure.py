@@ -1,4 +1,4 @@
-"""Apply another configuration to a pipeline: who has no part in it leaves, and what has another queue moves."""
+"""Apply another configuration to a pipeline: items that no longer take part leave, items with another queue move."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
 
 
 def _closes_itself(change: Change, world: World) -> bool:
-    """Return whether the change leaves for another reason, which is the one to be told."""
+    """Return whether the change leaves for another reason, which is the one to report."""
     own = world.change_states.get(change.key)
     return own is not None and not own.open and not own.landed and bool(own.reason)
 
@@ -69,9 +69,9 @@ def _closes_itself(change: Change, world: World) -> bool:
 
 
 def _moved(state: State, world: World, asked: list[Action]) -> State:
-    """Return the state with each item in the queue that it has now, behind whoever was there, in the order they stood.
+    """Return the state with each item in the queue that it has now, behind the items that were there, in their order.
 
-    An item keeps its builds as long as what is ahead of it stays the same: whoever decides next looks.
+    An item keeps its builds as long as what is ahead of it stays the same, which the next decision checks.
     """
     names = {item.id: _names(item, world) for queue in state.queues if not queue.dynamic for item in queue.items}
     for queue in state.queues:
@@ -129,8 +129,8 @@ def _together(of: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _without_needs(state: State, world: World) -> State:
-    """Return the state with a note of changes whose need has another queue now: they leave, and come in again once it
-    has landed."""
+    """Return the state that remembers the changes whose dependency has another queue now: they leave, and come in again
+    once it has landed."""
     where = {key: queue.id for queue, item in state.items() if not queue.dynamic for key in item.keys}
     for queue, item in list(state.items()):
         for change in item.left if not queue.dynamic else ():

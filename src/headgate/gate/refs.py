@@ -1,7 +1,7 @@
 """Items of refs: branches, tags and other refs that were updated, or that somebody, a timer or an occasion names.
 
-Nothing of theirs is merged: their jobs run on what the ref came to.  Who prepares them finds out which branches hold a
-tag, and that what somebody named by hand is what the ref has.
+Nothing is merged for them: their jobs run on what the ref names.  The merger that prepares them finds out which
+branches contain a tag, and checks that a ref has the commit that somebody named by hand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Tell people why a change does not come in: once, and again only when there is something else to say.
+"""Tell people why a change does not come in: once, and again only when the reasons change.
 
-Who pushes tried nothing, nor did a program; whoever may not write to the project is not answered.  What is said is
-compared with what holds now in every turn, so that it is corrected although no event tells of that.
+A push does not try to bring a change in, nor does a report of a program; people who may not write to the project
+receive no answer, except the owner of the change.  Every turn compares the last comment with the current state, so that
+it is corrected even if no event tells of the difference.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ LOOKED_MAX, SLICE_MS = 20, 1_000
 """How many changes with dependencies are compared with the current state in one turn; the others follow in turns of
 the next seconds, because finding their dependencies is expensive."""
 PAUSE_MS, GRACE_MS = 60_000, 5_000
-"""Between two words on one change; what brings it in may be on its way."""
+"""Shortest time between two comments on one change, and shortest delay of a correction: the event that brings the
+change in may be on its way."""
 _UNTRUSTED = ("none", "read")
 
 
 def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> bool:
-    """Return whether somebody tried to bring the change in who is to know why it does not come."""
+    """Return whether the event is an attempt to bring the change in by somebody who is to know why it does not come
+    in."""
     if event.kind is EventKind.APPROVED:
         return True
     what, change = event.happening, event.change
@@ -54,7 +57,7 @@ def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> b
 
 
 def _sets(pipeline: Pipeline, connection: str, what: ForgeEvent) -> bool:
-    """Return whether it is what the pipeline's reporters do to labels."""
+    """Return whether the pipeline's own reporters change labels in this way."""
     hows = [how for reports in pipeline.reports.values() for how in reports.get(connection, ())]
     put, off = ({str(one) for how in hows for one in as_list(how.get(key))} for key in ("label", "unlabel"))
     return {*what.added} <= put and {*what.removed} <= off
@@ -89,8 +92,8 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
 def refused_with(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
 ) -> State:
-    """Return the state in which the people of a change are told that it does not come in; the same one where they
-    know, or will."""
+    """Return the state after the people of a change are told that it does not come in; the same state if they know
+    already, or will be told later."""
     note, now_ms = refusal(change, problems, world), world.now_ms
     known = next((one for one in state.refusals if one.key == change.key), None) or OutsideRefusal(
         change.key, "", event
@@ -108,7 +111,7 @@ def refused_with(
 
 
 def corrected(state: State, world: World, asked: list[Action]) -> State:
-    """Return the state in which what was said of refusals holds, or will soon."""
+    """Return the state after outdated comments on refusals are corrected, or scheduled to be."""
     ended = {key for one in asked if isinstance(one, Record) and not one.refused for key in one.item.keys}
     later, inside = _later(state, world), state.live_keys
     for one in state.refusals:
@@ -122,7 +125,7 @@ def corrected(state: State, world: World, asked: list[Action]) -> State:
 
 
 def _later(state: State, world: World) -> frozenset[str]:
-    """Return the changes that are looked at in another turn: nothing is due to be said of them."""
+    """Return the keys of the changes that are examined in another turn, because no comment on them is due."""
     change_states = ((one, world.change_states.get(one.key)) for one in state.refusals)
     dear = [
         one
@@ -137,7 +140,7 @@ def _later(state: State, world: World) -> frozenset[str]:
 def _corrected(
     one: OutsideRefusal, state: State, inside: bool, world: World, asked: list[Action]
 ) -> OutsideRefusal | None:
-    """Return what is kept of it; None: it is to be forgotten.  `inside`: its change is in the pipeline by now."""
+    """Return the refusal as it is to be kept; None to forget it. `inside`: its change is in the pipeline by now."""
     change_state = world.change_states.get(one.key)
     if change_state is None or not change_state.open:
         return None
@@ -146,7 +149,7 @@ def _corrected(
         if one.said and not _announced(world.pipeline, change.connection):
             _told(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, asked)
         return None
-    if change.commit != one.commit:  # what was said names another patchset, which nobody tries to bring in
+    if change.commit != one.commit:  # the comment is on another patchset, which nobody brings in
         return replace(one, due_ms=0) if one.due_ms else one
     problems = why_not(state, change, world)
     free = f"Nothing keeps {change.id} out of {world.pipeline.name} any more: it comes in once it is requested again."
@@ -165,7 +168,7 @@ def _corrected(
 def _told(
     one: OutsideRefusal, change: Change, kind: str, note: str, world: World, asked: list[Action]
 ) -> OutsideRefusal:
-    """Return it as it is once this is said."""
+    """Return the refusal after this comment, which is reported if the pipeline comments on changes there."""
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):
         id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.told_ms))
@@ -175,7 +178,7 @@ def _told(
 
 
 def _announced(pipeline: Pipeline, connection: str) -> bool:
-    """Do people read anyway that it is in?"""
+    """Return whether reports of the pipeline say anyway that the change is in."""
     hows = (how for kind in ("enqueue", "start") for how in pipeline.reports.get(kind, {}).get(connection, ()))
     return any(how.get("comment", True) for how in hows)
 

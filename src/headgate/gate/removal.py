@@ -1,6 +1,6 @@
-"""A pipeline that the configuration does not have any more: all that is in it leaves, and its people are told why.
+"""Pipelines that the configuration no longer has: everything in them leaves, and its people are told why.
 
-What it said of reporters and requirements is kept beside its queues, for nobody else knows it then.
+The reporters and requirements of such a pipeline are kept beside its queues, because nothing else has them then.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headgate.gate.triggers import heard
 from headgate.gate.world import World
 
 ENDS = ("success", "failure", "merge-conflict", "config-error", "no-jobs", "dequeue")
-"""Reports of how an item ended: who is told one of them is told that the pipeline went."""
+"""Kinds of reports on the end of an item; their recipients are told of the removal."""
 TOLD = ("dequeue", "failure")
-"""Reports that are made when the pipeline is gone."""
+"""Kinds of reports that a removed pipeline makes."""
 _SAME = tuple(field.name for field in fields(Remains) if field.name not in ("reporters", "reports"))
 
 
 def remains(pipeline: Pipeline) -> Remains:
-    """Return what is to be known of a pipeline once it is gone."""
+    """Return what must be known of a pipeline once it is removed."""
     same = {name: getattr(pipeline, name) for name in _SAME}
     names = (name for kind in ENDS for name in pipeline.reporters.get(kind, ()))
     reports = {name: how for kind in ENDS for name, how in pipeline.reports.get(kind, {}).items()}
@@ -35,7 +35,7 @@ def remains(pipeline: Pipeline) -> Remains:
 
 
 def as_it_was(name: str, kept: Remains | None) -> Pipeline:
-    """Return a pipeline that takes nothing in, and tells who was told of it how its items end."""
+    """Return a pipeline that takes nothing in, and reports the ends of its items wherever it reported them before."""
     if kept is None:
         return Pipeline(name, "independent")
     rest = asdict(kept) | {
@@ -46,14 +46,14 @@ def as_it_was(name: str, kept: Remains | None) -> Pipeline:
 
 
 def remembered(state: State, pipeline: Pipeline) -> State:
-    """Return the state with what is to be known of its pipeline, as long as it holds anything."""
+    """Return the state with what must be known if its pipeline is removed, as long as it has queues."""
     kept = remains(pipeline) if state.queues else None
     return state if kept == state.remains else replace(state, remains=kept)
 
 
 def dissolved(state: State, why: str, world: World, asked: list[Action]) -> State:
-    """Return the state without all that can leave now; `why` is what people are told.  What is being landed stays until
-    it is known what came of that, and of what goes together the rest still lands where a part has."""
+    """Return the state without everything that can leave now; `why` is the reason that people read. An item that is
+    landing stays until the landing is answered, and if a part of a circle has landed, the rest still lands."""
     for queue in state.queues:
         for item in queue.items:
             if not unfinished(asked):

@@ -1,4 +1,4 @@
-"""A queue as it is known now: its changes with what they need, and without what nobody needs any more."""
+"""Bring a queue up to date: its changes with what they need now, and without what nobody needs any more."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _has_landed(change: Change, world: World) -> bool:
 
 
 def tidied(queue: Queue, kept: list[Item], world: World) -> Queue:
-    """Return the queue with the items kept, without those at the end that were there for another's sake, and without
-    landed buildsets that nobody rests on."""
+    """Return the queue with the items kept, except those at the end that were there only for another item's sake, and
+    without landed buildsets on which nothing rests."""
     while kept and not kept[-1].live:
         kept.pop()
     used = {item.buildset.ahead for item in kept if item.buildset is not None}

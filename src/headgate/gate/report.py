@@ -17,7 +17,7 @@ from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.gate.world import World
 
 SIZE_MAX = 50_000
-"""Characters of a report, whatever jobs and configuration have to say."""
+"""Limit of characters of a report, whatever jobs and configuration have to say."""
 ARTIFACTS_MAX_BYTES = 200_000
 """Size limit of the artifacts of one buildset in the history."""
 REPORTER_OF = {
@@ -59,12 +59,12 @@ def kind_of(result: str, world: World) -> str:
 
 
 def reporters(result: str, world: World) -> tuple[str, ...]:
-    """Return the names of the connections that are told of `result`."""
+    """Return the names of the connections to which `result` is reported."""
     kind = kind_of(result, world)
     told = world.pipeline.reporters.get(kind, ())
     if told:
         return told
-    if kind == "no-jobs" and not world.pipeline.lands:  # who proposed it is told where the result would have been
+    if kind == "no-jobs" and not world.pipeline.lands:  # the proposer reads it where the result would have been
         return world.pipeline.reporters.get("success", ())
     return world.pipeline.reporters.get("failure", ()) if kind in ("merge-conflict", "config-error", "no-jobs") else ()
 
@@ -172,7 +172,7 @@ CARRIED = "carried over: it began before this was started anew, and its inputs a
 
 
 def error_of(build: Build) -> str:
-    """Return what people are told of a build beside its result."""
+    """Return what people read about a build besides its result."""
     return "; ".join(filter(None, (build.error, CARRIED if build.origin else "")))
 
 
@@ -197,7 +197,7 @@ def artifacts(build: Build) -> list[dict[str, object]]:
 
 
 def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[ReturnedArtifact, ...]]:
-    """Build -> its artifacts, of as many builds as there is room for in one record of the history."""
+    """Return build id -> its artifacts, of as many builds as there is room for in one record of the history."""
     left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, tuple[ReturnedArtifact, ...]]()
     for build in buildset.builds.values() if buildset else ():
         found = build.returned.artifacts or ()

@@ -1,4 +1,4 @@
-"""Check what a pipeline asks of a change, and of what happened to it, in the words of its connection's driver."""
+"""Check what a pipeline requires of a change and of an event, in the terms of its connection's driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING: dict[str, object] = {}
 
 
 def dialect_of(pipeline: Pipeline, connection: str) -> Dialect:
-    """Return how the pipeline talks of changes of a connection."""
+    """Return the terms in which the pipeline describes changes of a connection."""
     return DIALECTS.get(pipeline.drivers.get(connection, "git"), DIALECTS["git"])
 
 
@@ -46,14 +46,14 @@ def ours(world: World, connection: str) -> frozenset[str]:
 
 
 def unmet(world: World, change_state: ChangeState, *, entering: bool = False) -> str:
-    """Return which of the pipeline's requirements keeps a change out first, for people; empty: none does.  `entering`:
-    as of `lacking`."""
+    """Return the first of the pipeline's requirements that keeps a change out, for people; empty if none does.
+    `entering`: see `lacking`."""
     return next(lacking(world, change_state, entering=entering), "")
 
 
 def lacking(world: World, change_state: ChangeState, *, entering: bool = False) -> Iterator[str]:
-    """Yield the pipeline's requirements that keep a change out, for people.  `entering`: it is to come in now; else it
-    is there, and what Headgate says of it since is not asked."""
+    """Yield the pipeline's requirements that keep a change out, for people. `entering`: the change is about to come in;
+    otherwise it is in, and what only counts when it comes in is not checked."""
     pipeline, change = world.pipeline, change_state.change
     connection = change.connection
     wanted, unwanted = pipeline.require.get(connection, _NOTHING), pipeline.reject.get(connection, _NOTHING)
@@ -70,13 +70,14 @@ def lacking(world: World, change_state: ChangeState, *, entering: bool = False) 
 
 
 def ruled_out(world: World, change_state: ChangeState) -> str:
-    """Return the first of what the forge itself still asks for before the change may be merged, for people; empty:
-    nothing but what the pipeline says once it has passed."""
+    """Return the first rule of the forge itself that keeps the change from being merged, for people; empty if there is
+    none, or if only the pipeline's own results are missing."""
     return next(rulings(world, change_state), "")
 
 
 def rulings(world: World, change_state: ChangeState) -> Iterator[str]:
-    """Yield what the forge itself still asks for, for people.  What it has not made up its mind about is waited for."""
+    """Yield the rules of the forge itself that keep the change from being merged, for people. What the forge has not
+    decided yet is no obstacle here."""
     details, change = change_state.details, change_state.change
     if details is None or not world.dependent or change.connection not in world.pipeline.lands:
         return
@@ -86,8 +87,8 @@ def rulings(world: World, change_state: ChangeState) -> Iterator[str]:
 
 
 def withheld(change_state: ChangeState, mine: Collection[str]) -> Iterator[str]:
-    """Yield the rules of its forge that keep the change from landing, for people.  `mine`: labels and contexts that are
-    set by who asks, so that nothing is amiss where a rule asks for them alone."""
+    """Yield the rules of its forge that keep the change from landing, for people. `mine`: labels and contexts that the
+    asking pipeline sets itself; a rule that lacks only these is no obstacle."""
     details, change = change_state.details, change_state.change
     if details is None:
         return
@@ -100,14 +101,16 @@ def withheld(change_state: ChangeState, mine: Collection[str]) -> Iterator[str]:
 
 
 def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Demands:
-    """Return what the pipeline asks of changes of a forge.  `exempt`: keys of those of which it is not asked."""
+    """Return what the pipeline demands of changes of a forge. `exempt`: keys of changes that need not meet its
+    requirements."""
     pipeline, mine = world.pipeline, tuple(sorted(ours(world, connection)))
     require, reject = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
     return Demands(pipeline.drivers.get(connection, "git"), require, reject, mine, tuple(exempt))
 
 
 def amiss(asked: Demands, change_state: ChangeState, tenant: str) -> str:
-    """Return what keeps a change that its forge was just asked for from landing, for people; empty: nothing does."""
+    """Return what keeps a change from landing, according to the state that its forge has just given, for people; empty
+    if nothing does."""
     dialect = DIALECTS.get(asked.driver, DIALECTS["git"])
     seen = TermSubject(change_state, tenant, ours=frozenset(asked.ours))
     if change_state.change.key not in asked.exempt:
@@ -118,5 +121,5 @@ def amiss(asked: Demands, change_state: ChangeState, tenant: str) -> str:
 
 
 def of_refs(change: Change, world: World) -> str:
-    """Return why a ref that was updated does not meet what is required; empty: it does."""
+    """Return why an updated ref does not meet the requirements; empty if it does."""
     return unmet(world, ChangeState(change), entering=True)

@@ -1,7 +1,8 @@
-"""Builds that stand for others: a job that says `reuse` is not run where it succeeded on the same inputs.
+"""Builds that stand for others: a job with `reuse` is not run if it has succeeded on the same inputs.
 
-What is the same is told by the gate alone (`gate.inputs`), and what succeeded by the history, which nobody but the gate
-writes.  A build counts once its executor has said that it was given no more than the job names.
+The gate alone decides which inputs are the same (`gate.inputs`), and only the history, which nobody but the gate
+writes, tells what succeeded.  A build counts once its executor has confirmed that it was given no more than the job
+names.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from headgate.gate.world import World
 DATA_MAX_BYTES = 16_000
 """Size limit of the returned data that the history keeps for dependent jobs; a build with more is not reused."""
 NOTHING = Build("", "")
-"""Nothing stands for it."""
+"""Answer for a build for which no other one stands."""
 
 
 def wanted(item: Item, world: World) -> dict[str, str]:
-    """Return the projects whose trees have to be known -> connection, as far as the configuration that has landed says;
-    what a change of it brings is run."""
+    """Return the projects whose trees have to be known -> connection, according to the landed configuration; jobs of a
+    proposed configuration are run."""
     change, layout, pipeline = item.change, world.layouts.landed, world.pipeline.name
     if item.others or not world.layouts.reuses(pipeline, change.project, change.branch):
         return {}
@@ -35,8 +36,8 @@ def wanted(item: Item, world: World) -> dict[str, str]:
 
 
 def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -> Build | None:
-    """Return what stands for a `build` that nobody was asked for yet, NOTHING where it is to be run; None: that is
-    being looked up, and the job waits for it."""
+    """Return the build that stands for `build`, which is not requested yet; NOTHING if it is to be run, None while that
+    is being looked up and the job waits for it."""
     if not build.inputs or world.beside.passed is None:
         return NOTHING
     before = world.beside.passed(Sought(build.inputs, _keys(job)))
@@ -54,7 +55,8 @@ def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -
 
 
 def lasting(build: Build) -> bool:
-    """Return whether what the build came to may stand for others: it has ended, and all it said can be said again."""
+    """Return whether the build may stand for others: it has succeeded, and everything that it returned can be returned
+    again."""
     if build.result != "SUCCESS" or not build.inputs or not build.narrow or build.paused or build.secret is not None:
         return False
     return len(msgspec.json.encode(build.data)) <= DATA_MAX_BYTES

@@ -1,4 +1,4 @@
-"""Bound what one turn looks at, and leave the rest for the next: shortcuts, none of which decides anything."""
+"""Limit what one turn examines, and leave the rest for the next: these are shortcuts, and none decides anything."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from headgate.gate.model import Queue, State
 from headgate.gate.trial import alone
 
 LEAVES_MAX = 10
-"""Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
+"""Limit of items that leave in one turn, because their ends are recorded in one commit; what is behind them waits for
+the next turn."""
 WORKED_ON_MAX = 200
-"""Changes of one project that are worked on at once where each is tested alone; the rest wait for their turn."""
+"""Limit of changes of one project that are worked on at once where each is tested alone; the others wait for their
+turn."""
 
 
 @dataclass(slots=True)
@@ -40,12 +42,12 @@ def _begun(queue: Queue) -> bool:
 
 
 def unfinished(asked: list[Action]) -> bool:
-    """Return whether more items may have to leave: as many left as may leave in one turn."""
+    """Return whether as many items have left as may leave in one turn, so that more may have to leave in the next."""
     return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
 
 
 def alone_and_begun(queue: Queue) -> bool:
-    """Return whether only a result, or a fact of the world, moves the queue on, whatever happens to the others."""
+    """Return whether only a result, or a fact from outside, can change the queue, whatever happens in other queues."""
     if not queue.dynamic or len(queue.items) != 1:
         return False
     buildset = queue.items[0].buildset

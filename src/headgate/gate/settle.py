@@ -1,4 +1,4 @@
-"""Everything that every queue wants: each is decided by itself, and what cannot have changed is not looked at."""
+"""Decide each queue by itself, and skip those that cannot have changed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from headgate.gate.world import World
 
 
 def settle(state: State, world: World, asked: list[Action], settled_before: State | None = None) -> State:
-    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`.  Raise Faulty.
+    """Request everything that the queues need. To settle twice has the same effect as once, unless `unfinished`. Raise
+    Faulty.
 
-    `settled_before` is what an earlier call came to, if the facts of the world are the same: a change that is tested
-    alone and is as it was then is not looked at again.
+    `settled_before` is the state that an earlier call returned, if the facts of the world are the same: a change that
+    is tested alone and has not changed since then is not examined again.
     """
     permits, room = Permits.of(state, world), WindowRoom.of(state)
     before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}

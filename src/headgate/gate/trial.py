@@ -27,7 +27,7 @@ def worked_on(
     buildset = item.buildset
     stays = buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed)
     if stays and not item.earlier and alone(item):
-        return item  # as nearly all are at nearly every look
+        return item  # as nearly all items do in nearly every turn
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
     if obstacle is not None:
@@ -43,13 +43,13 @@ def worked_on(
         frozen = item if buildset.graph else freeze(item, base, world, asked)
         return advance_jobs(frozen, base.items, permits, world, asked)
     item = settled(item, None, world, asked)
-    if buildset is not None and buildset.waits:  # it takes no place that comes free, and keeps none from others
+    if buildset is not None and buildset.waits:  # it takes no free place, and reserves none
         item = replace(item, buildset=replace(buildset, waits=()))
     return item
 
 
 def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
-    """Return whether the buildset was started on what we believe in now; what landed since is not a change of base."""
+    """Return whether the buildset rests on the current base; it still does after a landing of what it rests on."""
     return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
 
 

@@ -1,4 +1,4 @@
-"""Tell what sets a pipeline going, and what pipelines tell each other."""
+"""Decide which events trigger a pipeline, and which events pipelines send each other."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ZUUL = "zuul"
 
 
 def triggers(pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None = None) -> bool:
-    """Return whether the pipeline waits for the event.  `known` is what is known of its change, which triggers may ask
-    for; with None they ask nothing of it yet."""
+    """Return whether the event triggers the pipeline. `known` is the state of its change, on which triggers may have
+    conditions; with None these are not checked yet."""
     return any(_matches(f, pipeline, event, known) for f in pipeline.triggers)
 
 
@@ -34,7 +34,7 @@ def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
 
 
 def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
-    """Tell the pipelines that are triggered by it of what happened to a change of the item here."""
+    """Send an event for a change of the item to the pipelines that it triggers."""
     if change.is_change:
         id = item.named(change, kind, world.pipeline.name)
         event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
@@ -42,8 +42,8 @@ def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator
 
 
 def vouched(ended: Record, world: World) -> Iterator[Action]:
-    """Keep what the pipeline says of the changes of an item where another one asks for it, and have that one look at
-    them again: it may be what they waited for."""
+    """Record the pipeline's result for the changes of an item if another pipeline requires it, and have that one
+    examine them again: it may have waited for this result."""
     name, result, item = world.pipeline.name, word_of(ended.result), ended.item
     landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
     if not result or not item.live or item.epilogue or landed or world.disabled:
@@ -60,7 +60,7 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
 
 
 def _kinds(change_state: ChangeState) -> list[EventKind]:
-    """Return the kinds of event that pipelines may have been told of an open change; none if it is not open."""
+    """Return the kinds of events that pipelines may have received for an open change; none if it is not open."""
     approved = change_state.is_approved or any(
         word.commit == change_state.change.commit for word in change_state.approvals
     )

@@ -1,4 +1,4 @@
-"""Record what executors say of a build: that it has ended, that it is at its pause, that it will fail."""
+"""Record reports of executors on a build: it has ended, it has paused, it is going to fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BuildWord = BuildEnded | BuildPaused | BuildFailing
 
 
 def worded(state: State, word: BuildWord, world: World, asked: list[Action]) -> State:
-    """Return the state once this is known of a build, which may be of an earlier base of its item."""
+    """Return the state after this report on a build, which may belong to an earlier base of its item."""
     build = word.outcome.build if isinstance(word, BuildEnded) else word.build
     for queue, item in state.items():
         if _has(item, word.job, build):
@@ -34,7 +34,7 @@ def _has(item: Item, job: str, build: str) -> bool:
 
 
 def with_word(item: Item, word: BuildWord, world: World, asked: list[Action]) -> Item:
-    """Return the item that the word is of with what it says."""
+    """Return the item after this report on one of its builds."""
     buildset = item.buildset
     own = buildset.builds.get(word.job) if buildset is not None else None
     build = word.outcome.build if isinstance(word, BuildEnded) else word.build
@@ -52,7 +52,7 @@ def with_word(item: Item, word: BuildWord, world: World, asked: list[Action]) ->
 
 
 def _of_carried(item: Item, build: str, word: BuildWord, asked: list[Action]) -> Item:
-    """Return the item with what is said of a carried build, of which it is not known whether it counts."""
+    """Return the item after this report on a carried build, of which it is undecided whether it counts."""
     match word:
         case BuildEnded(outcome=outcome):
             outcome = outcome.fit()
@@ -93,7 +93,9 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.id == answer.job)
-    wide = build.origin != "" and outcome.result is not None and not is_trusted(outcome)  # an older executor's
+    wide = (
+        build.origin != "" and outcome.result is not None and not is_trusted(outcome)
+    )  # its executor has an older version
     again = wide or (outcome.result is None and build.attempt < job.attempts_max)
     if build.paused and (wide or outcome.result != "SUCCESS"):
         buildset = _without_dependents(buildset, build, asked, ended=again)
@@ -122,7 +124,8 @@ def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
 
 
 def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:
-    """Stop what runs beside a paused build that is gone: it has lost what it rested on; `ended`: and what has ended."""
+    """Return the buildset without the jobs that run beside a paused build that is gone, and cancel them: they have lost
+    what they rested on. `ended`: leave out those that have ended as well."""
     names = dependents(buildset, build.job)
     lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
     asked.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)
