@@ -64,9 +64,7 @@ def reset(item: Item, world: World, asked: list[Action]) -> Item:
         asked.append(Cancel(derived(buildset.id, "merge"), build=False))
     known = {one.build.id: replace(one, since_ms=world.now_ms) for one in item.carried}
     if buildset is not None:
-        unasked = {
-            action.id for action in asked if isinstance(action, Run)
-        }  # they are only requested when the turn ends
+        unasked = {action.id for action in asked if isinstance(action, Run)}  # requested only when the turn ends
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
     kept = dict(list(known.items())[:CARRIED_MAX])
     asked.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in kept)

@@ -81,7 +81,7 @@ class _Walk:
         for key in change.needs:
             change_state = self._world.change_states.get(key)
             if change_state is None or change_state.landed:
-                continue  # it counts once somebody proposes it
+                continue  # an unknown change counts once somebody proposes it
             if not change_state.open:
                 self.problems.append(
                     f"{called(change, key)}: {key}: {change_state.reason or 'that change was abandoned'}"

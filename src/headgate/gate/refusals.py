@@ -28,8 +28,8 @@ KEPT_MAX = 200
 AT_ONCE_MAX = 30
 """Limit of changes that receive a comment within `PAUSE_MS`; the others receive theirs later."""
 LOOKED_MAX, SLICE_MS = 20, 1_000
-"""How many changes with dependencies are compared with the current state in one turn; the others follow in turns of
-the next seconds, because finding their dependencies is expensive."""
+"""Limit of changes with dependencies that are compared with the current state in one turn; the others follow in turns
+of the next seconds (`SLICE_MS`), because it is expensive to find what a change needs."""
 PAUSE_MS, GRACE_MS = 60_000, 5_000
 """Shortest time between two comments on one change, and shortest delay of a correction: the event that brings the
 change in may be on its way."""

@@ -93,9 +93,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.id == answer.job)
-    wide = (
-        build.origin != "" and outcome.result is not None and not is_trusted(outcome)
-    )  # its executor has an older version
+    wide = build.origin != "" and outcome.result is not None and not is_trusted(outcome)  # its executor is older
     again = wide or (outcome.result is None and build.attempt < job.attempts_max)
     if build.paused and (wide or outcome.result != "SUCCESS"):
         buildset = _without_dependents(buildset, build, asked, ended=again)

@@ -1,1 +1,1 @@
-"""What a job returned, from bytes that anybody may have written to values that nobody checks again."""
+"""Data that jobs return: from bytes that anybody may have written to values that need no further check."""

@@ -9,7 +9,7 @@ import msgspec
 from headgate.base.texts import line
 
 SIZE_MAX_BYTES = 256_000
-"""It is kept in the store, and given to every later job."""
+"""Size limit of returned data, which the store keeps and every later job receives."""
 DEPTH_MAX = 50
 INTEGER_MAX_BITS = 256
 SHOWN_MAX = 100
