@@ -1,1 +1,1 @@
-"""The gate, pure: what happened changes the state, the state says what to do next."""
+"""The gate, without side effects: events change the state, and the state determines the next actions."""

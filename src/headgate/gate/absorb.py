@@ -122,7 +122,7 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     if event.kind is EventKind.REF_UPDATED and world.dependent:
         state = _moved(state, change, world, asked)
     parted: tuple[Change, ...] = ()
-    """Changes that were tested as one with an older patchset of this one."""
+    """Changes that were tested as one with an older patchset of this change."""
     if event.kind is EventKind.ABANDONED:
         own = world.change_states.get(change.key)
         if own is not None and own.open and own.change.commit == change.commit:

@@ -52,7 +52,8 @@ class Permits:
         return cls(taken, world, live, {w.project: w for w in waiters if (w.tenant, w.pipeline) == own})
 
     def twin(self, item: Item) -> Item | None:
-        """Return the live item of the same patchset, or None: `item`, or the one it stands for in another queue."""
+        """Return the live item with the same patchset, or None: this is `item`, or an item of another queue for which
+        it stands."""
         found = item if item.live else self.live.get(item.change.key)
         known = found.of(item.change.key) if found is not None else None
         return found if known is not None and known.commit == item.change.commit else None

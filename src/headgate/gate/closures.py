@@ -1,4 +1,4 @@
-"""Represent what people have closed: a pipeline, or one queue of it.  Work goes on there, and nothing lands."""
+"""Represent closed pipelines, and closed queues: work continues there, and nothing lands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
     """The reason that the person who closed it gave."""
     who: str = ""
     since_ms: int = 1
-    """Milliseconds since the epoch, UTC."""
+    """Time of the order, milliseconds since the epoch, UTC."""
 
     @property
     def what(self) -> str:

@@ -51,8 +51,8 @@ def _of(build: Build) -> Iterator[tuple[str, FileComment, str]]:
 
 
 def _line(path: str, comment: FileComment, job: str) -> str:
-    """Format a line as compilers do. Further lines of a message are indented, so that none of them looks like a
-    comment of ours."""
+    """Format a line as compilers do. Further lines of a message are indented, so that none of them looks like a comment
+    of its own."""
     place = f"{path}:{comment.line}" if comment.line else path
     said = comment.message.replace("\n", "\n    ")
     return f"{place}: {comment.level}: {said} [{job}]" if comment.level else f"{place}: {said} [{job}]"

@@ -1,7 +1,7 @@
 """Decide what a queue does next: speculative gating in one screen.
 
-Every item is tested on the nearest item ahead that is not failing, and on everything beneath that.  When that
-changes, the item starts anew.  The head lands when all its jobs passed; a failing head is rejected.
+Every item is tested on the nearest item ahead that is not failing, and on everything beneath that.  When that changes,
+the item starts again.  The head lands when all its jobs passed; a failing head is rejected.
 """
 
 from __future__ import annotations

@@ -121,9 +121,9 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
 
 
 def _unfit(state: State, change: Change, event: str, world: World, asked: list[Action], *, answered: bool) -> State:
-    """Return the state for a change that may not come in now.  One that meets what the pipeline requires but not what
-    its forge does is remembered, to come in once it does, and its people are told what is missing.  What the pipeline
-    requires is told only to those who tried to bring the change in (`answered`)."""
+    """Return the state for a change that may not come in now. If the change meets the pipeline's requirements but not
+    those of its forge, it is remembered, to come in once it meets them, and its people are told what is missing. What
+    the pipeline requires is told only to those who tried to bring the change in (`answered`)."""
     change_state = world.change_states.get(change.key)
     if change_state is None or change_state.change.commit != change.commit or not change_state.open:
         return state
@@ -232,8 +232,9 @@ def _refuse(
 
 
 def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutView) -> str:
-    """Return why none of `pipelines` takes up what was proposed or approved just now, for whoever did it; empty if one
-    does, or if it is for the pipelines themselves to say, as they freeze the configuration that it proposes."""
+    """Return why none of `pipelines` takes up the change that was proposed or approved just now, for the person who did
+    so; empty if one does, or if the pipelines report that themselves when they freeze the configuration that it
+    proposes."""
     change = event.change
     if not change.is_change or layout.touches_config(change.project, change.files, change.branch):
         return ""
@@ -275,7 +276,7 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
 
 
 def _counted(after: State, asked: list[Action], most: int | None) -> State:
-    """Return the state with its failures in a row; `most` of them disable the pipeline, None: no number does."""
+    """Return the state with its number of failures in a row, of which `most` disable the pipeline; None: no limit."""
     if most is None:
         return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
     failures = after.failures

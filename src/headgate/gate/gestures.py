@@ -52,7 +52,7 @@ def _ended(state: State, build: str) -> tuple[Queue, Item, Build] | None:
 
 
 def _settled(item: Item, build: Build) -> str:
-    """Return why a build that has ended is not run once more; empty: it is."""
+    """Return why a build that has ended is not run once more; empty if it is."""
     if build.result in FINAL_GOOD:
         return f"the build {build.id} did not fail ({build.result}); only what failed is run again"
     if item.epilogue or item.buildset is None or item.buildset.landing or not item.live:
@@ -75,8 +75,8 @@ def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
 def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
     """Return the state with the named changes at the heads of their queues, each behind what it needs.
 
-    They keep the order in which they are named; what they displace starts anew behind them.  Nothing overtakes what is
-    being landed.
+    They keep the order in which they are named; what they displace starts again behind them.  Nothing overtakes an item
+    that is landing.
     """
     for queue in state.queues:
         if queue.dynamic:

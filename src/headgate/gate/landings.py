@@ -104,7 +104,7 @@ def _company(item: Item, change: Change, step: tuple[Change, ...]) -> list[str]:
 
 
 def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
-    """Return the queue after the answer to the step asked for last; an answer to an earlier step changes nothing."""
+    """Return the queue after the answer to the last requested step; an answer to an earlier step changes nothing."""
     buildset = item.buildset
     if buildset is None or not buildset.landing:
         return queue

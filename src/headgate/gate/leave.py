@@ -34,8 +34,8 @@ def leave(
     told: bool = True,
     tested: bool = True,
 ) -> Queue:
-    """Return the queue without `item`. With `told` False, nobody is notified (the landing itself did that). With
-    `tested` False, its jobs did not decide, and the window stays as it is."""
+    """Return the queue without `item`. With `told` False, nobody is notified, because the landing itself did that. With
+    `tested` False, its jobs did not decide the result, and the window stays as it is."""
     abandon(item, asked)
     if _is_strange(item, world):  # it came in only because it might have added jobs
         told, tested = told and bool(world.pipeline.reporters.get("no-jobs")), False

@@ -64,7 +64,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     paused: bool = False
     """Whether it has paused, so that the jobs that depend on it may start."""
     resumed: bool = False
-    """Whether the paused build was asked to go on, because the jobs that it waited for have ended."""
+    """Whether the paused build was asked to continue, because the jobs that it waited for have ended."""
     pre_fail: bool = False  # whether it is known to fail although it still runs
     work: str = ""
     """Digest that is equal for the same job on the same code (`gate.again`); empty when unknown."""
@@ -175,7 +175,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def paused(self) -> tuple[Build, ...]:
-        """Return the paused builds that were not yet asked to go on."""
+        """Return the paused builds that were not yet asked to continue."""
         return tuple(b for b in self.builds.values() if b.result is None and b.paused and not b.resumed)
 
     @cached_property
@@ -255,7 +255,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def whole(self) -> tuple[Change, ...]:
-        """Return its changes, and before them those of its circle that have landed already."""
+        """Return all changes of its circle: first those that have landed already, then the others."""
         return (*(one.change for one in self.landed), *self.left) if self.landed else self.changes
 
     def of(self, key: str) -> Change | None:

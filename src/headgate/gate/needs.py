@@ -1,4 +1,4 @@
-"""Find what a change needs: the changes that must land before it, and those that need it as it needs them."""
+"""Find what a change needs: the changes that must land before it, and those that need it in turn."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def outdated(change: Change, world: World) -> str:
 
 
 class _Walk:
-    """Find the circles among what a change needs, each after those that it needs (Tarjan)."""
+    """Find the circles among the changes that a change needs, each after the circles that it needs (Tarjan)."""
 
     def __init__(self, world: World) -> None:
         self._world = world

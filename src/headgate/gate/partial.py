@@ -18,8 +18,8 @@ PARTED_MAX = 1_000
 
 
 def noted(state: State, asked: Sequence[Action], world: World) -> State:
-    """Return the state with an alarm for each item that leaves with only a part of it landed, and without those whose
-    rest has landed by now."""
+    """Return the state with an alarm for each item that leaves after only a part of it has landed, and without the
+    alarms whose missing changes have landed by now."""
     ended = (action.item for action in asked if isinstance(action, Record) and action.result != "SUCCESS")
     alarms = {one.item: one for one in state.parted}
     alarms |= {item.id: _alarm(item, world) for item in ended if item.landed and item.id not in alarms}

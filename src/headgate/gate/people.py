@@ -7,7 +7,8 @@ from headgate.gate.change import ChangeState
 
 
 def named(change_state: ChangeState) -> str:
-    """Return one line of who proposed and who approved this patchset; empty where nobody is known by name."""
+    """Return a line that names the people who proposed and who approved this patchset; empty if none is known by
+    name."""
     found = approvers(change_state)
     parts = [f"proposed by {', '.join(change_state.proposers)}"] if change_state.proposers else []
     parts += [f"approved by {', '.join(found)}"] if found else []
@@ -16,6 +17,6 @@ def named(change_state: ChangeState) -> str:
 
 
 def approvers(change_state: ChangeState) -> tuple[str, ...]:
-    """Return who approved this patchset, as far as they are known by name."""
+    """Return the names of the people who approved this patchset, as far as they are known."""
     mine = {person(word.who): word.who for word in change_state.approvals if word.commit == change_state.change.commit}
     return tuple(sorted(mine.values()))

@@ -19,9 +19,9 @@ from headgate.gate.world import World
 
 
 def reconfigured(state: State, world: World, asked: list[Action]) -> State:
-    """Return the state under the new configuration; add to `asked` what follows from it.
+    """Return the state under the new configuration; add the actions that follow to `asked`.
 
-    Items whose project takes no part any more leave, and those that have another queue now move there.  Items not yet
+    Items whose project no longer takes part leave, and those that have another queue now move there.  Items not yet
     tested are frozen by the new layout; windows follow it.
     """
     for queue in state.queues:
@@ -55,7 +55,7 @@ def _resized(size: int, window: Window) -> int:
 
 
 def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
-    """Return whether the item is no longer wanted in the pipeline, as the changes `out` take no part any more."""
+    """Return whether the item is to leave the pipeline because the changes `out` no longer take part."""
     return bool(out) and (world.dependent or len(out) == len(item.changes))
 
 
@@ -101,7 +101,7 @@ def _names(item: Item, world: World) -> tuple[str, ...]:
 
 
 def _joined(name: str, parts: list[tuple[Queue, list[Item]]], world: World) -> Queue:
-    """Return one queue made of what came from several; nothing overtakes what is being landed."""
+    """Return one queue with the items that came from several; nothing overtakes an item that is landing."""
     parts = sorted(parts, key=lambda part: part[0].name != name)
     first, queues = parts[0][0], [queue for queue, _ in parts]
     items = [item for _, own in parts for item in own]

@@ -88,7 +88,8 @@ def section(pipeline: str, change: Change) -> str:
 
 
 def misnamed(ref: str) -> str:
-    """Return why something is not a ref that can be put into a pipeline, for people; empty: it may be one."""
+    """Return the rule that a ref breaks, so that it cannot be put into a pipeline, for people; empty if it may be
+    one."""
     if not ref.startswith("refs/") or not ref.removeprefix("refs/").strip("/"):
         return f"it is a whole name, such as {TAGS}v1 or {HEADS}master"
     if not ref.isprintable() or len(ref.encode()) > NAME_MAX_BYTES:

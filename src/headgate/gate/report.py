@@ -1,4 +1,4 @@
-"""Determine what people are told: the result of a buildset, and the text of its report."""
+"""Determine what people read: the result of a buildset, and the text of its report."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def untested(change: Change, world: World) -> list[str]:
 
 
 def _hanging(text: str) -> str:
-    """Indent every line but the first of what a job says, so that none of them begins as one of Headgate's does."""
+    """Indent every line but the first of a job's text, so that none of them begins as a line of Headgate's does."""
     return text.replace("\n", "\n    ")
 
 
@@ -254,12 +254,13 @@ def failing_reasons(item: Item) -> list[str]:
 
 
 def knows(item: Item, world: World) -> bool:
-    """Return whether somebody where a change comes from was or will be told that it came in or that its jobs began."""
+    """Return whether a report at the connection of one of the changes says, or will say, that it came in or that its
+    jobs began."""
     told = world.pipeline.reporters.get("start", ())
     return any((item.started and one.connection in told) or announces(one, world) for one in item.changes)
 
 
 def announces(change: Change, world: World) -> bool:
-    """Return whether somebody where the change comes from was or will be told that it came in."""
+    """Return whether a report at the connection of the change says, or will say, that it came in."""
     told = world.pipeline.reporters.get("enqueue", ())
     return change.connection in told and not world.disabled and is_known(change, world)

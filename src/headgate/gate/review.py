@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 FILES_A_PAGE = 500
-"""Changed files in one answer."""
+"""Limit of changed files in one answer."""
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):

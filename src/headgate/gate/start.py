@@ -28,7 +28,7 @@ from headgate.gate.world import LayoutView, World
 
 @dataclass(slots=True)
 class Base:
-    """Collect what the items handled so far, head first, mean for those behind."""
+    """Collect what the items that were handled so far, from the head on, mean for those behind."""
 
     ahead: str | None = None
     """Id of the nearest buildset ahead that is still expected to land; None if there is none."""
@@ -178,8 +178,8 @@ def run(
     *,
     given: tuple[dict[str, object], ...] = (),
 ) -> Build:
-    """Return the build of `job`, with the artifacts `given` by changes ahead.  Ask an executor for it, unless the job
-    is the built-in one that needs nobody, or fails at once because it would be handed too much."""
+    """Return the build of `job`, with the artifacts `given` by changes ahead. Request it from an executor, unless the
+    job is the built-in one that runs nothing, or fails at once because it would receive too much data."""
     build = begun(item, buildset, job, attempt, world, given)
     if job.noop:
         return replace(build, result="SUCCESS")

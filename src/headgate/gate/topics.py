@@ -1,4 +1,4 @@
-"""Changes of one topic need each other: where their queue says so, or where their forge merges them all at once."""
+"""Make changes of one topic need each other, if their queue says so, or if their forge merges them all at once."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def beside(change_state: ChangeState, topics: Topics) -> Collection[str]:
 
 
 def topic_of(change_state: ChangeState) -> tuple[str, str] | None:
-    """Return the connection and the topic of a change; None: it has none."""
+    """Return the connection and the topic of a change; None if it has no topic."""
     topic = change_state.details.topic if change_state.details is not None else None
     return (change_state.change.connection, topic) if topic else None

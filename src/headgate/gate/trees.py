@@ -1,4 +1,4 @@
-"""Describe what repositories hold, whatever commit holds it.  Pure data."""
+"""Describe the content of repositories by trees, regardless of commits.  Pure data."""
 
 from __future__ import annotations
 

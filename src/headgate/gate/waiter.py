@@ -44,8 +44,8 @@ class Beside:
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     """Name -> the tenant's pipelines, which events in this one may trigger."""
     past: Callable[[Change], BuildSet | None] | None = None
-    """Returns the last buildset of a patchset that is not under test in this pipeline; None while it is being looked
-    up. Without this function, no patchset counts as tested before."""
+    """Returns the buildset with which a patchset was last tested in this pipeline; None while it is being looked up.
+    Without this function, no patchset counts as tested before."""
     passed: Callable[[Sought], Build | None] | None = None
     """Returns a build that succeeded on the same inputs; None while it is being looked up, a build without an id if
     there is none. Without this function, there never is one."""

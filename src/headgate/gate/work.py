@@ -83,7 +83,7 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     buildset: str
     ok: bool
     blame: str = ""
-    """Item whose change did not merge."""
+    """Id of the item whose change did not merge."""
     error: str = ""
     """The reason for people: which files conflict, or what is missing."""
     state: RepoState | None = None
@@ -221,7 +221,7 @@ class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"
     ok: bool
     error: str = ""
     refused: bool = False
-    """There is something to tell of, but the forge takes no word of it."""
+    """Whether the report can never be made; it is then set aside, where people see it."""
 
 
 MergerWork = MergeRequest | CatRequest | LandRequest | ReportRequest | ReviewWork

@@ -38,7 +38,8 @@ class CloudUnavailable(Exception):
     happened."""
 
     def __init__(self, text: str, after_s: float = 0.0) -> None:
-        """Say what happened in `text`; `after_s`: seconds until it may be asked again, if the cloud says so, else 0."""
+        """Say what happened in `text`; `after_s`: seconds after which the cloud may be called again, if it says so,
+        else 0."""
         super().__init__(text)
         self.after_s = after_s
 

@@ -1,4 +1,4 @@
-"""Define how flaky jobs are over time: what is asked of the history, and what it answers."""
+"""Define questions to the history about the flakiness of jobs over time, and the answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Span(msgspec.Struct, frozen=True):
 
     since_ms: int
     until_ms: int
-    """First moment after this time, milliseconds since the epoch."""
+    """First moment after the period, milliseconds since the epoch."""
     slot_ms: int
     part: Part = ""
 

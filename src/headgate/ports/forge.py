@@ -135,7 +135,7 @@ class Unsure(NamedTuple):
     """Represent a delivery that cannot be verified until the forge has been asked for the secret of its project."""
 
     ask: Callable[[], Awaitable[None]]
-    """Asks, and never raises; afterwards the same delivery is verified, or refused."""
+    """Asks the forge for the secret, and never raises; afterwards the same delivery can be verified or refused."""
 
 
 class Misdelivered(Exception):

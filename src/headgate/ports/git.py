@@ -1,4 +1,4 @@
-"""Speculative merging, and what else is done with git."""
+"""Speculative merging, and other work with git."""
 
 from __future__ import annotations
 

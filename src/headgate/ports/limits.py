@@ -1,4 +1,4 @@
-"""Share among all processes with a connection what one of them learns of how much its forge may be asked."""
+"""Share what one process learns about the request limits of a forge among all processes that use the connection."""
 
 from __future__ import annotations
 

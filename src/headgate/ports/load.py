@@ -1,4 +1,4 @@
-"""Define how a machine says that it can bear no further build."""
+"""Define how a machine reports that it cannot take another build."""
 
 from __future__ import annotations
 

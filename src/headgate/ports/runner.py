@@ -35,9 +35,9 @@ class Contact(Protocol):
         ...
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
-        """Decide, at the end of a build and while its directory and the runner's own machines still exist, whether
-        to keep them for people. Return what people are told if somebody asked for such builds to be held, otherwise
-        an empty string. The runner learns through `BuildHolding` what to keep before this returns."""
+        """Decide, at the end of a build and while its directory and the runner's own machines still exist, whether to
+        keep them for people. If somebody asked for such builds to be held, return the text that people read about it,
+        otherwise an empty string. The runner learns through `BuildHolding` what to keep before this returns."""
         ...
 
 
@@ -45,8 +45,8 @@ class BuildHolding(Protocol):
     """Keep what held builds used until their hold ends."""
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
-        """Keep the work directories of these builds, and give these machines to nobody; give back what was kept before
-        and is not named any more.  What is named is kept from the moment of the call."""
+        """Keep the work directories of these builds, and give these machines to nobody; give back everything else that
+        was kept before. What is named is kept from the moment of the call."""
         ...
 
 

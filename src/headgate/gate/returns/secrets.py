@@ -1,4 +1,4 @@
-"""Secret data of a job on its way to the jobs that depend on it: nobody but their executors can read it."""
+"""Secret data of a job on its way to the jobs that depend on it: only their executors can read it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
     project: str = ""
     """The name of the project in its connection."""
     key: tuple[str, ...] = ()
-    """What the project's public key made of the key, as a secret of a project has it."""
+    """Key of the box, encrypted with the project's public key, in pieces as in a secret of a project."""
     box: str = ""
-    """The rest, base64."""
+    """The encrypted data, base64."""
 
     @property
     def size_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""Define what Headgate reads of what a job returned, and check it against the rules that it must follow.
+"""Define the keys that Headgate reads in the data of a job, and check them against the rules that they must follow.
 
-Only these keys below `zuul` have a type.  All others, there and beside it, are the job's own: they are handed on as
-they are, within the bounds of `values`.
+Only these keys below `zuul` have a type.  All others, there and beside it, are the job's own: they are handed on
+unchanged, within the bounds of `values`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ NAME_SIZE_MAX = 500
 URL_SIZE_MAX = 4_000
 TEXT_SIZE_MAX = 20_000
 REDACTED_LINES_MAX, REDACTED_SIZE_MAX = 100, 8_000
-"""Lines and characters of all redactions: each line is looked for in every line of the log, in many forms."""
+"""Limits of the lines and characters of all redactions together: each line is searched for in every line of the log, in
+many forms."""
 LINE_MAX = 2**31
 SHOWN_MAX = 300
 _NEVER = ("javascript", "data", "vbscript", "blob", "filesystem", "about", "view-source")
-"""Schemes of addresses that a browser would run or make up a page from."""
+"""URL schemes that a browser would run, or from which it would make up a page."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
 Url = Annotated[str, msgspec.Meta(max_length=URL_SIZE_MAX)]

@@ -1,4 +1,5 @@
-"""The bounds of whatever a job returns: JSON, not too deep, not too large, that every program can write again."""
+"""Limits of the data that a job returns: JSON that is not too deep or too large, and that every program can write
+again."""
 
 from __future__ import annotations
 
