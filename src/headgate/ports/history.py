@@ -89,8 +89,8 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """Describe one build: one attempt at a job. Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
 
     id: int = msgspec.field(name="_id")
-    """Number of the build in the order of recording; for a build that is not recorded yet, the time of its request,
-    milliseconds since the epoch."""
+    """Number of the build in the order of recording; for one that is not recorded yet, the time of its request or, once
+    its buildset has ended, of that end, milliseconds since the epoch."""
     uuid: str
     job_name: str
     result: str | None
