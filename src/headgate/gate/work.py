@@ -153,7 +153,7 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     approved: bool = False
     """Whether it lands only while its forge reports this very commit as approved."""
     leases: tuple[str, ...] = ()
-    """Refs of people's approvals that must still name the change's commit at that moment."""
+    """Refs of people's approvals that must still name the change's commit at the moment of landing."""
     vetoed: bool = False
     """Whether it lands only while nobody objects."""
     said: dict[str, str] = {}
@@ -165,7 +165,8 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     others: tuple[Landing, ...] = ()
     """The changes of a circle that land in the same repository, in the same step."""
     later: tuple[Landing, ...] = ()
-    """Changes that are to land in later steps, tried before the first step lands anything; empty in later steps."""
+    """Changes that are to land in later steps, which a merger tries before it pushes the first one; empty in later
+    steps."""
     after: tuple[str, ...] = ()
     """If a forge makes the merge: commits that the queue landed before, any of which may be the head of the branch."""
     rest: bool = False
