@@ -1,4 +1,5 @@
-"""Partitions, cursors, and what jobs of queue workers use.  Knows no store, no clock, no network."""
+"""Lanes, progress, policies and the messages that jobs receive: rules of queue workers, without store, clock or
+network."""
 
 from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, TimeLimit, Vanished

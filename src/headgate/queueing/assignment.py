@@ -1,7 +1,8 @@
-"""Assign lanes to workers completely and evenly (their numbers differ by at most one), leaving a lane with its holder
-where possible.
+"""Assign lanes to workers completely and evenly (their numbers differ by at most one), leaving a lane with its
+holder where possible.
 
-Every worker computes this by itself from what it sees; who holds what is decided by the owner entries alone.
+Every worker computes the assignment by itself from what it sees; only the owner entries in the store decide who
+holds what.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import TypeVar
 from headgate.queueing.lanes import Lane
 
 L = TypeVar("L", bound="tuple[object, ...] | str")
-"""Lanes; anything that can be sorted and looked up."""
+"""Type of lanes: anything that can be sorted and looked up."""
 
 
 def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
-    """Map each worker to the lanes that it should have, sorted. `held` says who has which lane now; holders that are
-    not in `workers` do not count.
+    """Map each worker to the lanes that it should have, sorted. `held` says who has which lane now; holders that
+    are not in `workers` do not count.
 
     From a balanced state a joining or leaving worker moves at most ceil(lanes / workers) of them, and the result
-    does not change while the moves it asks for are being made.
+    stays the same while workers carry out those moves.
     """
     every = sorted(set(lanes))
     names = sorted(set(workers))
@@ -44,11 +45,9 @@ def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) 
 def share_out(
     takers: Mapping[str, Collection[str]], lanes: Iterable[Lane], held: Mapping[Lane, str]
 ) -> dict[str, tuple[Lane, ...]]:
-    """Assign like `assign` where workers take only some queues: `takers` maps each worker to its patterns of queues,
-    none meaning all.
-
-    Lanes that the same workers take are shared out together; one that nobody takes is nobody's.
-    """
+    """Assign like `assign` where workers take only some queues: `takers` maps each worker to its patterns of
+    queues; without patterns it takes all. Lanes with the same takers are shared out together; a lane without a
+    taker is assigned to nobody."""
     groups: dict[tuple[str, ...], list[Lane]] = {}
     able: dict[str, tuple[str, ...]] = {}
     for lane in sorted(set(lanes)):

@@ -13,7 +13,7 @@ UNIX_EPOCH_TICKS = 122_192_928_000_000_000
 TICKS_A_SECOND = 10_000_000
 TICKS_MAX = (1 << 60) - 1
 BEHIND_ALL = "g"
-"""Sorts behind every hex digit: `Position(ticks, BEHIND_ALL)` is behind all messages of that tick."""
+"""Text that sorts behind every hex digit: `Position(ticks, BEHIND_ALL)` is behind all messages of that tick."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{0,20})?")
@@ -22,14 +22,14 @@ _TICKS = re.compile(r"([0-9]{15,19})L?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Name a position in the order of a partition: everything up to and including it."""
+    """Name a position in the order of a partition. As a cursor it covers all messages up to and including it."""
 
     ticks: int
     id: str = BEHIND_ALL
 
 
 START = Position(-1, "")
-"""Before every message."""
+"""Position before every message."""
 
 
 def is_id(text: str) -> bool:
@@ -82,7 +82,7 @@ def ticks_of_unix(text: str) -> int:
 
 
 def parse_last(text: str) -> Position:
-    """Parse `last` of a progress record in every form it was ever written in: empty, ticks (with or without a
+    """Parse `last` of a progress record in every form that any version wrote: empty, ticks (with or without a
     trailing L), Unix seconds, or a message id. Raise ValueError."""
     if not text:
         return START

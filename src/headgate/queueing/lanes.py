@@ -1,4 +1,4 @@
-"""A lane is one partition of one queue: what is ordered, and what one worker at a time processes."""
+"""A lane is one partition of one queue: its messages are in order, and one worker at a time processes it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 PARTITIONS_MAX = 200
 TTL_MAX_S = 1 << 25
-"""How long a message is kept at most: 388 days."""
+"""Longest time to keep a message, in seconds: 388 days."""
 DEAD_LETTERS = "headgate_dead_letters"
-"""The queue of the messages of an application that were given up."""
+"""Queue of the messages that workers of the application gave up."""
 RESERVED = (DEAD_LETTERS, "qdo_error", "qdo_status")
-"""Queues whose names begin so are not for jobs."""
+"""Beginnings of the names of queues that no job may process."""
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
 
 
@@ -28,8 +28,8 @@ class Lane(NamedTuple):
 
 
 def partition_of_key(key: str, partitions: int) -> int:
-    """Return the partition of a key: the first 8 bytes of the SHA-256 of its UTF-8, as a number, modulo the number
-    of partitions, plus 1. The result must never change."""
+    """Return the partition of a key: the first 8 bytes of the SHA-256 of the key in UTF-8, as a number, modulo the
+    number of partitions, plus 1. This computation must never change."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % partitions + 1
 
 

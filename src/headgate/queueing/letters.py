@@ -1,4 +1,4 @@
-"""Dead letters: messages that were given up, as they are kept."""
+"""Dead letters: messages that a worker gave up, in the form in which they are kept."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class DeadLetter(msgspec.Struct, frozen=True):
     message_id: str
     timestamp: str
     attempts: int
-    """How often a job was handed it."""
+    """Number of times that a job received the message."""
     error: str
     worker: str
     dead_ms: int
     v: int = 1
     died: int = 0
-    """How many of the attempts ended with their process."""
+    """Attempts during which the process ended."""
     lost: int = 0
-    """Its worker lost its session meanwhile."""
+    """Attempts during which the worker lost its session."""
     left: int = 0
-    """Its worker was asked to stop meanwhile."""
+    """Attempts during which the worker was asked to stop."""
     unsure: int = 0
-    """Besides the attempts: those that were about to begin, of which nothing more was heard."""
+    """Attempts, not counted in `attempts`, that were about to begin and of which no outcome is known."""
 
 
 def dead_letter(text: str) -> tuple[DeadLetter, str]:

@@ -17,20 +17,20 @@ class Message(msgspec.Struct, frozen=True):
     """Seconds since 1970, decimal, to 100 ns."""
     queue: str = ""
     attempt: int = 1
-    """1 when it has certainly not been begun before."""
+    """Number of this attempt. 1 means that the message has certainly not been started before."""
 
-    def __getitem__(self, name: str) -> Any:  # text or number, as the field is
+    def __getitem__(self, name: str) -> Any:  # str or int, like the field
         if name not in self.__struct_fields__:
             raise KeyError(name)
         return getattr(self, name)
 
-    def json(self) -> Any:  # whatever JSON the producer wrote
+    def json(self) -> Any:  # any JSON that the producer wrote
         """Return the decoded JSON body. Raise ValueError."""
         return msgspec.json.decode(self.body)
 
 
 class StopWorker(Exception):
-    """End the worker; the message that the job raised this for counts as not processed."""
+    """End the worker; the message whose job raised this counts as not processed."""
 
 
 class RetryLater(Exception):
@@ -50,7 +50,7 @@ class TimeLimit(Exception):
 
 
 class Failed(Exception):
-    """Report that the job failed as often as it may, the last time in a process that could no longer say so."""
+    """Report that the job failed as often as its policy allows; the last time, its process could no longer say so."""
 
 
 class Vanished(Exception):

@@ -16,24 +16,25 @@ class Policy:
     setting."""
 
     attempts: int = 3
-    """How often the job of a message may fail before the message goes to the dead letters."""
+    """Failures of the job after which a message goes to the dead letters."""
     deaths: int = 0
-    """How often the process may end while a job has the message; 0: as often as `attempts` says."""
+    """Number of times that the process may end while a job has the message; 0 means the same number as `attempts`."""
     losses: int = 10
-    """How often its worker may lose its session meanwhile."""
+    """Number of times that the worker may lose its session while a job has the message."""
     departures: int = 10
-    """How often its worker may be asked to stop meanwhile, without the job ending in time."""
+    """Number of times that a worker that was asked to stop may leave before the job has ended."""
     retry_delay_s: float = 1.0
     retry_factor: float = 2.0
     retry_delay_max_s: float = 300.0
     jitter: float = 0.2
-    """Each delay is longer or shorter by up to this fraction, by chance."""
+    """Fraction by which each delay is longer or shorter at random, at most."""
     blocking: bool = False
-    """A failed message holds up those behind it until it succeeds or is given up; else they go on meanwhile."""
+    """Whether a failed message holds up those behind it until it succeeds or is given up; otherwise they continue
+    meanwhile."""
     time_limit_s: float = 0.0
     """Time limit for one message or batch; 0 means none."""
     batch: int = 1
-    """How many messages a job is given at once; above 1 it is given a list."""
+    """Messages that a job receives at once; above 1 it receives a list."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -63,9 +64,9 @@ class Policy:
 
 
 Job = Callable[[Any, Any], Any]
-"""job(message, context), or job(messages, context) where the policy says batch; plain or async."""
+"""job(message, context), or job(messages, context) where the policy's `batch` is above 1; plain or async."""
 Failure = Callable[[Any, Any, str, BaseException, Any], Any]
-"""job_failure(message, context, queue, exc, client), told of every message that is given up; plain or async."""
+"""job_failure(message, context, queue, exc, client), called for every message that is given up; plain or async."""
 
 
 @dataclass(frozen=True, slots=True)

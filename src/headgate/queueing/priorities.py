@@ -1,7 +1,7 @@
-"""Priorities within a queue: which partition is of which priority, and what comes next.
+"""Priorities within a queue: the priority of each partition, and the lane that comes next.
 
-A queue with N priorities has its partitions in strands: N partitions that follow one another, one of each priority, the
-first before all others.  A strand is processed as a whole, by one worker and one message at a time.
+A queue with N priorities has its partitions in strands: N consecutive partitions, one of each priority, the highest
+first. A strand is processed as a whole, by one worker and one message at a time.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from headgate.queueing.lanes import Lane
 
 PRIORITIES_MAX = 10
 USUAL_COUNT = 3
-"""The number of priorities of a queue that is created by a post with a priority."""
+"""Number of priorities of a queue that is created by a post with a priority."""
 PATIENCE_S = 60.0
-"""A message that is older than this, and waits for those of higher priorities, is late."""
+"""Age in seconds beyond which a message that waits behind higher priorities is late."""
 SHARE = 5
-"""One message in so many of a strand is a late one, while there are any."""
+"""While there are late messages, one message in this many of a strand is a late one."""
 PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
 
 
 def head_of(lane: Lane, priorities: int) -> Lane:
-    """Return the first lane of its strand, by which the strand is named."""
+    """Return the first lane of the strand that this lane is in; the strand is named by it."""
     return Lane(lane.queue, lane.partition - (lane.partition - 1) % priorities)
 
 
 def strand_of(lane: Lane, priorities: int) -> tuple[Lane, ...]:
-    """Return the lanes of its strand, the highest priority first."""
+    """Return the lanes of the strand that this lane is in, the highest priority first."""
     first = head_of(lane, priorities).partition
     return tuple(Lane(lane.queue, partition) for partition in range(first, first + priorities))
 
@@ -44,13 +44,13 @@ def partition_of(strand: int, priority: int, priorities: int) -> int:
 
 
 def usual(priorities: int) -> int:
-    """Return the priority of what is posted without one: the middle, or the lower of two in the middle."""
+    """Return the priority of a message posted without one: the middle, or the lower of two in the middle."""
     return priorities // 2 + 1
 
 
 def priority_named(name: str, priorities: int) -> int:
-    """Return the number of a priority: `high`, `normal`, `low`, or a number itself; empty: the usual one.  Raise
-    ValueError when the queue does not have it."""
+    """Return the number of a priority: `high`, `normal`, `low`, or a number itself; empty means the usual one.
+    Raise ValueError when the queue does not have it."""
     named = {"": usual(priorities), "normal": usual(priorities), "high": 1, "low": priorities}
     if not PRIORITY.fullmatch(name) and name:
         raise ValueError(f"high, normal, low or a number is wanted, not {name[:40]!r}")
@@ -63,7 +63,8 @@ def priority_named(name: str, priorities: int) -> int:
 
 
 def shape_for(priority: str, partition: int | None = None) -> tuple[int, int]:
-    """Return how many partitions and priorities a queue gets that is made because this is posted to it."""
+    """Return how many partitions and priorities a queue gets when a post with this priority and partition creates
+    it."""
     if not priority:
         return partition or 1, 1
     priorities = max(USUAL_COUNT, int(priority) if priority.isdecimal() else 0)
@@ -75,14 +76,15 @@ class Next(NamedTuple):
 
     which: int
     passed: int
-    """How many messages were no late ones since the last that was, once this one has its turn."""
+    """Messages in a row that were not chosen for being late, counting this one; 0 when this one is. At most SHARE."""
 
 
 def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float = PATIENCE_S) -> Next | None:
-    """Choose among the lanes of a strand; `since_ms` says when the next message of each was posted (None: it has
-    none), `passed` what the choice before said.
+    """Choose among the lanes of a strand. `since_ms` says when the next message of each was posted (None: it has
+    none); `passed` is the value that the previous choice returned.
 
-    The highest priority comes first; but while messages of lower ones are late, one in SHARE is the oldest of them.
+    The highest priority comes first; but while messages of lower ones are late, one message in SHARE is the oldest
+    late one.
     """
     waiting = [index for index, since in enumerate(since_ms) if since is not None]
     if not waiting:

@@ -1,6 +1,6 @@
-"""Record how far a lane has been processed: one record, replaced as a whole by whoever owns the lane.
+"""Record how far a lane has been processed: one record, which the lane's owner replaces as a whole.
 
-Every step below gives a new record; none goes backwards except `sought`, which people ask for.
+Every step below returns a new record; none goes backwards except `sought`, which an operator requests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from headgate.queueing.ids import START, Position, parse_last, position_of, tick
 from headgate.queueing.tally import Tally
 
 PARKED_MAX = 100
-"""Failed messages of one lane waiting for their next try; with more, the lane waits instead."""
+"""Limit on the failed messages of one lane that wait for their next attempt; when it is reached, the lane waits
+instead."""
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -20,37 +21,39 @@ class Parked(msgspec.Struct, frozen=True):
 
     id: str
     attempts: int
-    """Begun so far."""
+    """Attempts that have started."""
     due_ms: int
     error: str = ""
-    """The last failure, if there is no tally."""
+    """The last failure; used only without a tally."""
     tally: Tally | None = None
-    """None: written by a version that only counted."""
+    """Tally of the attempts; None in a record of a version that only counted."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record that everything up to `last` is done, except parked messages."""
 
     last: str
-    """The time of the newest message done, in ticks; empty: nothing was done yet."""
+    """Time of the newest message that is done, in ticks; empty when none is."""
     id: str = ""
-    """Which message of that time; counts only together with the `last` it was written with."""
+    """Id of the newest message that is done; valid only if its time is `last`: other programs may write `last`
+    alone."""
     owner: str = ""
     epoch: int = 0
-    """One more at every change of owner."""
+    """Grows by one at every change of owner."""
     ahead: str = ""
-    """Messages up to this one may have been begun.  Empty: none behind `last`."""
+    """Id of the last message that may have been started; empty when none behind `last` may have been."""
     trying: str = ""
-    """The message behind `last` whose tries are counted: it failed, or nothing was heard of its last run."""
+    """Id of the message behind `last` whose attempts are counted: it failed, or the outcome of its last attempt is
+    unknown."""
     attempts: int = 0
     """How many attempts at `trying` have started."""
     tally: Tally | None = None
     """The tally of `trying`, or None in a record of a version that only counted."""
     failed: str = ""
-    """Messages behind `last`, up to this one, have failed once, together."""
+    """Messages behind `last`, up to this id, have failed once, as one batch; empty when there is no such batch."""
     parked: tuple[Parked, ...] = ()
     gone_ms: int = 0
-    """Since when the queue has not existed; 0 means it exists."""
+    """Time since which the queue has not existed, in milliseconds since 1970; 0 means it exists."""
 
 
 NEW = Progress("")
@@ -83,7 +86,7 @@ def begun(progress: Progress, ahead: str) -> Progress:
 
 
 def tally_of(progress: Progress, id: str) -> Tally:
-    """Return what is known about the attempts of a message that is not done, parked or not."""
+    """Return the tally of a message that is not done, whether parked or not."""
     for waits in progress.parked:
         if waits.id == id:
             return waits.tally or _counted(waits.attempts, waits.error)
@@ -93,12 +96,13 @@ def tally_of(progress: Progress, id: str) -> Tally:
 
 
 def _counted(attempts: int, error: str) -> Tally:
-    """Return the tally of a bare count, which grew before each attempt: the last may not have started."""
+    """Return the tally for a mere count, which old versions increased before each attempt: the last may not have
+    started."""
     return Tally(failed=max(attempts - 1, 0), error=error)
 
 
 def tried(progress: Progress, id: str, tally: Tally) -> Progress:
-    """Record the attempts of `id`, parked or not."""
+    """Record the attempts of message `id`, whether parked or not."""
     for waits in progress.parked:
         if waits.id == id:
             return parked(progress, replace(waits, attempts=tally.begun, error="", tally=tally))
@@ -120,7 +124,7 @@ def done(progress: Progress, id: str) -> Progress:
 
 
 def parked(progress: Progress, waits: Parked) -> Progress:
-    """Park a message, in place of what was parked under this id before."""
+    """Park a message, replacing an older record under the same id."""
     return replace(unparked(progress, waits.id), parked=(*unparked(progress, waits.id).parked, waits))
 
 

@@ -1,7 +1,8 @@
 """Count how often a message was handed to a job, and how each of those attempts ended.
 
-Only what a job was handed counts against a limit.  A try whose beginning was recorded, and of which nothing more was
-heard, may never have begun: it counts apart, and ends a message only after more of them than any limit asks for.
+Only attempts that reached a job count against a limit. An attempt that was about to begin, and of which no outcome
+is known, may never have begun: it counts separately, and the message is given up only after more of them than any
+limit allows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from headgate.queueing.policy import Policy
 
 UNSURE_MORE = 2
-"""Tries that may not have begun, beyond the limit of those that did, after which a message is given up."""
+"""Attempts above the limit of deaths after which a message is given up, if some of them may not have begun."""
 
 Ending = Literal["failed", "died", "lost", "left"]
 
@@ -24,27 +25,27 @@ class Unheard(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent an attempt without a recorded end."""
 
     by: str
-    """The worker that made it."""
+    """Name of the worker that made the attempt."""
     handed: bool = False
-    """A job had it for certain; else only its beginning was about to come."""
+    """Whether a job certainly received the message; otherwise the attempt may not have begun."""
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     """Count the attempts of one message."""
 
     failed: int = 0
-    """The job raised."""
+    """Attempts in which the job raised an exception."""
     died: int = 0
-    """The process ended while the job had it."""
+    """Attempts during which the process ended."""
     lost: int = 0
-    """The worker lost its session meanwhile, and lived."""
+    """Attempts during which the worker lost its session, but lived on."""
     left: int = 0
-    """The worker was asked to stop, and the job did not end in time."""
+    """Attempts that had not ended in time when the worker was asked to stop."""
     unheard: tuple[Unheard, ...] = ()
-    """The attempts without a known outcome, in order; the last may be running."""
+    """Attempts without a known outcome, in order; the last may still be running."""
     rejected: bool = False
     error: str = ""
-    """The last failure."""
+    """Text of the last failure."""
 
     @property
     def begun(self) -> int:
@@ -87,7 +88,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         return replace(self, lost=self.lost + lost, unheard=tuple(one for one in self.unheard if one.by not in alive))
 
     def spent(self, policy: Policy) -> str:
-        """Return why the message is not tried again, or an empty string if it is."""
+        """Return why the message is given up, or an empty string if it gets another attempt."""
         died = self.died + sum(one.handed for one in self.unheard)
         unsure = sum(not one.handed for one in self.unheard)
         if self.rejected or self.failed >= policy.attempts:

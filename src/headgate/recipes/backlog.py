@@ -1,9 +1,10 @@
-"""Track what waits in a queue of requests, and who holds the rest, as the mirror moves: a look costs only what changed.
+"""Track the waiting requests of one queue, and who holds the others, as the mirror changes: a look costs only as
+much as has changed.
 
-Within one precedence places are shared among the tenants, and those of a tenant among its projects: next is one of
-whoever has the fewest under way, of those whoever was served longest ago.  So a flood of one delays the first request
-of another by no more than one place, however few places there are.  Workers that have looked on for as long compute
-the same line.
+Within one precedence, places are shared among tenants, and within a tenant among its projects: the next request
+belongs to the tenant with the fewest requests under way; between equals, to the one served longest ago. So a flood
+of requests from one tenant delays the first request of another by no more than one place, however few places there
+are. Workers that have watched a queue for the same time compute the same line.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from headgate.recipes.requestforms import Open
 from headgate.recipes.requests import Requests
 
 SHARES_MAX = 10_000
-"""Shares and tenants of which it is known when they were served last."""
+"""Limit on the shares and tenants whose last turn is remembered."""
 
 Place = tuple[bool, int, str]
-"""Position in the line of one share: whether it holds nothing that others wait for, its age, and its name."""
+"""Position in the line of one share: False if the request holds semaphores (which others wait for), its age, its
+name."""
 
 
 class Share(NamedTuple):
-    """Name the owners of a request."""
+    """Name the precedence, tenant and project of a request: requests with the same three form one line."""
 
     precedence: int
     tenant: str
@@ -44,26 +46,27 @@ class Backlog:
         turns: Iterator[int] | None = None,
         able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
-        """Make a backlog. `turns` counts what is taken; backlogs that are read together share it. Requests that the
-        worker is not `able` to do are in none of its lines."""
+        """Make a backlog. `turns` counts the requests taken; backlogs that are read together share it. Requests for
+        which `able` returns False, because this worker cannot do them, are in none of its lines."""
         self._able = able
         self.requests = requests
         self.held: Counter[str] = Counter()
-        """Component -> requests it holds, but for those that take no place (paused, waiting); as of the last `look`."""
+        """Component -> requests it held at the last `look`, without paused and waiting ones, which take no place."""
         self.taken: Counter[Share] = Counter()
-        """Share -> the same."""
+        """Share -> held requests, counted like `held`."""
         self.served: dict[Share | tuple[int, str], int] = {}
-        """Share, and precedence and tenant -> which turn it was when its last request was taken, or went,
-        as far as that was seen: what was taken and done between two looks just went."""
+        """Share, or (precedence, tenant) -> turn in which a request of it was last taken or vanished. A request
+        that is taken and completed between two looks only appears to vanish, so that counts as a turn, too."""
         self.lines: dict[Share, list[Place]] = {}
-        """What nobody holds, oldest first; a running one without a lock lost its worker."""
+        """Share -> its requests that nobody holds, oldest first. They include running ones without a lock: their
+        worker is lost."""
         self._mirror = mirror
         self._part = mirror.part(requests.places.requests, requests.places.locks)
         self._known: dict[str, Open] = {}
         self._turns = turns or count(1)
 
     def look(self) -> None:
-        """Take up what the mirror was told since."""
+        """Apply what changed in the mirror since the last look."""
         changed = self._part.changed()
         if changed is None:
             self.held, self.taken, self.lines, self._known = Counter(), Counter(), {}, {}
@@ -100,7 +103,7 @@ class Backlog:
             self.served.pop(whose, None)
             self.served[whose] = turn
         while len(self.served) > SHARES_MAX:
-            del self.served[next(iter(self.served))]  # whoever was served longest ago is as good as never served
+            del self.served[next(iter(self.served))]  # the share served longest ago is as good as never served
 
     def _remove(self, id: str) -> Open | None:
         found = self._known.pop(id, None)
@@ -128,12 +131,13 @@ class Backlog:
 
 
 Next = tuple[bool, int, str, Backlog]
-"""What is next of somebody: its place in its line, and where it waits."""
+"""Next request of a line: its `Place`, and the backlog that has it."""
 
 
 def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
-    """Yield what nobody holds in any of them: the most urgent first; of those each tenant's in turn, and of those each
-    project's; of these those that hold semaphores, and the oldest first."""
+    """Yield the requests that nobody holds in any of the backlogs: the most urgent first; within one precedence,
+    tenants take turns, and within a tenant its projects; within a project, requests that hold semaphores come
+    first, then the oldest."""
     shares = sorted({share for backlog in backlogs for share in backlog.lines})
     taken: Counter[Share] = sum((backlog.taken for backlog in backlogs), Counter())
     of_tenant = Counter[tuple[int, str]]()
@@ -159,9 +163,9 @@ def _own_line(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
 
 
 def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next]:
-    """Yield in turn: from the taker with the fewest under way, then from the one served longest ago, then the
-    oldest, until nobody has anything left. `takers` says how many each has, which turn its last one was, and what is
-    next."""
+    """Yield requests of the takers in turn: from the one with the fewest under way; between equals, from the one
+    served longest ago; then the oldest; until none has anything left. Each taker is the number of its requests
+    under way, the turn in which it was last served, and its own line."""
     turns = count(1 + max((served for _, served, _ in takers), default=0))
     firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))
     heap = [(taken, served, f[:3], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]

@@ -20,7 +20,7 @@ INLINE_MAX_BYTES = 400_000
 PIECE_SIZE_BYTES = 400_000
 PIECES_MAX = 1_000
 STALE_MAX = OPS_MAX // 2
-"""Pieces of an old value that go in one commit."""
+"""Limit on the pieces of an old value that one commit deletes."""
 
 
 class Pointer(msgspec.Struct, frozen=True, tag="blob"):
@@ -32,7 +32,8 @@ class Pointer(msgspec.Struct, frozen=True, tag="blob"):
 
 
 def ops(path: str, plain: bytes) -> list[Op]:
-    """Return what writes the value, pieces first; they may be in earlier commits than the last one, the pointer."""
+    """Return the operations that write the value: its pieces, then the pointer. Pieces may be written in earlier
+    commits."""
     value = pack(plain)
     if len(value) <= INLINE_MAX_BYTES:
         return [Put(path, value)]
@@ -43,14 +44,14 @@ def ops(path: str, plain: bytes) -> list[Op]:
 
 
 def delete_ops(path: str, plain: bytes) -> list[Op]:
-    """Return what removes a value that was `plain`."""
+    """Return the operations that remove the value `plain`."""
     value = pack(plain)
     pieces = _pieces(path, _pointer(value)) if len(value) > INLINE_MAX_BYTES else []
     return [Delete(path), *(Delete(piece) for piece in pieces)]
 
 
 def assemble(entry: Entry, entries: Iterable[Entry]) -> bytes:
-    """Return the value at `entry`, its pieces among `entries`.  Raises ValueError when one is missing."""
+    """Return the value at `entry`; its pieces are among `entries`. Raise ValueError when one is missing."""
     pointer = _read_pointer(entry.value)
     if pointer is None:
         return unpack(entry.value)
@@ -72,7 +73,7 @@ async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] =
     fresh = {op.path for op in pieces if isinstance(op, Put)}
     try:
         was = _read_pointer(old.value) if old else None
-    except ValueError:  # what is damaged is replaced
+    except ValueError:  # a damaged value is replaced
         was = None
     stale = [Delete(name) for name in (_pieces(path, was) if was else []) if name not in fresh]
     await store.commit([At(path, old.version if old else None)], [pointer, *stale[:STALE_MAX]], guards=guards)
@@ -87,8 +88,8 @@ async def read(store: Store, path: str) -> bytes | None:
 
 
 async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
-    """Return the value, and what removes it, for the reader's own commit.  Raises ValueError when a piece is
-    missing."""
+    """Return the value, and the operations that remove it, for the reader's own commit. Raise ValueError when a
+    piece is missing."""
     entry = await store.get(path)
     if entry is None:
         return None
@@ -97,8 +98,8 @@ async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
 
 
 def mirrored(mirror: Mirror, path: str) -> tuple[bytes, list[Op]] | None:
-    """Read the mirror like `taken`, for a value that is written once and is therefore right as soon as it is there.
-    Return None if it may not be there yet."""
+    """Read the mirror like `taken`. Only for values that are written once: any value found is therefore the right
+    one. Return None if it may not have arrived yet."""
     entry = mirror.get(path)
     if entry is None:
         return None

@@ -18,7 +18,8 @@ from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Put
 
 COMPLETE_ATTEMPTS_MAX = 5
 SPENT_MAX = OPS_MAX // 2
-"""Pieces of parameters that go with the request; those of more go right after it."""
+"""Limit on the pieces of parameters that are removed together with the request; the others are removed right after
+it."""
 
 
 @dataclass(slots=True)
@@ -28,15 +29,16 @@ class Claim:
     store: Store
     session: Session
     places: RequestPlaces
-    """The queue it is of."""
+    """Paths of the queue that the request belongs to."""
     request: Request
     guard: At
     seen: At
-    """The request as we last wrote or read it."""
+    """Path and version of the request as this worker last wrote or read it."""
     spent: tuple[Op, ...] = ()
-    """Removes the parameters, once they were read."""
+    """Operations that remove the parameters; empty until the parameters have been read."""
     _version: int | None = field(init=False)
-    """Of `_latest`, the request as it was last decoded: it is looked at again and again."""
+    """Version from which `_latest` was decoded: the request is looked at again and again, and decoded once per
+    version."""
     _latest: Request = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,9 +60,11 @@ class Claim:
         return f"{self.places.result_data}/{self.request.id}"
 
     async def complete(self, answer: Sequence[Op], result: bytes | None = None) -> bool:
-        """Return the answer, and the end of the request, in one commit.  False: nobody wants the answer any more.
+        """Commit the answer and the end of the request together. Return False if the submitter has withdrawn the
+        request.
 
-        `result` is for who waits, or for who takes up the answer: see `result_path`."""
+        `result` is for the waiting process, or for the one that takes up the answer: see `result_path`.
+        """
         id, path, checks, laid = self.request.id, self.seen.path, list[At](), list[str]()
         spent = self.spent or (Delete(f"{self.places.params}/{id}"),)
         end: list[Op] = [Delete(path), *spent[:SPENT_MAX], Delete(self.guard.path)]
@@ -77,12 +81,13 @@ class Claim:
                 await remove(self.store, self.session, [op.path for op in spent[SPENT_MAX:] if isinstance(op, Delete)])
                 return True
             except Conflict as conflict:
-                if conflict.check in checks:  # nobody waits any more
+                if conflict.check in checks:  # the submitter no longer waits
                     await remove(self.store, self.session, laid, self.guard)
                     return await self.complete(answer)
                 if conflict.check != self.seen:
                     raise
-                entry = await answered(self.session, lambda: self.store.get(path))  # `wanted` changed, or withdrawn
+                # `wanted` changed, or the request was withdrawn
+                entry = await answered(self.session, lambda: self.store.get(path))
                 if entry is None:
                     await remove(self.store, self.session, laid, self.guard)
                     await self._guarded([], [Delete(self.guard.path)])
@@ -91,21 +96,22 @@ class Claim:
         raise Conflict(self.seen)
 
     async def _waiter(self) -> At | None:
-        """Return a check that a process waits for the result, or None if none does."""
+        """Return a check that a process still waits for the result, or None if none does."""
         path = f"{self.places.waiters}/{self.request.id}"
         entry = await answered(self.session, lambda: self.store.get(path))
         return At(path, entry.version) if entry else None
 
     async def _laid(self, path: str, result: bytes) -> tuple[Op, list[str]]:
-        """Write the pieces. Return the pointer, for the commit that makes them valid, and their paths."""
+        """Write the pieces of a result. Return the pointer, for the commit that makes them valid, and the paths of
+        the pieces."""
         *pieces, pointer = blob.ops(path, result)
         for piece in pieces:
             await self._guarded([], [piece])
         return pointer, [piece.path for piece in pieces if isinstance(piece, Put)]
 
     async def pause(self, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
-        """Return the word that it waits, the result so far at a path of its own, and its being paused, in one commit;
-        what is wanted.  When that is something else than `run` already, the word was not given."""
+        """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the
+        state `paused`. Return what the submitter wants; if it is no longer `run`, nothing was committed."""
         path, asked = self.seen.path, False
         word = word if result is None else [(await self._laid(at, result))[0], *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
@@ -134,8 +140,8 @@ class Claim:
         await self._guarded([At(self.seen.path, entry.version if entry else None)], ops)
 
     async def _guarded(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
-        """Commit under the claim. If the answer is lost and the commit was to end the claim, it took effect if the
-        claim is gone while the session lives."""
+        """Commit under the claim. If the answer to a commit that was to end the claim is lost, a retry that finds
+        the claim gone while the session lives proves that the commit took effect."""
         asked = False
 
         async def commit() -> None:
@@ -150,14 +156,13 @@ class Claim:
         await answered(self.session, commit)
 
     def wanted(self, mirror: Mirror) -> str:
-        """Return what the submitter wants as far as the mirror knows: run, resume or cancel."""
+        """Return what the submitter wants according to the mirror: run, resume or cancel."""
         entry = mirror.get(self.seen.path)
         return "cancel" if entry is None else self._decode(entry).wanted
 
     async def say(self, state: str) -> None:
-        """Write that the request is `running` or `waiting`; nothing, when it is gone or something else is wanted.
-
-        Raise StoreError."""
+        """Write that the request is `running` or `waiting`. Do nothing when the request is gone or the submitter no
+        longer wants it to run. Raise StoreError."""
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(self.session, lambda: self.store.get(self.seen.path))
             now = None if entry is None else self._decode(entry)
@@ -178,7 +183,7 @@ class Claim:
 
 
 async def remove(store: Store, session: Session, paths: Sequence[str], *guards: At) -> None:
-    """Remove any number of paths that nobody is to read."""
+    """Remove any number of paths that nobody will read."""
     for start in range(0, len(paths), OPS_MAX):
         gone = [Delete(path) for path in paths[start : start + OPS_MAX]]
         await answered(session, partial(store.commit, [], gone, guards=guards))

@@ -1,10 +1,10 @@
-"""Records as bytes: JSON an operator can read; above PLAIN_MAX_BYTES compressed, told apart by zstd's magic.
+"""Records as bytes: JSON an operator can read; above PLAIN_MAX_BYTES compressed, which readers recognise by zstd's
+magic number.
 
-A type with `to_wire` and `from_wire` has a form of its own: one that other programs know.
-
-A record whose form changes keeps the old one beside the new: `to_format(number)` is what to write for readers of that
-format, `of_format(number, plain)` reads one of it.  Bytes of a format above 1 begin with its number, so that who does
-not know it says so, and does not take them for something else.
+A type with `to_wire` and `from_wire` has a form of its own that other programs know. When the form of a record
+changes, the type keeps the old one beside the new: `to_format(number)` returns the record for readers of that
+format, `of_format(number, plain)` decodes a record written in it. Bytes of a format above 1 begin with its number,
+so that a program that does not know the format reports that instead of misreading the record.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ log = logging.getLogger("headgate")
 R = TypeVar("R")
 
 FORMAT = 1
-"""The newest format that this program knows: it counts up with every change of a record that older programs, which
-leave out fields they do not know, would read wrongly or write back incomplete."""
+"""Newest format that this program knows. It increases with every change of a record that older programs would
+misread or, because they drop fields they do not know, write back incomplete."""
 PLAIN_MAX_BYTES = 2_000
 SIZE_MAX_BYTES = 64_000_000
-"""Size limit of a decoded value; more is damage, not data."""
+"""Size limit of a decoded value in bytes; a larger one counts as damaged."""
 _NUMBER = re.compile(rb'{"format":([0-9]+)[,}]')
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 TOLD_MAX = 10_000
 _told: set[tuple[str, int]] = set()
-"""Path and version of what the log has spoken of."""
+"""Path and version of each record that the log has already reported as unreadable."""
 
 
 class Newer(ValueError):
@@ -67,7 +67,7 @@ def unpack(value: bytes) -> bytes:
 
 
 def decode(value: bytes, type: type[R]) -> R:
-    """Decode a record. Raise ValueError, of which msgspec's errors are a kind, that says what does not fit."""
+    """Decode a record. Raise ValueError (msgspec's errors are a kind of it) with the part that does not fit."""
     own: Callable[[bytes], R] | None = getattr(type, "from_wire", None)
     if own is not None:
         return _own(value, own)
@@ -81,7 +81,8 @@ def decode(value: bytes, type: type[R]) -> R:
 
 
 def readable(entry: Entry, type: type[R]) -> R | None:
-    """Return the record; None for one that is damaged: it is left alone, the rest goes on, and the log says so once."""
+    """Return the record, or None for a damaged one, which is left alone: the caller continues, and the log reports
+    it once."""
     try:
         return decode(entry.value, type)
     except ValueError as error:
@@ -94,7 +95,7 @@ def readable(entry: Entry, type: type[R]) -> R | None:
 
 
 def _format(plain: bytes) -> int:
-    """Return the format. Raise Newer."""
+    """Return the format of a record. Raise Newer when this program does not know it."""
     found = _NUMBER.match(plain)
     number = int(found[1]) if found else 1
     if number > FORMAT:
@@ -105,5 +106,5 @@ def _format(plain: bytes) -> int:
 def _own(value: bytes, read: Callable[[bytes], R]) -> R:
     try:
         return read(value)
-    except Exception as error:  # whatever the format's own decoder raises for bytes that are not of it
+    except Exception as error:  # the format's own decoder may raise anything for bytes in another format
         raise ValueError(f"not in the form of its place: {error}") from error

@@ -1,9 +1,9 @@
 """Locks of every kind, from one idea: a fair line of ephemeral contenders, oldest first.
 
-Holding yields a guard; put it into every commit made under the lock, and the store itself refuses whoever lost it.
-
-`read_lock` and `write_lock` on one path are one read/write lock, and `semaphore` is the same line with more places. The
-gate takes the write side only, since it reads from its mirror, and its own semaphores are records that turns write.
+The holder gets a guard. Put it into every commit made under the lock, and the store itself refuses commits of a
+process that has lost the lock. `read_lock` and `write_lock` on one path are one read/write lock, and `semaphore` is
+the same line with more places. The gate takes only the write side, since it reads from its mirror, and its own
+semaphores are records that turns write.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class LockLine:
         return await answered(self.session, join)
 
     async def _go(self, me: Entry) -> None:
-        """Leave the line, even if cancelled meanwhile; if the session ends first, the store removes the entry."""
+        """Leave the line, even if the task is cancelled meanwhile; if the session ends first, the store removes the
+        entry."""
         await asyncio.shield(self.session.errand(self._leave(me)))
 
     async def _leave(self, me: Entry) -> None:
@@ -115,7 +116,8 @@ class LockLine:
         if not any(entry.path == me.path for entry in line):
             raise SessionLost(f"{self.session.name} lost its place in {self.path}")
         ahead = (entry for entry in line if entry.born < me.born and entry.path != self.path)
-        return self.rule([entry for entry in ahead if entry.lease is not None])  # of nobody: it would never go
+        # an entry without a session does not count: the store would never remove it
+        return self.rule([entry for entry in ahead if entry.lease is not None])
 
     async def _wait(self, me: Entry) -> None:
         """Wait until the rule lets this entry proceed."""

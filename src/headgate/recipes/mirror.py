@@ -55,20 +55,21 @@ class Mirror:
         return await self._all.moved(since)
 
     def part(self, *prefixes: str) -> MirrorPart:
-        """Return what moves at and under these, none of which is under another; left (`with`) when no longer looked
-        at."""
+        """Return the part of the mirror at and below `prefixes`, none of which is below another. Leave it (`with`)
+        when it is no longer watched."""
         return MirrorPart(prefixes, self._parts)
 
     async def gone(self, path: str) -> None:
-        """Wait until the entry is no longer in the mirror. Whoever deleted it has then seen its own commit."""
+        """Wait until the entry is no longer in the mirror: after that, the caller that deleted it sees its own
+        commit."""
         with self.part(path) as part:
             while self.get(path) is not None:
                 await part.moved(part.moves)
 
     async def reached(self, path: str, version: int = 0) -> None:
-        """Wait until the mirror has the entry at this version or a later one. Whoever wrote it has then seen its own
-        commit and all earlier ones. The entry must be one that is written over, never removed: what is removed soon
-        may never be seen."""
+        """Wait until the mirror has the entry at this version or a later one: after that, the caller that wrote it
+        sees its own commit and all earlier ones. The entry must be one that is overwritten and never removed: the
+        mirror may never show an entry that is soon removed."""
         with self.part(path) as part:
             while (entry := self.get(path)) is None or entry.version < version:
                 await part.moved(part.moves)
@@ -77,11 +78,12 @@ class Mirror:
         return self._tree.entries.get(path)
 
     def under(self, prefix: str) -> Sequence[Entry]:
-        """Return the subtree, oldest born first."""
+        """Return the entries below the path, in the order in which they were created."""
         return self._tree.under(prefix)
 
     def names(self, directory: str) -> list[str]:
-        """Return what is directly below it, by name; costs what is named, not what is below that."""
+        """Return the names of the entries directly below the path; the cost grows with the names, not with what
+        lies below them."""
         return self._tree.names(directory)
 
     def _apply(self, change: Change) -> None:
@@ -98,7 +100,7 @@ class Mirror:
                 part.stir()
 
     def _stir(self, path: str) -> None:
-        """Wake the readers of the path and of what is above it."""
+        """Wake the readers of the path and of its parents."""
         parts = self._parts
         for part in parts.get(path, ()):
             part.stir(path)

@@ -1,4 +1,4 @@
-"""What moves in a part of a mirror, for those who look at that part alone."""
+"""Changes in one part of a mirror, for readers that watch only that part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from contextlib import suppress
 
 CHANGED_MAX = 1_000
-"""Paths remembered for who looks at a part only now and then."""
+"""Limit on the changed paths remembered for a reader that looks only now and then; beyond it, any path may have
+changed."""
 
 
 class MirrorPart:
@@ -14,7 +15,7 @@ class MirrorPart:
 
     def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[MirrorPart, None]]) -> None:
         self.moves = 0
-        """Grows with every change seen there, and every nudge."""
+        """Number of changes seen below the prefixes, plus nudges."""
         self._changed: set[str] | None = None
         self._prefixes, self._parts = prefixes, parts
         self._sleepers: list[asyncio.Future[None]] = []
@@ -45,7 +46,7 @@ class MirrorPart:
                 sleeper.set_result(None)
 
     def changed(self) -> set[str] | None:
-        """Return the paths that changed since this was last asked; None: any may have."""
+        """Return the paths that changed since the last call, or None if any path may have changed."""
         found, self._changed = self._changed, set()
         return found
 

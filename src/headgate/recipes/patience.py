@@ -1,4 +1,4 @@
-"""Waiting for a store that does not answer, for as long as what we hold may still be ours."""
+"""Wait for a store that does not answer, for as long as what this process holds may still be its own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ WAIT_MAX_S = 2.0
 
 
 async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` answers, asked again after a growing wait while the store is out of reach.  `ask` must be safe
-    to repeat: a read, or a commit whose checks fail once it took effect.  Raises SessionLost when the session ends."""
+    """Return what `ask` answers; while the store is out of reach, call `ask` again after growing waits. `ask` must
+    be safe to repeat: a read, or a commit whose checks fail once it took effect. Raise SessionLost when the session
+    ends."""
     wait_s = WAIT_FIRST_S
     while True:
         session.check()

@@ -1,4 +1,4 @@
-"""What a request is, and where its parts lie."""
+"""The records of a request, and the paths of its parts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class RequestPlaces(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Name who runs a request."""
+    """Name the component that runs a request."""
 
     hostname: str = ""
     component: str = ""
-    """The path of its entry in the registry."""
+    """Path of the component's entry in the registry."""
     start_ms: int = 0
-    """When it began."""
+    """Time at which the component claimed the request, in milliseconds since 1970; 0 when unknown."""
 
 
 NOBODY = Owner()
@@ -34,17 +34,18 @@ NOBODY = Owner()
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     precedence: int = 200
-    """Lower goes first."""
+    """Requests with a lower number go first."""
     state: str = "requested"
-    """requested | running | waiting: its worker waits for something, and does other work meanwhile | paused: its worker
-    waits for the submitter to say `resume`"""
+    """requested | running | waiting: its worker waits for something, and does other work meanwhile | paused: its
+    worker waits until `wanted` is `resume`"""
     wanted: str = "run"
-    """run | resume | cancel: what the submitter wants now; the worker compares, it is not told."""
+    """What the submitter wants now: run | resume | cancel. The worker compares it with what it does; nobody
+    notifies it."""
     waited: bool = False
-    """The submitter waits for the result here; otherwise the answer goes where `meta` says."""
+    """Whether the submitter waits for the result in its own process; otherwise the answer goes where `meta` says."""
     owner: Owner = NOBODY
     meta: dict[str, str] = {}
-    """What it belongs to: tenant, pipeline, item, buildset, job…"""
+    """What the request belongs to: tenant, pipeline, item, buildset, job…"""
 
 
 class Open(msgspec.Struct, frozen=True):

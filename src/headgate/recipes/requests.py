@@ -1,7 +1,8 @@
-"""Work asked for by one process and done by another, exactly one at a time.
+"""Work that one process requests and another performs; each request is performed by one worker at a time.
 
-A request is small; its parameters lie beside it.  A worker claims it by a lock of its own session: when the worker
-dies the lock goes, and the request may be claimed again.  The answer, and the end of the request, are one commit.
+A request is small; its parameters lie beside it. A worker claims it with a lock of its own session: when the worker
+dies, the lock disappears and another worker may claim the request. The answer and the end of the request are one
+commit.
 """
 
 from __future__ import annotations
@@ -57,25 +58,25 @@ class Requests:
         return At(found.entry.path, found.entry.version), Put(found.entry.path, encode(resumed))
 
     async def call(self, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
-        """Submit a request, wait for its result, and delete the result. If the wait is cancelled, only the work
-        itself remains."""
+        """Submit a request, wait for its result, and delete the result. If the wait is cancelled, the request stays
+        and is performed all the same."""
         request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
         waiter, mark = self._of(self.places.waiters, request.id), self._of(self.places.results, request.id)
         data = self._of(self.places.result_data, request.id)
         ops = [Put(waiter, b"", session.lease), *self.submit(request, params)]
 
         async def submit() -> None:
-            with suppress(Conflict):  # it was submitted, and the answer lost
+            with suppress(Conflict):  # already submitted by a commit whose answer was lost
                 await self.store.commit([At(waiter, None)], ops)
 
         answer: tuple[bytes, list[Op]] | None = None
 
         async def forget() -> None:
             end = [Delete(waiter), Delete(mark), *(answer[1] if answer else ())]
-            with suppress(StoreError):  # the waiter goes with the session, and what is left is swept
+            with suppress(StoreError):  # the session's end removes the waiter, and a sweep removes the rest
                 await submitting
                 await answered(session, lambda: self.store.commit([], end))
-                if answer is None:  # it may have come; now that nobody waits, it comes no more
+                if answer is None:  # a result may have arrived meanwhile; without a waiter, no more can arrive
                     unread = await answered(session, lambda: self.store.list(data))
                     await remove(self.store, session, [entry.path for entry in unread])
 
@@ -105,7 +106,7 @@ class Requests:
         return [one for one in found if one is not None]
 
     async def listed(self, id: str = "") -> list[Open]:
-        """Return every request, or that one, as the store has it, which may know more than a mirror."""
+        """Return every request, or only the one named `id`, from the store itself, which may be ahead of the mirror."""
         places = self.places
         entries = await self.store.list(self._of(places.requests, id) if id else places.requests)
         locks = {entry.path for entry in await self.store.list(self._of(places.locks, id) if id else places.locks)}
@@ -122,7 +123,8 @@ class Requests:
         return Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None, self.places)
 
     def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
-        """Return the results that nobody waits for: the path of each, with its entry and that of the parameters."""
+        """Return the results that nobody waits for: path of the result -> the entries of the result and of the
+        parameters."""
         found: dict[str, list[Entry]] = {}
         for place in (self.places.params, self.places.result_data, self.places.results):
             for entry in mirror.under(place):
@@ -136,8 +138,8 @@ class Requests:
         }
 
     async def claim(self, found: Open, session: Session, owner: Owner = NOBODY) -> Claim | None:
-        """Claim it in one commit; return None when somebody else was quicker.  One whose worker was lost while paused
-        stays `paused`."""
+        """Claim a request in one commit; return None when another worker was quicker. A request whose worker was
+        lost while it was paused stays `paused`."""
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
         path, lock = found.entry.path, self._of(found.places.locks, request.id)
@@ -151,7 +153,7 @@ class Requests:
             again, asked = asked, True
             try:
                 return await self.store.commit(checks, ops)
-            except Conflict:  # by the commit whose answer was lost?  The ticket tells
+            except Conflict:  # perhaps from our own commit whose answer was lost: then the lock has our ticket
                 held = await self.store.get(lock) if again else None
                 return (held, await self.store.get(path)) if held and held.value == ticket else ()
 
@@ -177,7 +179,7 @@ class Requests:
         return request
 
     def _known(self, entry: Entry) -> Request | None:
-        """Return the request as it was decoded before."""
+        """Return the request if this version of it was decoded before."""
         if len(self._decoded) > 10_000:
             self._decoded.clear()
         version, request = self._decoded.get(entry.path, (0, None))

@@ -1,5 +1,8 @@
-"""A queue of events: ordered entries that name their bodies.  Whoever consumes one deletes it in the commit that
-records what it caused, so an event takes effect exactly once."""
+"""A queue of events: ordered entries that name their bodies.
+
+The consumer of an event deletes it in the commit that records the consequences, so an event takes effect exactly
+once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from headgate.store.types import Append, Delete, Entry, Op, Put
 E = TypeVar("E")
 
 LOOKED_AT_MAX = 10_000
-"""Events looked at, to find whose turn it is."""
+"""Limit on the events examined to find the next ones in turn."""
 
 
 class StreamEntry(msgspec.Struct, frozen=True):
@@ -35,7 +38,7 @@ class Unread(msgspec.Struct, Generic[E], frozen=True):
     body: str
     event: E
     besides: tuple[Op, ...] = ()
-    """What else goes with it: then, or soon after."""
+    """Further operations that belong to consuming the event: in the same commit, or soon after."""
 
     def consume(self) -> list[Op]:
         """Return the operations that consume the event, for the consumer's own commit."""
@@ -55,7 +58,7 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         return [Put(f"{self.data}/{name}", encode(event)), Append(self.queue, encode(StreamEntry(name)))]
 
     def waiting(self, mirror: Mirror, *, limit: int) -> list[Unread[E]]:
-        """Return the oldest events, at most `limit`, without those that cannot be read."""
+        """Return the oldest events, at most `limit`, without unreadable ones."""
         found = (self.one(entry, mirror) for entry in mirror.under(self.queue))
         return list(islice((waiting for waiting in found if waiting is not None), limit))
 
@@ -63,13 +66,13 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         return len(entries.under(self.queue))
 
     def one(self, entry: Entry, mirror: Mirror) -> Unread[E] | None:
-        """Read one event from the mirror. Return None if it cannot be read, or not yet."""
+        """Read one event from the mirror. Return None if it is unreadable or has not arrived yet."""
         if (named := readable(entry, StreamEntry)) is None:
             return None
         path = f"{self.data}/{named.data}"
         body = mirror.get(path)
         if body is None:
-            return None  # written in one commit with its entry: the mirror is between the two
+            return None  # entry and body are written in one commit: the mirror has only part of it so far
         event = readable(body, self.type)
         return None if event is None else Unread(entry.path, path, event)
 
@@ -79,13 +82,14 @@ class StreamConsumer(Generic[E]):
     first, so that no owner's flood delays others.  Each event is decoded once."""
 
     def __init__(self, stream: Stream[E], mirror: Mirror, whose: Callable[[E], str]) -> None:
-        """Make a consumer. `whose` is empty for an event that concerns all, which no later event may overtake."""
+        """Make a consumer. `whose` returns the owner of an event; empty for one that concerns all, which no later
+        event may overtake."""
         self.stream = stream
         self._mirror, self._whose = mirror, whose
         self._known: dict[str, Unread[E]] = {}
 
     def waiting(self, limit: int) -> list[Unread[E]]:
-        """Return the next ones, at most `limit`, without those that cannot be read."""
+        """Return the next events in turn, at most `limit`, without unreadable ones."""
         entries = self._mirror.under(self.stream.queue)[:LOOKED_AT_MAX]
         if len(self._known) > 2 * len(entries) + limit:
             paths = {entry.path for entry in entries}
