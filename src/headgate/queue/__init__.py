@@ -39,7 +39,8 @@ _CLIENT = {
     "leaseworker": ("JobFunction", "Worker", "job"),
     "testing": ("Tried", "tried"),
 }
-"""What needs aiohttp, by module. The gate's pages use other modules of this package, and do without."""
+"""Module -> the names in it that need aiohttp. They load on first use, because the gate's pages use other modules
+of this package without aiohttp."""
 
 
 def __getattr__(name: str) -> object:

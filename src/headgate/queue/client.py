@@ -1,4 +1,4 @@
-"""Posting, from async programs and from plain ones."""
+"""Clients that post messages: `Queues` for async programs, `SyncQueues` for others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.queueing.priorities import shape_for
 T = TypeVar("T")
 
 
-def text_of(body: Any) -> str:  # whatever JSON can say
+def text_of(body: Any) -> str:  # any JSON value
     """Return text as it is, and everything else as JSON. Raise TypeError if JSON cannot express it."""
     return body if isinstance(body, str) else msgspec.json.encode(body).decode()
 
@@ -31,30 +31,30 @@ class PostOptions(TypedDict, total=False):
     """Set how a message is posted."""
 
     key: str
-    """Messages of one key (and of one priority) keep their order."""
+    """Messages with the same key (and priority) keep their order."""
     partition: int | None
-    """In place of a key and a priority."""
+    """Number of the partition, in place of a key and a priority."""
     ttl_s: int | None
-    """How long it is kept."""
+    """Seconds for which the message is kept."""
     once: str
-    """With the same text a message is there once, however often it is posted."""
+    """Any text; posts with the same text make one message, however often they are repeated."""
     delay_s: float
-    """It is delivered so long after it was posted; those posted after it to its partition go ahead meanwhile."""
+    """Seconds from posting to delivery; messages posted later to the partition overtake it meanwhile."""
     deliver_at: datetime | None
-    """Or then; with a time zone."""
+    """Time of delivery, with a time zone, in place of `delay_s`."""
     hold: bool
-    """Those posted after it to its partition wait for it."""
+    """Whether messages posted later to the partition wait until this one is delivered."""
     priority: str | int
-    """`high`, `normal` (the default), `low`, or a number from 1, the highest, to the priorities of the queue."""
+    """`high`, `normal` (the default), `low`, or a number from 1, the highest, to the queue's number of priorities."""
 
 
 class ScheduleOptions(TypedDict, total=False):
     """Set how a schedule posts."""
 
     zone: str
-    """The time zone of its fields; UTC, when it is not said."""
+    """Time zone of the fields of `cron`; UTC by default."""
     missed: Literal["once", "all", "skip"]
-    """Of times that passed while no server ran: one message in all (the default), one each, or none."""
+    """What to post for times that passed while no server ran: one message in all (the default), one each, or none."""
     key: str
     priority: str | int
 
@@ -63,10 +63,8 @@ class Queues:
     """Post to the queues of one application: `async with Queues(url, app_key) as queues`."""
 
     def __init__(self, url: str, app_key: str, *, ca: str | Path = "") -> None:
-        """Use a URL that ends with the application, as in http://127.0.0.1:5000/v1/queuey/.
-
-        `ca`: a file (PEM) with the authority of the server's certificate, when the system does not know it.
-        """
+        """Use a URL that ends with the application, as in http://127.0.0.1:5000/v1/queuey/. `ca` is a file (PEM)
+        with the authority of the server's certificate, when the system does not know it."""
         self._url, self._key, self._ca = url, app_key, ca
         self._stack = AsyncExitStack()
         self._client: MessageClient | None = None
@@ -81,15 +79,14 @@ class Queues:
         await self._stack.aclose()
 
     async def create(self, queue: str, partitions: int | None = None, priorities: int = 1) -> None:
-        """Create the queue if it is not there; of its partitions, one for each priority are processed together."""
+        """Create the queue if it does not exist. With priorities, each strand of partitions, one for each priority,
+        is processed together."""
         await self._open().create(queue, partitions or priorities, priorities)
 
-    async def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # whatever JSON can say
-        """Post a message: durable when it returns; the queue is made if there is none, with priorities if one is said.
-
-        Raises SourceDown (perhaps it is there: post it again with the same `once`), QueueFull (it
-        is not there), PostRefused.
-        """
+    async def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # any JSON value
+        """Post a message; it is durable when this returns. A queue that does not exist is created, with priorities
+        if `priority` is given. Raise SourceDown (the message may have been stored: post it again with the same
+        `once`), QueueFull (it was not stored), PostRefused."""
         deliver_at, priority = how.get("deliver_at"), str(how.get("priority", ""))
         letter = Letter(
             queue,
@@ -116,12 +113,10 @@ class Queues:
         name: str,
         cron: str,
         body: Any,
-        **how: Unpack[ScheduleOptions],  # whatever JSON can say
+        **how: Unpack[ScheduleOptions],  # any JSON value
     ) -> None:
-        """Let the server post a message whenever `cron` (minute hour day month weekday) says so; or change that.
-
-        Raises SourceDown, PostRefused.
-        """
+        """Let the server post a message at each time that `cron` (minute hour day month weekday) names; an existing
+        schedule of this name is changed. Raise SourceDown, PostRefused."""
         wanted = {"cron": cron, "body": text_of(body), **how}
         client = self._open()
         try:
@@ -131,7 +126,7 @@ class Queues:
             await Calendar(client).schedule(queue, name, wanted)
 
     async def unschedule(self, queue: str, name: str) -> None:
-        """Post no more of them."""
+        """Delete the schedule."""
         await Calendar(self._open()).unschedule(queue, name)
 
     def _open(self) -> MessageClient:
@@ -170,7 +165,7 @@ class SyncQueues:
         """Do as `Queues.create` does."""
         self._wait(self._queues.create(queue, partitions, priorities))
 
-    def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # whatever JSON can say
+    def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # any JSON value
         """Do as `Queues.post` does."""
         self._wait(self._queues.post(queue, body, **how))
 
@@ -180,7 +175,7 @@ class SyncQueues:
         name: str,
         cron: str,
         body: Any,
-        **how: Unpack[ScheduleOptions],  # whatever JSON can say
+        **how: Unpack[ScheduleOptions],  # any JSON value
     ) -> None:
         """Do as `Queues.schedule` does."""
         self._wait(self._queues.schedule(queue, name, cron, body, **how))

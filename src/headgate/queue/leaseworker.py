@@ -1,4 +1,4 @@
-"""Processing messages by leases of partitions: no store and no settings file is needed, only the message server."""
+"""Process messages under leases of partitions: this needs only the message server, no store and no settings file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
 
 WAIT_S = 20.0
-"""A request for work waits so long for some."""
+"""Seconds for which the server holds a request for work open until there is some."""
 TROUBLE_MAX_S = 5.0
 
 
@@ -29,12 +29,12 @@ TROUBLE_MAX_S = 5.0
 class JobFunction:
     """Represent a function marked with `job`; it can still be called directly."""
 
-    function: Callable[..., Any]  # people's own
+    function: Callable[..., Any]  # a function of the user's
     queue: str
     attempts: int = 3
     time_limit_s: float = 0.0
     concurrency: int = 1
-    """Partitions of the queue that one worker has at once."""
+    """Partitions of the queue that one worker processes at the same time."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:  # as the function takes them
         return self.function(*arguments, **named)
@@ -63,7 +63,7 @@ class Worker:
         app_key: str,
         jobs: Sequence[JobFunction],
         *,
-        context: Any = None,  # whatever jobs want
+        context: Any = None,  # any context that jobs take
         group: str = CREW,
         ttl_s: float = 30.0,
         threads: int = 100,
@@ -78,10 +78,8 @@ class Worker:
         self._failure: JobExit | Stuck | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop`, or until a job raises StopWorker: the jobs that run end, then everything is given back.
-
-        Raise JobExit when a job wanted the process to end, Stuck when too many of them never do.
-        """
+        """Work until `stop`, or until a job raises StopWorker: running jobs end, then everything is given back.
+        Raise JobExit when a job wanted the process to end, Stuck when too many jobs cannot be stopped."""
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
         connector = aiohttp.TCPConnector(ssl=trusting(*([Path(self._ca)] if self._ca else ())) or True)
         over, ended, self._failure = asyncio.Event(), asyncio.Event(), None
@@ -104,7 +102,7 @@ class Worker:
             raise self._failure
 
     async def _line(self, http: aiohttp.ClientSession, of: JobFunction, stop: asyncio.Event) -> None:
-        """Work through one partition after another until `stop`, which a job that wants the end sets as well."""
+        """Work through one partition after another until `stop`; a job that ends the worker sets `stop`, too."""
         wait_s = 0.1
         while not stop.is_set():
             try:
@@ -114,7 +112,7 @@ class Worker:
                 if found is not None and found.lease is not None:
                     await self._hold(http, of, found.lease, stop)
                 wait_s = 0.1
-            except StopWorker as asked:  # the lease runs out, so that the next try of its message is known to be one
+            except StopWorker as asked:  # the lease expires, so that the next attempt at its message counts as a retry
                 log.info("%s: a job asked the worker to stop: %s", of.queue, asked)
                 stop.set()
             except (JobExit, Stuck) as failure:
@@ -163,7 +161,8 @@ class Worker:
         lost.set()
 
     async def _tried(self, of: JobFunction, one: Handed) -> dict[str, Any]:
-        """Return what is told of it.  Raise StopWorker, JobExit, Stuck: these are no failures of the message."""
+        """Return the outcome to report for a message. Raise StopWorker, JobExit, Stuck: these are no failures of
+        the message."""
         message = Message(one.message_id, one.body, one.partition, one.timestamp, of.queue, one.attempt)
         failure: dict[str, Any] = {"message_id": one.message_id}
         try:
@@ -179,7 +178,7 @@ class Worker:
         return {"done": [one.message_id], "ttl": self._ttl_s}
 
     async def _ask(self, http: aiohttp.ClientSession, method: str, path: str, body: Any) -> _Answer | None:  # JSON
-        """Ask the server; return None when the lease is no more. Raise what aiohttp raises, OSError."""
+        """Ask the server; return None when the lease has ended. Raise what aiohttp raises, OSError."""
         async with http.request(method, self._url + path, json=body) as answer:
             if answer.status == 409:
                 return None

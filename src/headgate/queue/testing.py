@@ -1,4 +1,4 @@
-"""Trying a job without a server."""
+"""Try a job without a server."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Tried:
     outcome: Literal["done", "failed", "rejected", "later", "stop"]
     error: Exception | None = None
     retry_after_s: float | None = None
-    """Where the job said so."""
+    """Seconds until the next attempt, if the job asked for a time; else None."""
 
 
 async def tried(
     job: JobFunction | Callable[..., Any],
-    body: Any,  # whatever JSON can say
+    body: Any,  # any JSON value
     *,
     queue: str = "test",
     attempt: int = 1,
     context: Any = None,
     time_limit_s: float = 0.0,
 ) -> Tried:
-    """Call the job as a worker does, with a message of this body, and say what a worker would do then."""
+    """Call the job as a worker does, with a message of this body, and return what a worker would do next."""
     ticks = ticks_of_unix_ns(time.time_ns())
     message = Message(make_id(ticks, 0, 1 << 40), text_of(body), 1, unix_text(ticks), queue, attempt)
     marked = job if isinstance(job, JobFunction) else JobFunction(job, queue)

@@ -23,9 +23,9 @@ from headgate.rest.socket import WebSocket
 log = logging.getLogger("headgate.web")
 
 Answer = Callable[[HttpRequest, Any], responses.Response]
-"""Makes the answer of an exception."""
+"""Makes the response to an exception."""
 CLOSED = 4_000
-"""A websocket that is refused is closed with this and the status."""
+"""Close code of a refused websocket, to which the HTTP status is added."""
 _HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
 
 
@@ -43,9 +43,9 @@ class WebApplication:
         refused: Callable[[Exception, Scope], Awaitable[None]] | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
-        """Take what handlers share: a parameter of the class of one of `shared` is that object. `guard` is asked before
-        any handler. `headers` are those of every answer of a handler that has no other. `answers` make the answers of
-        exceptions, and `refused` is told of each exception first."""
+        """Take handlers and what they share: a parameter whose class is that of one of `shared` receives that
+        object. The guard is called before any handler. `headers` are added to every response that does not set
+        them. `answers` make the responses to exceptions; `refused` is called with each exception first."""
         self.handlers = tuple(handlers)
         self._guard, self._refused, self._body_max_bytes = guard, refused, body_max_bytes
         self._headers = dict(headers or {})
@@ -79,11 +79,11 @@ class WebApplication:
         await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> responses.Response:
-        """Raise HTTPException, and whatever the handler raises."""
+        """Return the response of the handler. Raise HTTPException, and whatever the handler raises."""
         found = self._found(scope)
         method = scope["method"]
         one = found.get(method)
-        if one is None:  # no guard is asked: the methods of an address tell nothing of anybody
+        if one is None:  # without the guard: the methods of an address reveal nothing
             allowed = ", ".join(sorted({*found, "OPTIONS"} - {SOCKET}))
             if method != "OPTIONS":
                 raise HTTPException(status_code=405, headers={"Allow": allowed})
@@ -97,7 +97,7 @@ class WebApplication:
         return self._whole(said)
 
     def _found(self, scope: Scope) -> dict[str, RouteTarget[Handler]]:
-        """Return what answers the address, by method, and put its keys into the scope. Raise 400, 404."""
+        """Return the targets of the address, by method, and put its keys into the scope. Raise 400, 404."""
         scope["path_params"] = {}
         if any(name == b"host" and _HOST.fullmatch(value) is None for name, value in scope["headers"]):
             raise HTTPException("Invalid host header", status_code=400)
@@ -113,7 +113,7 @@ class WebApplication:
         return found
 
     async def _guarded(self, connection: HTTPConnection, handler: Handler) -> None:
-        """Raise what the guard raises."""
+        """Call the guard. Raise what it raises."""
         if self._guard is not None:
             await self._guard(connection, handler)
 

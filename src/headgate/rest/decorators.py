@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 Function = Callable[..., Awaitable[Any]]
 Guard = Callable[[HTTPConnection, "Handler"], Awaitable[None]]
-"""Raises HTTPException for who may not call the handler."""
+"""Raises HTTPException for a caller that may not use the handler."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -19,17 +19,18 @@ class Handler:
 
     fn: Function
     paths: tuple[str, ...]
-    """`/api/tenant/{tenant:str}/job/{rest:path}`: `str` is one segment, `path` is all that follow."""
+    """Templates such as `/api/tenant/{tenant:str}/job/{rest:path}`: `str` matches one segment, `path` all that
+    follow."""
     methods: frozenset[str]
-    """Empty: it answers websockets."""
+    """HTTP methods; empty: the handler answers websockets."""
     status_code: int = 200
     media_type: str = ""
-    """Of what it returns. Empty: JSON."""
+    """Media type of what the handler returns; empty: JSON."""
     opt: Mapping[str, Any] = field(default_factory=dict)
-    """What the description, the guards and the reference page know of it."""
+    """Facts about the handler for the description, the guards and the reference page."""
     include_in_schema: bool = True
     body_max_bytes: int = 0
-    """0: as the application says."""
+    """Size limit of a request's body; 0: the limit of the application."""
 
     @property
     def name(self) -> str:
@@ -44,7 +45,7 @@ Decorator = Callable[[Function], Handler]
 
 
 class RouteOptions(TypedDict, total=False):
-    """Name what decorators take; see Handler."""
+    """Name the arguments of the decorators; see Handler."""
 
     status_code: int
     media_type: str
@@ -54,7 +55,7 @@ class RouteOptions(TypedDict, total=False):
 
 
 def route(path: str | Sequence[str], methods: Sequence[str], **options: Unpack[RouteOptions]) -> Decorator:
-    """Make a handler of several methods."""
+    """Make a handler for several methods."""
     paths = (path,) if isinstance(path, str) else tuple(path)
     return lambda fn: Handler(fn=fn, paths=paths, methods=frozenset(methods), **options)
 

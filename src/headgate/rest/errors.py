@@ -1,4 +1,4 @@
-"""Exceptions that become answers."""
+"""Exceptions that become responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HTTPException(Exception):
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | Sequence[Mapping[str, str]] | None = None,  # JSON
     ) -> None:
-        """Take more members of the answer, or what is wrong with each part of the request, as `extra`."""
+        """Take further members of the answer, or the errors of each part of the request, as `extra`."""
         self.status_code = status_code or self.status_code
         self.detail = detail or HTTPStatus(self.status_code).phrase
         self.headers, self.extra = headers, extra

@@ -16,19 +16,19 @@ from headgate.rest.paths import keys_of, segments
 
 T = TypeVar("T")
 Source = Callable[[Any], Any]
-"""Returns the value of a parameter, of a request or a websocket."""
+"""Returns the value of a parameter from a request or a websocket."""
 Binding = Callable[[Any], Awaitable[dict[str, Any]]]
 """Returns the values of all parameters of a handler, by name."""
 _BODY, _QUERY = "body", "query"
 JSONBody = Annotated[T, _BODY]
 FromQuery = Annotated[T, _QUERY]
 _WHERE = re.compile(r"`\$\.(.+)`$")
-"""How msgspec names the part that is wrong."""
+"""The end of msgspec's message that names the invalid part."""
 
 
 def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:
-    """Return what binds the parameters of a handler, which are worked out once: to a request, and by class to what is
-    shared. Raise TypeError for one that neither could have."""
+    """Return a function that binds the parameters of a handler to a request, and to objects in `shared` by their
+    class. The signature is inspected once. Raise TypeError for a parameter that neither can supply."""
     hints = get_type_hints(handler.fn, include_extras=True)
     sources, bodies = dict[str, Source](), list[tuple[str, Any]]()
     for name, parameter in inspect.signature(handler.fn).parameters.items():
@@ -48,7 +48,7 @@ def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:
 
 
 def body_of(handler: Handler) -> Any:
-    """Return the type of the body that a handler takes; None: it takes none."""
+    """Return the type of the body that a handler takes, or None if it takes none."""
     hints = get_type_hints(handler.fn, include_extras=True)
     return next((hint for kind, hint in map(_kind, hints.values()) if kind == _BODY), None)
 
@@ -102,7 +102,7 @@ def _converted(request: Any, name: str, said: Any, hint: Any) -> Any:
 
 
 def _refused(request: Any, key: str, message: str) -> HTTPException:
-    """Return a 400 that says which part is wrong."""
+    """Return a 400 that names the invalid part."""
     query = request.scope.get("query_string", b"").decode("latin-1")
     place = "/" + "/".join(segments(request.scope["path"])) + (f"?{query}" if query else "")
     text = f"Validation failed for {request.scope['method']} {place}"

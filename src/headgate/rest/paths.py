@@ -1,4 +1,4 @@
-"""Find what answers an address, segment by segment."""
+"""Find the handlers of an address, segment by segment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 H = TypeVar("H")
 _KEY = re.compile(r"\{(\w+):(str|path)\}")
 SOCKET = "WEBSOCKET"
-"""Stands among the methods for websockets."""
+"""Name that stands among the methods for websockets."""
 
 
 class BadTemplate(ValueError):
@@ -18,7 +18,7 @@ class BadTemplate(ValueError):
 
 @dataclass(slots=True)
 class RouteTarget(Generic[H]):
-    """Hold what answers one method of an address, and the keys of the template by which it is found."""
+    """Hold the handler for one method of an address, and the template and keys by which it is found."""
 
     handler: H
     template: str
@@ -27,19 +27,19 @@ class RouteTarget(Generic[H]):
 
 @dataclass(slots=True)
 class RouteNode(Generic[H]):
-    """Represent the beginning of some templates."""
+    """Represent the common beginning of some templates."""
 
     words: dict[str, RouteNode[H]] = field(default_factory=dict)
     one: RouteNode[H] | None = None
-    """Below any other segment."""
+    """Node for any other single segment."""
     rest: RouteNode[H] | None = None
-    """For all other segments that follow."""
+    """Node for all remaining segments."""
     found: dict[str, RouteTarget[H]] = field(default_factory=dict)
-    """By method."""
+    """Method -> target."""
 
 
 def segments(path: str) -> list[str]:
-    """Return the segments of a path. Empty ones, as of doubled slashes, do not count."""
+    """Return the segments of a path, without empty ones, as doubled slashes make them."""
     return [word for word in path.split("/") if word]
 
 
@@ -55,7 +55,7 @@ class RouteTrie(Generic[H]):
         self._root = RouteNode[H]()
 
     def add(self, template: str, method: str, handler: H) -> None:
-        """Raise BadTemplate."""
+        """Add a handler for one method. Raise BadTemplate."""
         node = self._root
         words = segments(template)
         for place, word in enumerate(words, 1):
@@ -78,7 +78,7 @@ class RouteTrie(Generic[H]):
         node.found[method] = RouteTarget(handler, template, keys)
 
     def find(self, words: list[str]) -> tuple[dict[str, RouteTarget[H]], list[str]]:
-        """Return what answers each method at an address, and the values of its keys. There is nothing for an unknown
+        """Return the targets of an address by method, and the values of its keys; both are empty for an unknown
         address."""
         node, values = self._root, list[str]()
         for place, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""A request, with bounds of its body and with its query."""
+"""A request with a limited body, and its query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 from headgate.rest.errors import HTTPException
 
 BODY_MAX_BYTES = 10_000_000
-"""Of one request, where neither its handler nor its application says otherwise."""
+"""Default size limit of a request's body; handlers and applications may set others."""
 
 
 class QueryValues(Mapping[str, str]):
@@ -49,7 +49,7 @@ class HttpRequest(Request[Any]):
         return QueryValues(self.scope.get("query_string", b""))
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it arrives. Raise 413 as soon as it is too large, and 400 for a length that is none."""
+        """Yield the body as it arrives. Raise 413 as soon as it is too large, and 400 for an invalid length."""
         said = self.headers.get("content-length", "0")
         if not (said.isdecimal() and said.isascii()):
             raise HTTPException(f"Invalid content-length: {said[:40]!r}", status_code=400)

@@ -1,4 +1,4 @@
-"""Answers: whole ones, streams and redirections."""
+"""Responses: whole ones, streams and redirections."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from starlette.types import Send
 T = TypeVar("T")
 JSON, TEXT = "application/json", "text/plain"
 BARE = (204, 304)
-"""Statuses of answers without a body."""
+"""Status codes of responses without a body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """Declare what a browser keeps for this server, unseen by scripts. `age_s` 0 has it forgotten."""
+    """Declare a cookie that scripts cannot read. With `age_s` 0 the browser deletes it."""
 
     name: str
     value: str
@@ -72,7 +72,8 @@ class Redirect(Response[str]):
 
 
 class StreamResponse(responses.StreamingResponse):
-    """Answer piece by piece. Once the client is gone or the answer ends otherwise, the pieces are closed."""
+    """Answer piece by piece. When the client is gone or the answer ends otherwise, the generator of pieces is
+    closed."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class ServerSentEvents(StreamResponse):
 
 
 async def _written(events: AsyncIterator[Mapping[str, str]]) -> AsyncIterator[bytes]:
-    """Yield events as they are sent. Their data may have several lines, nothing else may."""
+    """Encode events for sending. Only their data may have several lines."""
     try:
         async for event in events:
             lines = [f"{name}: {line}" for name in ("id", "event") if (line := event.get(name))]
@@ -113,5 +114,5 @@ async def _written(events: AsyncIterator[Mapping[str, str]]) -> AsyncIterator[by
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text as a reader of events counts them: not all that `splitlines` counts are any."""
+    """Return the lines of a text as readers of events count them; `splitlines` splits at more characters."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -10,7 +10,7 @@ class WebSocket(websockets.WebSocket):
     """Represent a websocket to a client."""
 
     async def receive_text(self) -> str:
-        """Return the next message, be it sent as text or as bytes. Raise WebSocketDisconnect."""
+        """Return the next message, whether it was sent as text or as bytes. Raise WebSocketDisconnect."""
         message = await self.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))

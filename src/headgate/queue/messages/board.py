@@ -48,9 +48,9 @@ PURGE_MAX = 1_000
 """Expired messages removed in one transaction."""
 PURGE_INTERVAL_S = 30.0
 LOOK_INTERVAL_S = 5.0
-"""How often it is looked whether messages are due, which the clock or another server may have decided."""
+"""Seconds between two checks for messages that became due by the clock or through another server."""
 INLINE_MAX_CHARS = 50_000
-"""More is digested in a thread."""
+"""Posts with more characters are digested in a thread, so that they do not block the loop."""
 
 
 class MessageBoard:
@@ -94,7 +94,7 @@ class MessageBoard:
         return cls(url, reader, writer, threads, limits)
 
     async def close(self) -> None:
-        """Wait for the writes that have begun."""
+        """Wait for the writes that have started."""
         if self._writing is not None:
             await self._writing
         loop = asyncio.get_running_loop()
@@ -161,27 +161,25 @@ class MessageBoard:
         return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
 
     async def look(self, work: Callable[[Database, int], T]) -> T:
-        """Call a function that reads with the time in milliseconds since 1970. Raise what it raises."""
+        """Call a read function with the time in milliseconds since 1970. Raise what it raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
     async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
-        """Call a function that writes, such as those of `leases`; the result is durable. Raise what it raises.
-
-        `soon`: afterwards something may be due sooner than was known.
-        """
+        """Call a write function, such as those of `leases`; the result is durable. Raise what it raises. `soon`:
+        afterwards, something may be due earlier than the next planned look."""
         answer: T = await self._write(lambda database: work(database, self._moment()), app)
         if soon:
             self._later.set()
         return answer
 
     async def get(self, queue: QueueRecord, ids: Sequence[tuple[int, str]]) -> list[StoredMessage]:
-        """Return those of the (partition, id) that exist."""
+        """Return the messages named by (partition, id) that exist."""
         return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
 
     # --- upkeep
 
     async def _purge(self) -> int:
-        """Delete everything that has expired, in bounded pieces, and return how much it was."""
+        """Delete everything that has expired, in bounded pieces, and return the number deleted."""
         total = 0
         while True:
             removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
@@ -197,8 +195,8 @@ class MessageBoard:
         return total
 
     async def upkeep(self) -> None:
-        """Remove expired messages, deliver due ones, and ring for what other processes post to the same PostgreSQL,
-        until cancelled."""
+        """Until cancelled: remove expired messages, deliver due ones, and ring for messages that other processes
+        post to the same PostgreSQL."""
         await run_until(asyncio.Event(), self._keep_purging(), self._keep_delivering(), self._keep_listening())
 
     async def _keep_purging(self) -> None:
@@ -251,7 +249,7 @@ class MessageBoard:
 
     async def _write(
         self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False
-    ) -> Any:  # what it answers
+    ) -> Any:  # any answer of the function
         """Queue a write and wait for it. Raise Overloaded or PartitionFull."""
         write = Write(work, asyncio.get_running_loop().create_future(), alone)
         self._waiting.put(app, write)
@@ -273,11 +271,11 @@ class MessageBoard:
                     continue
                 if isinstance(answer, Exception):
                     write.done.set_exception(answer)
-                    write.done.exception()  # its caller may be gone: that is no fault
+                    write.done.exception()  # its caller may have been cancelled: that is no failure
                 else:
                     write.done.set_result(answer)
 
-    def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # answers, or why not
+    def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
         """Perform the writes in order. A write is rejected before it has written anything, so the others are valid."""
         answers: list[Any] = [None] * len(works)
         posts = {n: work for n, work in enumerate(works) if isinstance(work, MessagePost)}
@@ -292,7 +290,7 @@ class MessageBoard:
         return answers
 
 
-def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the answer, or why there is none
+def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the answer, or the reason of the rejection
     try:
         return work(database)
     except (LookupError, ValueError) as error:

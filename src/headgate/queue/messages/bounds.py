@@ -1,4 +1,4 @@
-"""Limit how much is kept: counted where it changes, bounded in each partition and for each application."""
+"""Limit how much is kept: usage is counted where it changes, and bounded for each partition and each application."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headgate.queue.messages.records import MessageDraft, PartitionFull, QueueRe
 DROP_MAX = 20_000
 """Messages dropped from one partition in one transaction."""
 FULL_AGAIN_S = 10.0
-"""After which a post to what is full may be tried again."""
+"""Seconds after which a post that was refused because there is no room may be tried again."""
 KNOWN_S = 0.5
-"""How long it counts what an application was seen to keep."""
+"""Seconds for which the usage of an application, once read from the database, counts as current."""
 _PLACE = "queue = ? and partition = ?"
 
 
@@ -26,7 +26,7 @@ class ApplicationLimits:
     messages_max: int = 0
     bytes_max: int = 0
     rate_max: int = 0
-    """Messages posted in a second."""
+    """Messages that may be posted in a second."""
 
 
 UNLIMITED = ApplicationLimits()
@@ -45,7 +45,7 @@ class PartitionRoom:
     def take(
         self, queue: QueueRecord, partitions: Sequence[int], drafts: Sequence[MessageDraft]
     ) -> PartitionFull | None:
-        """Make room for messages; or why there is none for all of them."""
+        """Make room for all of these messages; return None, or why there is no room for all of them."""
         then = dict[tuple[int, int], tuple[int, int]]()
         for partition, draft in zip(partitions, drafts, strict=True):
             lane = queue.id, partition
@@ -94,9 +94,9 @@ class ApplicationUsage:
     now_s: Callable[[], float]
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _pending: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Application -> messages and bytes taken, and not written yet."""
+    """Application -> messages and bytes that were accepted and are not written yet."""
     _rates: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Application -> what it may post at once, and since when that is so."""
+    """Application -> number of messages it may post at once, and the time at which that was computed."""
 
     def stale(self, app: str) -> bool:
         """Return whether the usage must be read from the database again."""

@@ -1,4 +1,4 @@
-"""The client of what the message API does later: delayed messages, and schedules."""
+"""Client of the parts of the message API that act later: delayed messages, and schedules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Calendar:
         self._client = client
 
     async def delayed(self, lane: Lane, limit: int) -> list[Delayed]:
-        """Return the first messages that are not due yet, in the order of delivery."""
+        """Return the first messages that are not due yet, in order of delivery."""
         query = {"partition": str(lane.partition), "limit": str(limit)}
         found = await self._client.ask("GET", f"/{quote(lane.queue)}/delayed", query)
         try:
@@ -35,7 +35,7 @@ class Calendar:
         return (await self._client.ask("DELETE", f"/{quote(lane.queue)}/delayed/{named}")).withdrawn
 
     async def schedule(self, queue: str, name: str, wanted: Mapping[str, object]) -> str:
-        """Make or change a schedule; `wanted` as the API has it.  When it posts next.  Raises PostRefused."""
+        """Make or change a schedule, `wanted` in the form of the API. Return when it posts next. Raise PostRefused."""
         data, headers = msgspec.json.encode(wanted), {"Content-Type": "application/json"}
         path = f"/{quote(queue)}/schedules/{quote(name)}"
         return (await self._client.ask("PUT", path, data=data, headers=headers)).next_at

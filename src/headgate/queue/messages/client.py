@@ -1,4 +1,4 @@
-"""The client of the message API, of this server and of others that speak it."""
+"""Client of the message API, for Headgate's server and others that implement it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from headgate.queueing.message import Message
 
 TIMEOUT_S = 30.0
 SILENCE_MAX_S = 35.0
-"""On a stream: it is pinged more often."""
+"""Seconds without data after which a stream counts as broken; the server sends pings more often."""
 QUEUES_PAGE = 1_000
 CONNECTIONS_MAX = 100
 LOCAL = ("localhost", "127.", "::1")
 
 
 class QueueResponse(msgspec.Struct):
-    """Hold what any request may be answered with."""
+    """Hold the fields that answers to requests may have."""
 
     messages: msgspec.Raw = msgspec.Raw(b"[]")
-    """Of a GET; what a POST answers nobody here needs."""
+    """Messages in the answer to a GET. The client ignores those in the answer to a POST."""
     queues: tuple[dict[str, Any], ...] = ()  # JSON
-    error_msg: Any = None  # text by field, or whatever another server says
+    error_msg: Any = None  # text by field, or anything from another server
     waiting: int = 0
     newest: str = ""
     oldest_waiting: str = ""
@@ -129,7 +129,7 @@ class MessageClient:
     async def get(self, lane: Lane, id: str) -> Message | None:
         try:
             found = _messages(await self.ask("GET", _one(lane, id)))
-        except PostRefused:  # the original cannot be asked for one message of partitions from 10 on
+        except PostRefused:  # the original server cannot return single messages of partitions from 10 on
             query = {"partitions": str(lane.partition), "limit": "1", "since": id}
             found = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
         found = [message for message in found if message.message_id == id]
@@ -172,7 +172,7 @@ class MessageClient:
             await self.ask("POST", "", data={**form, "priorities": str(priorities)} if priorities > 1 else form)
 
     async def change(self, queue: str, form: Mapping[str, str]) -> None:
-        """Change what the form says of the queue.  Raise as `ask` does."""
+        """Change the settings of the queue that the form names. Raise what `ask` raises."""
         await self.ask("PUT", f"/{quote(queue)}", data=dict(form))
 
     async def backlog(self, lane: Lane, after: Position) -> LaneBacklog:
@@ -181,7 +181,7 @@ class MessageClient:
             query["after"] = _since(after)
         try:
             found = await self.ask("GET", f"/{quote(lane.queue)}/lag", query)
-        except PostRefused:  # another server, which does not count
+        except PostRefused:  # another server, which does not count them
             left = await self.read(lane, after, READ_MAX - 1)
             newest = left[-1].message_id if left else ""
             return LaneBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
@@ -210,7 +210,7 @@ class MessageClient:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        **more: Any,  # aiohttp's own arguments
+        **more: Any,  # arguments of aiohttp
     ) -> QueueResponse:
         """Call the API at a path below its application and return the answer. Raise SourceDown, QueueGone or
         PostRefused."""

@@ -1,4 +1,5 @@
-"""The little of SQL databases that messages need, alike on SQLite and PostgreSQL.  Used by one thread each."""
+"""The few operations on SQL databases that messages need, alike on SQLite and PostgreSQL. One thread uses each
+database."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from headgate.base.private import private_file
 Row = tuple[Any, ...]  # columns of several types
 
 PAGE_BYTES = 8_192
-"""Of an SQLite file: a body of a few kilobytes lies in fewer pieces than in pages of the usual size."""
+"""Page size of an SQLite file: with larger pages than usual, a body of a few kilobytes takes fewer of them."""
 SCHEMA = """
 create table if not exists queue (id {serial}, app text not null, name text not null, partitions integer not null,
     kind text not null, consistency text not null, principles text not null, created_ms bigint not null,
@@ -79,7 +80,7 @@ class PartitionGrowth:
         self._more[lane] = before[0] + messages, before[1] + size_bytes
 
     def write(self, database: Database) -> None:
-        """Write the sums, except for queues that are gone."""
+        """Write the sums, except for queues that no longer exist."""
         for lane, (messages, size) in sorted(self._more.items()):
             if messages > 0:
                 database.execute(
@@ -98,7 +99,7 @@ class PartitionGrowth:
 
 
 class DatabaseDown(OSError):
-    """Report that the database failed; nothing of the transaction took effect or, if the connection broke, perhaps
+    """Report that the database failed: nothing of the transaction took effect or, if the connection broke, perhaps
     all of it."""
 
 

@@ -1,4 +1,4 @@
-"""Define what a lease is: of whom, until when, how far; and what is said under it."""
+"""Define leases: who has leased a partition, until when and how far processed, and what holders report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.queueing.ids import Position
 from headgate.queueing.policy import Policy
 
 CREW = "workers"
-"""Of leases that name no group."""
+"""Group of leases that name none."""
 USUAL = Policy()
 
 
@@ -26,16 +26,16 @@ class MessageLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Describe what a worker has leased."""
 
     lease: str
-    """Its name; whoever knows it is the holder."""
+    """Name of the lease; whoever presents it counts as the holder."""
     partition: int
     epoch: int
-    """One more with every holder."""
+    """Grows by one with every holder."""
     expires_in: float
-    """Seconds."""
+    """Seconds until the lease expires."""
     processed: str
-    """The newest message that is done, and all before it; empty: none."""
+    """Id of the message up to which everything is done; empty: nothing is."""
     priorities: int = 1
-    """Of the queue: so many partitions, from this one on, are held together."""
+    """Number of priorities of the queue: as many partitions, from `partition` on, are held together."""
 
 
 class Handed(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Report what became of messages."""
+    """Report the outcome of messages."""
 
     done: tuple[str, ...] = ()
     failed: tuple[Failure, ...] = ()
@@ -102,7 +102,7 @@ class HeldLease:
     worker: str
     at: Position
     ahead: Position
-    """What was fetched lies up to here."""
+    """Position of the last message that was fetched."""
     ahead_epoch: int
 
     @property
@@ -122,10 +122,10 @@ def behind(
 
 
 def until(moment: LeaseMoment, ttl_s: float) -> int:
-    """Return the time so many seconds from now, in milliseconds since 1970."""
+    """Return the time `ttl_s` seconds from now, in milliseconds since 1970."""
     return moment.now_ms + int(ttl_s * 1000)
 
 
 def write(database: Database, held: HeldLease, what: str, *values: object) -> None:
-    """Change the row of a lease that holds."""
+    """Change the row of a valid lease."""
     database.execute(f"update lease set {what} where {PLACE} and epoch = ?", (*values, *held.place, held.epoch))

@@ -1,7 +1,8 @@
-"""Messages that are not due yet: kept aside, and delivered when their time comes.
+"""Messages that are not due yet: they are kept aside, and delivered when their time comes.
 
-A message is given its place in its partition when it is delivered, like one that is posted then: so whoever reads a
-partition by its order misses nothing, and looks for nothing.  What is due at one time keeps the order of posting.
+A message gets its place in its partition when it is delivered, as if it were posted at that moment: so readers of a
+partition that follow its order miss nothing and need not look back. Messages that are due at the same time keep the
+order in which they were posted.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import Lane
 
 LANES_MAX = 50
-"""Partitions that are looked at in one transaction; those that were left longest come first."""
+"""Partitions handled in one transaction; those that have waited longest come first."""
 EACH_MAX = 100
 """Messages of one partition delivered in one transaction."""
 TOGETHER_MAX_CHARS = 16_000_000
-"""Of bodies delivered in one transaction: behind them it ends, never before its first message."""
+"""Characters of bodies after which a delivering transaction ends; it delivers at least one message."""
 ORDER = "due_ms, ticks"
 _PLACE = "queue = ? and partition = ?"
 
@@ -32,14 +33,14 @@ class Delayed(msgspec.Struct, frozen=True):
     """Show a message that is not due yet."""
 
     message_id: str
-    """Until it is delivered: then it is given another."""
+    """Id of the message until it is delivered; the delivered message has another."""
     timestamp: str
-    """When it was posted."""
+    """Time at which it was posted."""
     deliver_at: str
     body: str
     partition: int
     hold: bool
-    """It holds up those posted after it."""
+    """Whether messages posted after it wait for it."""
 
 
 def seconds(ms: int) -> str:
@@ -53,10 +54,10 @@ class HeldBack:
 
     now_ms: int
     held: dict[tuple[int, int], int]
-    """Lane -> until when a message holds it up."""
+    """Lane -> time until which a message holds it up, in milliseconds since 1970."""
     rows: list[Row] = field(default_factory=list)
     look: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Lane -> when the first of `rows` is due."""
+    """Lane -> time at which the first of `rows` is due, in milliseconds since 1970."""
 
     def take(self, lane: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
         """Keep the message aside and return when it is due, or return 0 if it is due now."""
@@ -72,7 +73,7 @@ class HeldBack:
         return due_ms
 
     def write(self, database: Database) -> None:
-        """Store what was taken."""
+        """Store the messages that were kept aside."""
         if not self.rows:
             return
         database.insert("later", "queue, partition, ticks, due_ms, id, body, ttl_s, held", self.rows)
@@ -102,8 +103,8 @@ def next_ms(database: Database) -> int | None:
 
 
 def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Lane]]:
-    """Deliver what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own: it locks
-    lanes in their order, as posting does."""
+    """Deliver due messages, a bounded number of them; return applications and lanes. Run it in a transaction of its
+    own: it locks lanes in their order, as posting does."""
     now_ms = now_ns // 1_000_000
     due = database.execute(
         "select queue, partition from awaited where look_ms <= ? order by look_ms, queue, partition limit ?",
@@ -126,7 +127,7 @@ def _deliver_lane(database: Database, of: QueueRecord, partition: int, now_ns: i
     """Deliver the due messages of a partition and return their number of characters."""
     lane = of.id, partition
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
-    reserve(database, lane, 0, now_ticks)  # from here on nobody else delivers or posts here
+    reserve(database, lane, 0, now_ticks)  # until the transaction ends, nobody else delivers or posts to this partition
     sql = f"select ticks, ttl_s, length(body) from later where {_PLACE} and due_ms <= ? order by {ORDER} limit ?"
     found, chars = list[Row](), 0
     for row in database.execute(sql, (*lane, now_ms, EACH_MAX)):

@@ -23,31 +23,31 @@ class MessageLeasing:
     async def take(
         self, queue: str, worker: str, group: str, ttl_s: float, partition: int | None = None
     ) -> MessageLease | None:
-        """Return a partition where something is to be done and that nobody holds, or None."""
+        """Return a partition that has something to do and that nobody holds, or None."""
         wanted = {"worker": worker, "group": group, "partition": partition, "ttl": ttl_s}
         answer = await self._client.ask("POST", f"/{quote(queue)}/lease", json=wanted)
         found: MessageLease | None = _shaped(answer.lease, MessageLease | None)
         return found
 
     async def fetch(self, queue: str, lease: MessageLease, limit: int) -> list[Handed]:
-        """Return the next messages; the same again until an outcome names them."""
+        """Return the next messages; repeated calls return the same ones until an outcome names them."""
         answer = await self._client.ask("GET", _path(queue, lease), {"limit": str(limit)})
         found: list[Handed] = _shaped(answer.messages, list[Handed])
         return found
 
     async def tell(self, queue: str, lease: MessageLease, outcome: Outcome) -> None:
-        """Record what became of messages, and extend the lease."""
+        """Record the outcome of messages, and extend the lease."""
         said = msgspec.json.encode(outcome)
         await self._client.ask("POST", _path(queue, lease), data=said)
 
     async def partition_status(self, queue: str, group: str = "") -> list[PartitionRow]:
-        """Return how the partitions stand, with this group or with all of them."""
+        """Return the state of the partitions, for this group or for all groups."""
         answer = await self._client.ask("GET", f"/{quote(queue)}/standing", {"group": group} if group else None)
         found: list[PartitionRow] = _shaped(answer.partitions, list[PartitionRow])
         return found
 
     async def give_back(self, queue: str, lease: MessageLease) -> None:
-        """End the lease: what was fetched and has no outcome was not begun."""
+        """End the lease: messages that were fetched and have no outcome count as not started."""
         await self._client.ask("DELETE", _path(queue, lease))
 
 
@@ -55,7 +55,7 @@ def _path(queue: str, lease: MessageLease) -> str:
     return f"/{quote(queue)}/lease/{lease.lease}"
 
 
-def _shaped(raw: msgspec.Raw, kind: Any) -> Any:  # of that kind
+def _shaped(raw: msgspec.Raw, kind: Any) -> Any:  # decoded to that type
     try:
         return msgspec.json.decode(raw, type=kind)
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""Partitions leased to workers over HTTP: who has which until when, and how far each is.
+"""Leases of partitions for workers over HTTP: who holds which until when, and how far each group has processed it.
 
-A lease is one row, which every write of its holder checks: whoever lost it writes nothing.  As with other workers, what
-was fetched by a holder that did not come back is handed out again alone, so that it is known whose process it ends.
-Where a queue has priorities a lease is of a strand: a row for each of its partitions, of which the first has the token.
-All of it runs in the transaction of the writer.
+A lease is one row, which every write of its holder checks: a holder that lost the lease writes nothing. As with
+other workers, messages that were fetched by a holder that did not come back are handed out again one by one, to
+find out which of them ends the process. Where a queue has priorities, a lease covers a strand: a row for each of
+its partitions, the first of which has the token. All of it runs in the transaction of the writer.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from headgate.queueing.priorities import comes_next, head_of
 
 
 def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:
-    """Return a partition, or a strand, that nobody holds and where something is to be done.  Raise NoQueue,
-    InvalidPost."""
+    """Lease a partition, or a strand, that nobody holds and that has something to do; return None if there is none.
+    Raise NoQueue, InvalidPost."""
     queue = queues.find(database, wanted.app, wanted.queue)
     if wanted.partition is not None and not 1 <= wanted.partition <= queue.partitions:
         raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
@@ -67,12 +67,12 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
 
 
 def _unknown(partition: int) -> Row:
-    """Return what is known of a partition that nobody ever held."""
+    """Return the row of a partition that nobody has ever held."""
     return partition, 0, START.ticks, START.id, 0
 
 
 def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
-    """Tell whether something is to be done there."""
+    """Tell whether the partition has a message that is due or new."""
     due = database.execute(f"select 1 from tried where {PLACE} and due_ms between 1 and ? limit 1", (*place, now_ms))
     queue, _, partition = place
     return bool(due) or bool(behind(database, queue, partition, at, 1, now_ms))
@@ -80,16 +80,16 @@ def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Strand:
-    """Represent the holder of a lease: one partition if the queue has no priorities."""
+    """Represent what one lease covers: a strand, or one partition if the queue has no priorities."""
 
     lanes: tuple[HeldLease, ...]
-    """The highest priority first."""
+    """Lanes of the strand, the highest priority first."""
     handed: int = 0
-    """The partition of the message that was handed out last."""
+    """Partition of the message that was handed out last; 0: none was."""
     passed: int = 0
-    """As `comes_next` takes it."""
+    """Argument `passed` for the next call of `comes_next`."""
     then_passed: int = 0
-    """The same, once that message has an outcome."""
+    """Value of `passed` once the message handed out last has an outcome."""
 
     def write(self, database: Database, what: str, *values: object) -> None:
         """Change the rows of all its partitions."""
@@ -107,7 +107,7 @@ class _Strand:
 
 
 def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _Strand:
-    """Raise LeaseLost, NoQueue."""
+    """Return what this lease covers. Raise LeaseLost, NoQueue."""
     queue = queues.find(database, app, name)
     columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
     sql = f"select {columns} from lease where queue = ?"
@@ -140,9 +140,9 @@ def release(database: Database, app: str, queue: str, token: str, moment: LeaseM
 
 
 def fetch(database: Database, app: str, queue: str, token: str, limit: int, moment: LeaseMoment) -> list[Handed]:
-    """Return the next messages; asked again, the same, unless one of a higher priority has come.  One whose last try
-    failed, or was never heard of, comes alone; so does each, where the queue has priorities.  Raise LeaseLost, NoQueue.
-    """
+    """Return the next messages. A repeated call returns the same ones, unless one of a higher priority has arrived.
+    A message whose last attempt failed, or has no known outcome, comes alone; in a queue with priorities each
+    message does. Raise LeaseLost, NoQueue."""
     strand = _held(database, app, queue, token, moment.now_ms)
     if len(strand.lanes) == 1:
         return _fetch(database, strand.lanes[0], limit, moment)
@@ -155,7 +155,7 @@ def fetch(database: Database, app: str, queue: str, token: str, limit: int, mome
         if found := _fetch(database, lane, 1, moment):
             replace(strand, handed=lane.partition, then_passed=following.passed).keep(database)
             return found
-        strand = _held(database, app, queue, token, moment.now_ms)  # what waited there was given up, or had expired
+        strand = _held(database, app, queue, token, moment.now_ms)  # it was given up, or has expired
 
 
 def _since_ms(database: Database, held: HeldLease, now_ms: int) -> int | None:
@@ -190,10 +190,10 @@ def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment)
 
 
 def commit(database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment) -> MessageLease:
-    """Record that everything up to the last message named is done or waits for its next attempt, and return the lease,
-    which continues.
+    """Record that everything up to the last message named is done or waits for its next attempt, and return the
+    lease, which continues.
 
-    Raises LeaseLost, NoQueue, InvalidPost.
+    Raise LeaseLost, NoQueue, InvalidPost.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
     told = [_checked(database, lane, said, moment) for lane, said in _by_lane(database, strand, outcome)]
@@ -208,7 +208,7 @@ def commit(database: Database, app: str, queue: str, token: str, outcome: Outcom
 
 
 def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:
-    """Tell apart what is said of each partition.  An id may be in several: that handed out last is meant."""
+    """Split an outcome by partition. An id may exist in several; it then means the one that was handed out last."""
     if not outcome.done and not outcome.failed:
         return []
     lanes = sorted(strand.lanes, key=lambda lane: lane.partition != strand.handed)
@@ -245,7 +245,7 @@ def _waiting(database: Database, held: HeldLease) -> set[str]:
 
 
 def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> _Told:
-    """Write nothing.  Raise InvalidPost."""
+    """Check an outcome, without writing anything. Raise InvalidPost."""
     named = {*outcome.done, *(one.message_id for one in outcome.failed)}
     ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
     _check(database, held, named, ahead, _waiting(database, held), moment)

@@ -1,4 +1,4 @@
-"""Writes that wait for the database: of each application in order, and the applications in turn."""
+"""Writes that wait for the database: those of one application in order, and the applications in turn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.queue.messages.posts import MessagePost
 from headgate.queue.messages.records import PartitionFull
 
 WAITING_MAX = 10_000
-"""Writes in all."""
+"""Limit on the writes that wait, of all applications."""
 EACH_MAX = 1_000
-"""Writes of one application."""
+"""Limit on the writes of one application that wait."""
 EACH_MAX_CHARS = 64_000_000
-"""Of messages that one application wants to post."""
+"""Limit on the characters of bodies that one application has waiting."""
 GROUP_MAX = 200
-"""Writes made durable together; fewer when they are large."""
+"""Limit on the writes that are made durable together; fewer when they are large."""
 GROUP_MAX_MESSAGES = 10_000
 GROUP_MAX_CHARS = 16_000_000
 AGAIN_S = 1.0
@@ -31,12 +31,12 @@ class Overloaded(OSError):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """Hold what is to be written, and who waits for it."""
+    """Hold one write, and the caller that waits for it."""
 
-    work: MessagePost | Callable[[Database], Any]  # answers whatever its caller wants
+    work: MessagePost | Callable[[Database], Any]  # any answer that its caller expects
     done: asyncio.Future[Any]
     alone: bool = False
-    """In a transaction of its own."""
+    """Whether the write needs a transaction of its own."""
 
     @property
     def messages(self) -> int:
@@ -54,7 +54,7 @@ class GroupLine:
 
     def __init__(self) -> None:
         self._of: dict[str, deque[Write]] = {}
-        """The application whose turn it is comes first."""
+        """Application -> its writes that wait; the first application is the next in turn."""
         self._chars: dict[str, int] = {}
         self._count = 0
 
@@ -62,7 +62,7 @@ class GroupLine:
         return bool(self._of)
 
     def put(self, app: str, write: Write) -> None:
-        """Append a write to the application's line. Raise Overloaded or PartitionFull if the application has too
+        """Append a write to the application's line. Raise Overloaded, or PartitionFull if the application has too
         much waiting."""
         if self._count >= WAITING_MAX:
             raise Overloaded(f"{WAITING_MAX} writes wait already")

@@ -1,4 +1,4 @@
-"""Reading messages: pages of a partition, single ones, and how much waits."""
+"""Read messages: pages of a partition, single messages, and how much waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.queue.messages.records import COUNT_MAX, READ_MAX_CHARS, Partition
 from headgate.queueing.ids import Position, ticks_of, unix_text
 
 FIRST = 16
-"""Messages read before it is known how large they are."""
+"""Messages read first, while their size is unknown."""
 
 
 def read(

@@ -1,4 +1,4 @@
-"""PostgreSQL: one connection, made anew when it broke; and the listener for what other processes posted."""
+"""PostgreSQL: one connection, opened again after it breaks; and the listener for posts of other processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headgate.queue.messages.database import SCHEMA, DatabaseDown, PartitionGrow
 CHANNEL = "headgate_messages"
 CONNECT_TIMEOUT_S = 5
 _SCHEMA_LOCK = 7_215_873
-"""Advisory: two processes that start together do not make the tables at once."""
+"""Number of the advisory lock that keeps two starting processes from creating the tables at the same time."""
 
 _LZ4 = "select 1 from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)"
-"""Whether the server was built with it: large bodies take half the time of the usual compression."""
+"""Query whether the server can compress with LZ4: large bodies take half the time of the usual compression."""
 
 
 class PostgresDatabase:

@@ -1,4 +1,4 @@
-"""Posting: a group of posts in one transaction, with ids that grow within each partition whatever the clock does."""
+"""Post a group of messages in one transaction, with ids that grow within each partition even if the clock goes back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MessagePost:
     drafts: tuple[MessageDraft, ...]
     key: str = ""
     digest: str = ""
-    """Of the drafts, where there is a key."""
+    """Digest of the drafts; empty without a key."""
 
 
 def digest_of(drafts: Sequence[MessageDraft]) -> str:
@@ -62,10 +62,7 @@ def post_group(
     database: Database, posts: Sequence[MessagePost], now_ns: int, node: int, chance: random.Random
 ) -> list[Answer | Exception]:
     """Post in the caller's transaction and return one answer for each post, or why it is rejected: NoQueue,
-    InvalidPost, KeyReused or PartitionFull.
-
-    In a transaction of the caller's.
-    """
+    InvalidPost, KeyReused or PartitionFull."""
     answers: list[Answer | Exception | None] = [None] * len(posts)
     accepted: list[tuple[int, QueueRecord, list[int]]] = []
     known: dict[tuple[str, str], QueueRecord | NoQueue] = {}

@@ -1,4 +1,4 @@
-"""Wake those who wait for messages when some are posted; what they are is then read from the database."""
+"""Wake callers that wait for messages when some are posted; they then read the messages from the database."""
 
 from __future__ import annotations
 

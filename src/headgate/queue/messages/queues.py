@@ -18,7 +18,7 @@ _FROM = (
 _PARTS = (
     "lane", "lease", "tried", "turn", "awaited", "schedule", "schedule_priority", "kept", "bounded", "aged", "ranked",
 )  # fmt: skip
-"""Tables of which nothing is left of a queue that was removed."""
+"""Tables whose rows of a queue are deleted when the queue is removed."""
 
 
 def find(database: Database, app: str, name: str) -> QueueRecord:
@@ -30,7 +30,7 @@ def find(database: Database, app: str, name: str) -> QueueRecord:
 
 
 def named(database: Database, id: int) -> tuple[str, QueueRecord] | None:
-    """Return the application and the queue of this number, where it is still there."""
+    """Return the application and the record of the queue with this number, if it still exists."""
     rows = database.execute(f"select app, {_COLUMNS} from {_FROM} where id = ?", (id,))
     return (rows[0][0], QueueRecord(*rows[0][1:])) if rows else None
 

@@ -1,4 +1,4 @@
-"""Define what is posted and what is kept, and what may be wrong with it."""
+"""Define what is posted and what is kept, and the errors of posts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from headgate.queueing.lanes import TTL_MAX_S
 TTL_DEFAULT_S = 259_200
 BODY_MAX_BYTES = 1_048_576
 DEAD_LETTER_MAX_BYTES = BODY_MAX_BYTES + 65_536
-"""A dead letter is a message, and what is said of it."""
+"""Size limit of a dead letter: a message, and the record of its attempts."""
 BATCH_MAX = 10_000
-"""Messages posted at once."""
+"""Limit on the messages of one post."""
 READ_MAX = 1_000
-"""Messages of one partition read at once."""
+"""Limit on the messages of one partition that one request reads."""
 READ_MAX_CHARS = 4_000_000
-"""Of bodies read at once: a page is cut short behind them, never before its first message."""
+"""Characters of bodies after which a page of messages ends; it has at least one message."""
 KEY_MAX_CHARS = 200
 DELAY_MAX_S = TTL_MAX_S
-"""How far ahead a message may be posted for."""
+"""Longest time, in seconds, from the posting of a message to its delivery."""
 KEYS_KEPT_S = 3 * 86_400
-"""How long a post with the same Idempotency-Key is answered as the first was."""
+"""Seconds for which a repeated post with the same Idempotency-Key gets the answer of the first."""
 COUNT_MAX = 100_000
-"""Messages are counted so far; more is "at least"."""
+"""Number up to which messages are counted; above it, answers say "at least"."""
 
 
 class NoQueue(LookupError):
@@ -54,17 +54,18 @@ class MessageDraft(msgspec.Struct, frozen=True):
     body: str
     ttl_s: int = TTL_DEFAULT_S
     partition: int | None = None
-    """None: by the key; without one any, by chance."""
+    """Number of the partition. None: the key decides or, without a key, chance."""
     key: str = ""
-    """Messages of one key are in one partition, or strand, for as long as the queue has as many."""
+    """Messages with the same key are in one partition, or strand, as long as the number of partitions stays the
+    same."""
     delay_ms: int = 0
-    """It is delivered so long after it was posted."""
+    """Milliseconds from posting to delivery; 0: none."""
     at_ms: int = 0
-    """Or not before this time, since 1970."""
+    """Time before which the message is not delivered, in milliseconds since 1970; 0: none."""
     hold: bool = False
-    """Until it is delivered, those posted after it to its partition wait behind it."""
+    """Whether messages posted later to the partition wait until this one is delivered."""
     priority: str = ""
-    """A name or a number, as `priority_named` takes it; empty: the usual one, or that of the partition."""
+    """Name or number of a priority, see `priority_named`; empty: the usual one, or that of the partition."""
 
     @property
     def size_bytes(self) -> int:
@@ -72,7 +73,7 @@ class MessageDraft(msgspec.Struct, frozen=True):
         return len(self.body) if self.body.isascii() else len(self.body.encode())
 
     def due_ms(self, now_ms: int) -> int:
-        """Return when the message is to be delivered if posted now, which is never before now."""
+        """Return when the message is delivered if it is posted now: never before now."""
         return max(now_ms + self.delay_ms, self.at_ms)
 
 
@@ -83,7 +84,8 @@ class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
     timestamp: str
     partition: int
     deliver_at: str = ""
-    """When it is due, in seconds since 1970; it is not there before, and then has another id.  Empty: it is there."""
+    """When the message is due, in seconds since 1970: it appears only then, and with another id. Empty: it has been
+    delivered."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
@@ -102,25 +104,25 @@ class QueueRecord(msgspec.Struct, frozen=True):
     kind: str
     consistency: str
     principles: str
-    """Comma-separated; empty: the application alone."""
+    """Principals that may use the queue, comma-separated; empty: only the application."""
     created_ms: int
     messages_max: int = 0
-    """Of each partition; 0: any number."""
+    """Limit on the messages of each partition; 0: none."""
     bytes_max: int = 0
-    """Of the bodies of each partition; 0: any."""
+    """Limit on the bytes of bodies of each partition; 0: none."""
     full: str = "refuse"
-    """What becomes of more: refuse it, or drop the oldest."""
+    """What happens to messages beyond the limits: `refuse` them, or `drop` the oldest."""
     age_max_s: int = 0
-    """No message of the queue is kept for longer, whatever its own time is; 0: each is kept for its own."""
+    """Longest time, in seconds, for which the queue keeps any message; 0: each message's TTL decides."""
     priorities: int = 1
-    """Its partitions are in strands of so many, see `queueing.priorities`."""
+    """Number of priorities; each strand of partitions has as many, see `queueing.priorities`."""
 
     def kept_s(self, ttl_s: int) -> int:
-        """Return how long a message is kept whose own time is `ttl_s`."""
+        """Return how long a message with this TTL is kept, in seconds."""
         return min(ttl_s, self.age_max_s) if self.age_max_s else ttl_s
 
     def id_of(self, partition: int, ticks: int, node: int) -> str:
-        """Return the id of a message, which no other of its partition has; nor of its strand, where there are some."""
+        """Return a message id that is unique in its partition and, in a queue with priorities, in its strand."""
         return make_id(ticks, partition if self.priorities > 1 else 0, node)
 
 
@@ -128,11 +130,11 @@ class PartitionBacklog(msgspec.Struct, frozen=True):
     """Describe what lies behind a position of one partition."""
 
     waiting: int
-    """Messages, counted to COUNT_MAX."""
+    """Messages that wait, counted to COUNT_MAX."""
     newest: str
     """Id of the newest message of the partition, empty when there is none."""
     oldest_waiting: str
-    """Timestamp of the first message that waits, empty when none does."""
+    """Timestamp of the first message that waits; empty when none does."""
     delayed: int = 0
     """Messages that are not due yet, counted to COUNT_MAX."""
 

@@ -1,4 +1,4 @@
-"""Messages that are handed out again: failed ones when they are due, and those of holders that did not come back."""
+"""Messages that are handed out again: failed ones when they are due, and those whose holders did not come back."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
 
 
 def as_handed(one: StoredMessage, attempt: int) -> Handed:
-    """Return it as workers are given it."""
+    """Return the message in the form that workers receive."""
     return Handed(one.message_id, one.timestamp, one.body, one.partition, attempt)
 
 
 def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed | None:
-    """Return a failed message whose time has come. An empty body means that it is dropped, because it has expired or
-    is given up."""
+    """Return a failed message that is due. An empty body means that it is dropped, because it has expired or is
+    given up."""
     due = f"from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
     rows = database.execute(f"select id, failed, died, handed {due}", (*held.place, moment.now_ms))
     if not rows:
@@ -62,7 +62,7 @@ def _mark(database: Database, held: HeldLease, id: str, died: int) -> None:
 
 
 def forget(database: Database, held: HeldLease, id: str) -> None:
-    """Forget its tries: it is done, or is no more."""
+    """Delete the record of a message's attempts: it is done, or no longer exists."""
     database.execute(f"delete from tried where {PLACE} and id = ?", (*held.place, id))
 
 
@@ -75,7 +75,7 @@ def fail(
     attempts: int,
     moment: LeaseMoment,
 ) -> None:
-    """Have a message whose job failed wait for its next try, or give it up."""
+    """Let a message whose job failed wait for its next attempt, or give it up."""
     row = database.execute(f"select died from tried where {PLACE} and id = ?", (*held.place, one.message_id))
     died = row[0][0] if row else 0
     if said.reject or tries >= attempts:

@@ -1,7 +1,7 @@
-"""Messages that are posted again and again, as a schedule says.
+"""Schedules: messages that the server posts again and again.
 
-A moment is passed in the transaction that posts its message: however many servers there are, and whatever ends them,
-each has its message once.
+A schedule moves on to its next time in the transaction that posts the message: however many servers there are, and
+whatever ends them, there is one message for each time.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from headgate.queueing.lanes import Lane
 from headgate.queueing.priorities import priority_named
 
 SCHEDULES_MAX = 1_000
-"""Of one queue."""
+"""Limit on the schedules of one queue."""
 TOGETHER_MAX = 50
-"""Schedules looked at in one transaction."""
+"""Schedules handled in one transaction."""
 EACH_MAX = 10
-"""Messages that one of them posts in it."""
+"""Messages that one schedule posts in one transaction."""
 LATE_S = 60
-"""A moment that long ago was missed."""
+"""Seconds after which a time that has passed counts as missed."""
 MISSED_MAX_S = 7 * 86_400
-"""Moments missed longer ago are passed over in any case."""
+"""Seconds after which a missed time is skipped even where `missed` is `all`."""
 CRON_MAX_CHARS = 200
 BODY_MAX_CHARS = 65_536
 AGAIN_S = 86_400
-"""After which a schedule whose times cannot be told any more is looked at again."""
+"""Seconds after which a schedule whose times cannot be computed is tried again."""
 MOMENT = "{time}"
-"""In a body, stands for the moment."""
+"""Text that stands in a body for the time of the message."""
 _COLUMNS = "name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble"
 _PRIORITY = (
     "coalesce((select priority from schedule_priority as said where said.queue = schedule.queue"
@@ -49,24 +49,24 @@ class MessageSchedule(msgspec.Struct, frozen=True):
 
     name: str
     cron: str
-    """`minute hour day month weekday`; all of them must fit."""
+    """`minute hour day month weekday`; all of them must match."""
     body: str
     zone: str = "UTC"
     missed: str = "once"
-    """Of moments that passed while no server ran: `once` posts one message in all, `all` one each, `skip` none."""
+    """For times that passed while no server ran, `once` posts one message in all, `all` one each, `skip` none."""
     partition: int | None = None
     key: str = ""
     ttl: int = TTL_DEFAULT_S
     next_at: str = ""
-    """Seconds since 1970."""
+    """Time of the next message, in seconds since 1970."""
     trouble: str = ""
-    """Why the last message was refused; empty: it was not."""
+    """Why the last message was refused; empty: none was."""
     priority: str = ""
-    """Of its messages; empty: the usual one, or that of the partition."""
+    """Priority of the messages; empty: the usual one, or that of the partition."""
 
 
 def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms: int) -> MessageSchedule:
-    """Make or change it; one that keeps its times keeps the next.  Raises NoQueue, InvalidPost."""
+    """Make or change a schedule; if its times stay the same, so does its next time. Raise NoQueue, InvalidPost."""
     queue = queues.find(database, app, name)
     if wanted.partition is not None and wanted.partition > queue.partitions:
         raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
@@ -100,7 +100,7 @@ def remove(database: Database, app: str, name: str, which: str) -> int:
 
 
 def _forget(database: Database, queue: int, name: str) -> int:
-    """Return how many there were."""
+    """Delete the schedule and return how many there were: 0 or 1."""
     place = "where queue = ? and name = ?"
     database.execute(f"delete from schedule_priority {place}", (queue, name))
     return len(database.execute(f"delete from schedule {place} returning 1", (queue, name)))
@@ -124,7 +124,8 @@ def next_ms(database: Database) -> int | None:
 
 
 def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
-    """Post what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own."""
+    """Post the messages that are due, a bounded number of them; return applications and lanes. Run it in a
+    transaction of its own."""
     due = database.execute(
         f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
         (moment.now_ms, TOGETHER_MAX),
@@ -175,7 +176,7 @@ def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tup
 
 
 def _next_ms(cron: str, zone: str, after_ms: int) -> int:
-    """Return the next time. Raise InvalidPost if it is not a schedule, or names no time."""
+    """Return the next time after `after_ms`. Raise InvalidPost if the schedule is invalid or names no time."""
     fields = cron.split()
     if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
         raise InvalidPost({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})

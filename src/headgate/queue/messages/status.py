@@ -1,4 +1,4 @@
-"""Report how the partitions of a queue stand: what they keep, and how far each group of workers over HTTP is."""
+"""Report the state of the partitions of a queue: what they keep, and how far each group of workers over HTTP is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headgate.queue.messages.records import QueueRecord
 from headgate.queueing.priorities import priority_of
 
 WAITING_MAX = 1_000
-"""Messages behind a group are counted so far; more is "at least"."""
+"""Number up to which messages behind a group are counted; above it, answers say "at least"."""
 GROUPS_MAX = 400
-"""Groups and partitions that are told of, in all."""
+"""Limit on the rows of groups in one report, over all partitions."""
 
 
 class GroupShape(msgspec.Struct, frozen=True):
@@ -19,14 +19,14 @@ class GroupShape(msgspec.Struct, frozen=True):
 
     group: str
     worker: str
-    """Who holds it, or has held it last."""
+    """Worker that holds the partition, or the last one that did."""
     held: bool
     processed: str
-    """The newest message that is done; empty: none is."""
+    """Id of the newest message that is done; empty: none is."""
     waiting: int
-    """Messages behind it, counted to WAITING_MAX."""
+    """Messages behind `processed`, counted to WAITING_MAX."""
     retrying: int
-    """Messages that failed and wait for another try, counted to WAITING_MAX."""
+    """Messages that failed and wait for another attempt, counted to WAITING_MAX."""
 
 
 class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,13 +34,13 @@ class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
     partition: int
     messages: int
-    """Processed or not, with those that are not due yet."""
+    """Messages kept, processed or not, including those that are not due yet."""
     bytes: int
     delayed: int
-    """Of the messages, counted to WAITING_MAX."""
+    """Messages that are not due yet, counted to WAITING_MAX."""
     groups: list[GroupShape]
     priority: int = 0
-    """Of its messages, 1 is the highest; 0: the queue has none."""
+    """Priority of the partition's messages, 1 is the highest; 0: the queue has no priorities."""
 
 
 def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, group: str = "") -> list[PartitionRow]:
@@ -73,7 +73,7 @@ def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, grou
 
 
 def totals(database: Database, app: str) -> dict[int, tuple[int, int]]:
-    """Queue -> messages and bytes that it keeps."""
+    """Map each queue to the messages and bytes that it keeps."""
     sql = (
         "select queue, sum(messages), sum(bytes) from kept where queue in (select id from queue where app = ?)"
         " group by queue"

@@ -1,4 +1,4 @@
-"""Writing single messages by id, deleting them, and removing what has expired."""
+"""Write single messages by id, delete them, and remove expired ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headgate.queue.messages.records import InvalidPost, QueueRecord
 from headgate.queueing.ids import TICKS_A_SECOND, ticks_of, ticks_of_unix_ns
 
 RETIRED_KEPT_S = 30 * 86_400
-"""How long it is known of a removed queue how far its ids went; by then the clock is beyond them."""
+"""Seconds for which the last ids of a removed queue are remembered; after that the clock has passed them."""
 AHEAD_MAX_S = 86_400
-"""How far in the future the id of a message that is put may lie: later posts must come behind it."""
+"""Seconds by which the id of a message that is put may lie in the future: ids of later posts must follow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class MessagePut:
     app: str
     queue: str
     ids: tuple[tuple[int, str], ...]
-    """Partition and id."""
+    """Partition and id of each message."""
     body: str
     ttl_s: int
     now_ns: int
@@ -98,8 +98,8 @@ def purge(database: Database, now_ms: int, most: int) -> int:
 
 
 def overdue(database: Database, now_ms: int, most: int) -> list[tuple[int, int, int]]:
-    """Return partitions with messages older than their queues keep any, as it is where a queue was told to keep them
-    for less: queue, partition, and the tick before which they are too old."""
+    """Return partitions with messages older than their queues now keep them: queue, partition, and the tick before
+    which messages are too old."""
     oldest = "? - aged.age_max_s * ?"
     rows = database.execute(
         f"select lane.queue, lane.partition, {oldest} from aged join lane on lane.queue = aged.queue"
@@ -111,7 +111,7 @@ def overdue(database: Database, now_ms: int, most: int) -> list[tuple[int, int, 
 
 
 def purge_overdue(database: Database, lane: tuple[int, int, int], most: int) -> int:
-    """Remove at most `most` of what `overdue` found; return how many."""
+    """Remove at most `most` messages that `overdue` found; return how many."""
     old = "select ticks, id from message where queue = ? and partition = ? and ticks < ? order by ticks, id limit ?"
     gone = database.execute(
         f"delete from message where queue = ? and partition = ? and (ticks, id) in ({old})"

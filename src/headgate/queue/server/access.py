@@ -36,8 +36,8 @@ class QueueCaller:
             self.must_change(app, queue)
 
     def must_change(self, app: str, queue: QueueRecord) -> None:
-        """Require permission to change existing messages: the principals of the queue have it, or its application if
-        there are none."""
+        """Require permission to change existing messages: the principals of the queue have it or, if it has none,
+        its application."""
         allowed = frozenset(queue.principles.split(",")) if queue.principles else {f"app:{app}"}
         if not self.principals & allowed:
             raise _forbidden(app)
@@ -58,15 +58,15 @@ class ApplicationKeys:
         until: Mapping[str, float] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Take the keys of applications; several of one are good at once. `until`: key -> the Unix time from which on
-        it is no good."""
+        """Take the keys of applications; several keys of one application are valid at once. `until`: key -> the
+        Unix time at which it expires."""
         self._until, self._now_s = {_hashed(key): at_s for key, at_s in (until or {}).items()}, now_s
         self.apps = frozenset(keys)
         self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
         self._operator, self._tokens = operator, tokens
 
     def become(self, other: ApplicationKeys) -> None:
-        """Hold from now on what `other` holds."""
+        """Replace the keys with those of `other`."""
         self._until, self._now_s, self.apps = other._until, other._now_s, other.apps
         self._app_of, self._operator, self._tokens = other._app_of, other._operator, other._tokens
 

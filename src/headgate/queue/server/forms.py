@@ -1,4 +1,4 @@
-"""Check what a request says.  Everything here raises InvalidPost, naming the fields."""
+"""Check what a request says. Every function here raises InvalidPost, naming the fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIMIT_DEFAULT = 100
 WAIT_MAX_S = 60.0
 IDS_MAX = 1_000
 MOST_MAX = 9_999_999_999
-"""Of bounds of partitions."""
+"""Largest value of a limit on partitions."""
 KINDS = ("user", "public")
 CONSISTENCIES = ("weak", "strong", "very_strong")
 _PRINCIPLE = re.compile(r"app:[A-Za-z0-9_-]+|bid:[^@\s,]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
@@ -170,7 +170,7 @@ def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int =
 
 
 def _utf8(header: str) -> str:
-    """Decode a header that is not in ASCII: its bytes are told as if each were a letter."""
+    """Decode a header with bytes beyond ASCII: the server passes each byte as one character."""
     try:
         return header.encode("latin-1").decode()
     except ValueError as error:
@@ -190,7 +190,7 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 
 def _priority(fields: Mapping[str, Any]) -> str:
-    """Return the priority as it is said; whether the queue has it is seen when the message is posted."""
+    """Return the priority as requested; whether the queue has it is checked when the message is posted."""
     said = fields.get("priority")
     if said is None or said == "":
         return ""
@@ -300,7 +300,7 @@ class MessagePage(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
     since: Position
     exclusive: bool
-    """Without the message at `since` itself."""
+    """Whether to leave out the message at `since` itself."""
     limit: int
     descending: bool
     wait_s: float

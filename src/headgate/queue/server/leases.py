@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 TTL_MAX_S = 3_600.0
 LOOK_INTERVAL_S = 1.0
-"""While somebody waits: leases run out and retries come due without a signal."""
+"""Seconds between two looks while a request waits: leases expire and retries become due without a signal."""
 NAMED_MAX = 2 * READ_MAX
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 
@@ -83,7 +83,8 @@ async def give_back(site: MessageSite, request: HttpRequest, app: str, queue: st
 
 
 async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
-    """Return what `look` finds; look again when something is posted, and now and then, until `wait_s` are over."""
+    """Return what `look` finds; repeat it when something is posted, and now and then, until `wait_s` seconds have
+    passed."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
     with site.waiting.track_inprogress(), site.board.signal.listen(app, queue) as listener:
@@ -97,7 +98,7 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
 
 
 async def _body(request: HttpRequest, type: type[T]) -> T:
-    """Parse a body of JSON; nothing at all stands for an object without members."""
+    """Parse a JSON body; an empty body counts as an object without members."""
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=type)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The API described: OpenAPI 3.1, and the same as a page to read."""
+"""Describe the API: as OpenAPI 3.1, and as a page for people."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def description() -> Json:
 
 
 def _whole(operation: Json, keys: list[str]) -> Json:
-    """Return the operation with the errors that it may be answered with."""
+    """Return the operation completed with the errors that may answer it."""
     texts = {"401": "No such key.", "503": "Too much waits to be written: again after Retry-After."}
     if keys:
         texts |= {"400": "A field is wrong.", "429": "Full, or too fast: again after Retry-After."}

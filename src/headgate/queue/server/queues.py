@@ -73,7 +73,7 @@ def _shown(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 
 def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
-    """Return the bounds of a queue, where there are some."""
+    """Return the limits of a queue, if it has any."""
     said = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
     aged = {"age_max": queue.age_max_s} if queue.age_max_s else {}
     return {**said, **aged} if queue.messages_max or queue.bytes_max else aged

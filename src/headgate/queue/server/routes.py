@@ -34,7 +34,7 @@ async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue
 
 
 async def _seen(site: MessageSite, request: HttpRequest, app: str, queue: str) -> QueueRecord:
-    """Return the queue, which the caller may read.  Raise NoQueue, Denied."""
+    """Return the queue if the caller may read it. Raise NoQueue, Denied."""
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
     caller.must_see(app, of)

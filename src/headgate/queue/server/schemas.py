@@ -1,4 +1,4 @@
-"""The shapes that the description of the API is made of, as JSON Schema."""
+"""The shapes in the API's description, as JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.queue.messages.records import BODY_MAX_BYTES, DELAY_MAX_S, TTL_DEF
 from headgate.queueing.lanes import PARTITIONS_MAX, TTL_MAX_S
 from headgate.queueing.priorities import PRIORITIES_MAX
 
-Json = dict[str, Any]  # a document
+Json = dict[str, Any]  # a JSON document
 
 TEXT, NUMBER, YES = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
 ID = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "A version-1 UUID; its time is the order."}
@@ -226,7 +226,7 @@ _OPTIONAL = {
     "Message": (),
     "Handed": (),
 }
-"""Schema of an answer -> its fields that are left out where they say nothing."""
+"""Schema of an answer -> the fields that are left out when they are empty."""
 for _name, _fields in _OPTIONAL.items():
     _schema = SCHEMAS[_name]
     _schema["required"] = [one for one in _schema["properties"] if one not in _fields]
@@ -238,7 +238,7 @@ CHANGED: Json = {
 }
 """Fields of a queue in an answer."""
 CHANGED_OPTIONAL = ("priorities", "messages_max", "bytes_max", "age_max", "full")
-"""Those that are left out where a queue has no such bound, or one priority."""
+"""Fields left out for a queue without such a limit, or with a single priority."""
 SCHEMAS["Listed"] = {
     "type": "object",
     "required": ["queue_name"],

@@ -34,8 +34,8 @@ class MessageSite:
         return self.keys.caller(app, request.headers.get("authorization", ""))
 
     def still(self, request: HttpRequest, app: str, queue: QueueRecord | None = None) -> Callable[[], bool]:
-        """Return what says whether the request would be let in now, to this queue or to the whole application: keys
-        are taken away, and tokens come to their end."""
+        """Return a check whether the request would still be admitted, to this queue or to the whole application:
+        keys are revoked, and tokens expire."""
 
         def allowed() -> bool:
             try:

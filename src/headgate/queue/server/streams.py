@@ -17,7 +17,7 @@ from headgate.queueing.lanes import Lane
 from headgate.rest import ServerSentEvents
 
 PING_INTERVAL_S = 10.0
-"""On an idle stream, so that both ends notice when the other is gone."""
+"""Seconds after which an idle stream sends a ping, so that both ends notice when the other is gone."""
 STREAM_PAGE = 100
 Event = dict[str, str]
 
@@ -39,7 +39,7 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
 
 
 def _news(found: list[StoredMessage], page: MessagePage) -> bool:
-    """Tell whether there is more than the message since which the page is asked for."""
+    """Tell whether there are messages behind the page's position."""
     return any(one.message_id != page.since.id for one in found)
 
 
@@ -58,10 +58,8 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
 def stream(
     site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, still: Callable[[], bool]
 ) -> ServerSentEvents:
-    """Stream the messages behind the page's position and every later one, in order within each partition.
-
-    It ends when `still` says that the caller would not be let in any more.
-    """
+    """Stream the messages behind the page's position and every later one, in order within each partition. End when
+    `still` says that the caller would no longer be admitted."""
 
     async def events() -> AsyncIterator[Event]:
         places: dict[int, Position] = {}
@@ -91,7 +89,7 @@ async def _after(
     page: MessagePage,
     still: Callable[[], bool],
 ) -> AsyncIterator[StoredMessage]:
-    """Yield what is new since the last look, which `places` remembers."""
+    """Yield the messages posted since the last look, which `places` remembers."""
     while True:
         since = places.get(partition, page.since)
         skip = partition in places or page.exclusive

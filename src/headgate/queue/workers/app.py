@@ -1,4 +1,5 @@
-"""Answer for a queue worker: whether it is well, its figures and, to whoever has its key, changes of its partitions."""
+"""Answer requests to a queue worker: its health, its metrics and, for callers with its key, changes of its
+partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NEEDED = "the application's key is needed: Authorization: Application KEY; witho
 
 
 class PartitionChange(msgspec.Struct, frozen=True):
-    """Request a change of one partition; what is missing stays."""
+    """Request a change of one partition; missing fields stay unchanged."""
 
     lane: str
     paused: bool | None = None
@@ -32,11 +33,12 @@ class PartitionChange(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSite:
-    """Hold what the handlers work with: the worker, and the header of who may see its figures and steer it."""
+    """Hold what the handlers work with: the worker, and the header that callers must send to see its metrics and
+    steer it."""
 
     worker: Worker
     credential: str
-    """Empty: nobody is allowed."""
+    """Value of the required header; empty: no caller is allowed."""
 
     def knows_the_key(self, request: HttpRequest) -> bool:
         said = request.headers.get("authorization", "")
@@ -60,7 +62,7 @@ async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
 
 
 @get("/metrics")
-async def metrics(site: WorkerSite, request: HttpRequest) -> Response[Any]:  # figures, or why there are none
+async def metrics(site: WorkerSite, request: HttpRequest) -> Response[Any]:  # metrics, or an error
     """Return the figures of the worker.  They name queues, so they are only for whoever has the key."""
     if not site.knows_the_key(request):
         return _refused(401, NEEDED)

@@ -1,4 +1,4 @@
-"""Calling jobs and hooks: async ones here, plain ones in threads; neither for longer than it may take."""
+"""Call jobs and hooks: async ones in the loop, plain ones in threads, both with a time limit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from headgate.queueing.message import TimeLimit
 log = logging.getLogger("headgate.queueing")
 
 GRACE_S = 5.0
-"""What a job that was interrupted may take to end."""
+"""Seconds that an interrupted job may take to end."""
 STUCK_MAX = 10
-"""Threads whose jobs never ended; with more, the worker gives up, so that it is started again."""
+"""Limit on threads whose jobs never end; beyond it the worker ends, so that it is restarted."""
 
 
 class JobExit(BaseException):
@@ -38,7 +38,7 @@ class Stuck(Exception):
     """Report that too many jobs cannot be stopped."""
 
 
-Hook = Callable[..., Any]  # people's own functions
+Hook = Callable[..., Any]  # functions of users
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class _Waiting:
     plain: bool
     place: asyncio.Future[None]
     rank: Rank | None
-    """Of a lane that has to have the turn."""
+    """Rank of the lane, which must have the turn; None: no turn is needed."""
 
 
 class CallSlots:
-    """Limit the calls at once, and among them those of plain functions. First come, first served, but a call that
-    needs no thread does not wait for one, and a call whose turn has not come is passed over."""
+    """Limit the calls that run at once, and among them those of plain functions. First come, first served, but a
+    call that needs no thread does not wait for one, and a call whose lane does not have the turn is passed over."""
 
     def __init__(self, calls_max: int, threads: int) -> None:
         self._calls, self._threads = calls_max, threads
@@ -84,7 +84,7 @@ class CallSlots:
             self.grant()
 
     def grant(self) -> None:
-        """Give out what is free."""
+        """Give free slots to calls that wait."""
         left: deque[_Waiting] = deque()
         while self._waiting and self._calls:
             one = self._waiting.popleft()
@@ -123,12 +123,12 @@ class JobCaller:
         """Hold a slot for one `run` inside the context. Yield False if `unless` was set before there was one."""
         return self.places.one(not _is_async(hook), unless, rank)
 
-    async def call(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
+    async def call(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # arguments of users' functions
         """Call like `run`, once there is a slot."""
         async with self.place(hook):
             return await self.run(hook, *arguments, limit_s=limit_s)
 
-    async def run(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
+    async def run(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # arguments of users' functions
         """Call the hook in a slot that the caller holds, and return its answer. Raise what it raises, TimeLimit,
         JobExit or Stuck."""
         self.running += 1
@@ -147,7 +147,7 @@ class JobCaller:
         for thread in self._idle:
             thread.end()
 
-    async def _in_thread(self, hook: Hook, arguments: tuple[Any, ...], limit_s: float) -> Any:  # as the hook answers
+    async def _in_thread(self, hook: Hook, arguments: tuple[Any, ...], limit_s: float) -> Any:  # any result of the hook
         thread = self._idle.pop() if self._idle else _Thread()
         done = thread.start(hook, arguments)
         try:
@@ -181,7 +181,7 @@ def _is_async(hook: Hook) -> bool:
     return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
 
 
-async def _awaited(work: Any, limit_s: float) -> Any:  # as the hook answers
+async def _awaited(work: Any, limit_s: float) -> Any:  # any result of the hook
     """Await a job. A job that cancels itself has failed and was not cancelled."""
     try:
         if not limit_s:
@@ -234,10 +234,10 @@ class _Thread:
                 hook, arguments, done = call
                 try:
                     result: tuple[Any, BaseException | None] = (hook(*arguments), None)
-                except BaseException as error:  # carried over to the caller
+                except BaseException as error:  # passed on to the caller
                     result = (None, error)
                 self._tell(done, result)
-        except TimeLimit as late:  # it was interrupted when its call had just ended
+        except TimeLimit as late:  # the interruption arrived just after the call had ended
             if call is not None:
                 self._tell(call[2], (None, late))
 

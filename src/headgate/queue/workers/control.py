@@ -1,4 +1,4 @@
-"""Record what people want of a partition, where its owner sees it."""
+"""Record what operators want for a partition, where its owner sees it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headgate.store.store import Store, Txn
 async def steer(
     store: Store, app: Application, lane: Lane, *, paused: bool | None = None, seek: str | None = None
 ) -> Control:
-    """Change the control record of a partition; what is not given stays. Raise LookupError if there is no such
-    partition, or StoreError."""
+    """Change the control record of a partition; arguments that are not given leave it unchanged. Raise LookupError
+    if there is no such partition, or StoreError."""
     place = app.controls(lane)
 
     async def body(txn: Txn) -> Control:

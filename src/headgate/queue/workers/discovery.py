@@ -1,4 +1,4 @@
-"""New queues join by themselves: one worker at a time enters what the server lists."""
+"""Discovery of new queues: one worker at a time records the queues that the server lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Unavailable
 
 GONE_KEPT_MS = 7 * 86_400_000
-"""Progress of queues that are no more."""
+"""Milliseconds for which the progress of removed queues is kept."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ Change = tuple[At, tuple[Op, ...]]
 async def discover(
     processor: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn
 ) -> None:
-    """Look for queues until cancelled, when asked and at intervals, while it is this worker's turn."""
+    """Look for queues until cancelled, on request and at intervals, while it is this worker's turn."""
     await mirror.ready()
     while True:
         turn.asked.clear()
@@ -96,7 +96,7 @@ def changes(app: Application, mirror: Mirror, lanes: Iterable[Lane], now_ms: int
         try:
             progress = place.decode(entry.value)
         except ValueError:
-            continue  # whoever would take it says so
+            continue  # the worker that tries to take the lane reports it
         ops = _marked(lane, progress, lane in there, lane in owned, now_ms, app)
         if ops:
             found.append((At(place.path, entry.version), ops))

@@ -1,4 +1,4 @@
-"""Owning a lane: its progress, and the guard that every commit of it carries."""
+"""Ownership of a lane: its progress, and the guard that every commit to it carries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Hold:
     lane: Lane
     guard: At
     name: str
-    """Ours."""
+    """Name of this worker."""
     stored: Progress
-    """As it stands in the store."""
+    """Progress as it was last written to the store."""
     version: int | None
-    """Of its entry."""
+    """Version of the progress entry; None: there is no entry."""
 
     async def commit(self, progress: Progress) -> None:
         """Write the progress. Raise GuardLost or SessionLost."""
@@ -39,8 +39,8 @@ class Hold:
         self.stored = progress
 
     async def seek(self, progress: Progress) -> Progress | None:
-        """Move the position as people request; the request is deleted in the same commit. Return None if there is no
-        request any more."""
+        """Move the position as an operator requested; the request is deleted in the same commit. Return None if
+        there is no request any more."""
         place = self.app.controls(self.lane)
         entry = await self._read(place.path)
         control = place.decode(entry.value) if entry is not None else Control()
@@ -61,20 +61,20 @@ class Hold:
         except GuardLost:
             raise
         except Conflict:
-            return None  # the wish has changed meanwhile: it is looked at again
+            return None  # the request has changed meanwhile: the caller looks again
         self.stored = there
         return there
 
     async def release(self, progress: Progress) -> None:
-        """Give the lane back, to be taken at once."""
+        """Give the lane back, so that another worker can take it at once."""
         left = steps.released(progress)
         await self._write([self.app.progress(self.lane).put(left), Delete(self.guard.path)])
 
     async def _write(self, ops: list[Op], *checks: At) -> None:
         """Write operations, the first of which is the progress. Raise Conflict if one of `checks` fails.
 
-        An answer may be lost, and the request arrive long after: the guard refuses it once the lane is somebody
-        else's, the version once we have written more.
+        An answer may be lost, and the request may arrive much later: the guard refuses it if another worker owns
+        the lane by then, the version if this worker has written since.
         """
         path, value = self.app.progress(self.lane).path, ops[0].value if isinstance(ops[0], Put) else b""
         wait_s = 0.05
@@ -116,14 +116,15 @@ async def take(
     name: str,
     unreadable: Callable[[Lane, ValueError], None],
 ) -> list[Hold]:
-    """Return the lanes: when nobody has any of them, or we have, from a commit whose answer was lost; else nothing.
-    One whose progress says nothing that can be understood is told of, and left out."""
+    """Take the lanes if nobody owns any of them; a lane that this worker owns, from a commit whose answer was lost,
+    counts as taken. Return an empty list if another worker owns one. A lane with unreadable progress is reported
+    and left out."""
     checks, ops, found = list[At](), list[Op](), list[Hold]()
     fresh = list[tuple[Lane, Progress]]()
     for lane in lanes:
         owner, place = app.owner(lane), app.progress(lane)
         held, kept = await store.get(owner.path), await store.get(place.path)
-        if held is not None and held.value != name.encode():  # the name is that of one session alone
+        if held is not None and held.value != name.encode():  # a name belongs to a single session
             return []
         if kept is None:
             continue

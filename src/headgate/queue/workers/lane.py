@@ -1,4 +1,4 @@
-"""One lane: its messages in order, each tried as often as its policy says, its progress recorded as it goes."""
+"""One lane: its messages in order, each tried as often as its policy says, its progress recorded along the way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headgate.store.types import StoreError
 
 TROUBLE_MAX_S = 5.0
 HANDED_S = 0.02
-"""A try of a message that is run by itself is recorded as begun again, now for certain, when it takes longer."""
+"""Seconds after which an attempt at a single message is recorded again, as one that has certainly reached its job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Around:
 
     control: Callable[[Lane], Control]
     alive: Callable[[], Container[str]]
-    """Names that processes alive had in sessions they lost."""
+    """Returns the names that live workers had in sessions they have lost."""
     rank: Rank
-    """Among the lanes of its strand."""
+    """Rank of the lane within its strand."""
 
 
 class LaneRunner:
@@ -55,7 +55,7 @@ class LaneRunner:
         self._wake = asyncio.Event()
         self._leaves = asyncio.Event()
         self._with_job = ""
-        """The message that a job has, whose try is in `now`."""
+        """Id of the message that a job has now, whose attempt is open in `now`; empty: none."""
         self._not_before_ms = 0
         self._verdict: tuple[str, BaseException] | None = None
         self._since_commit, self._committed_s = 0, self._time()
@@ -74,7 +74,7 @@ class LaneRunner:
         self._wake.set()
 
     def leave(self) -> None:
-        """Hand the lane back once the job that runs has ended."""
+        """Hand the lane back once the running job has ended."""
         self._leaves.set()
         self._wake.set()
 
@@ -104,7 +104,7 @@ class LaneRunner:
             log.info("%s: not handed back (%s); it is free once the session ends", self.lane, error)
 
     async def _until_left(self) -> bool:
-        """Run until the lane was left; return True if the queue no longer exists."""
+        """Run until the lane is left; return True if the queue no longer exists."""
         trouble_s = 0.1
         while not self.leaving:
             self._wake.clear()
@@ -288,7 +288,7 @@ class LaneRunner:
         self._with_job, self.now = id, steps.tried(self.now, id, tally)
 
     def _close(self, ending: Ending) -> None:
-        """Close the running attempt, if there is one, which ended without an answer of the job."""
+        """Close the open attempt, if there is one that ended without an answer of its job."""
         if self._with_job:
             tally = steps.tally_of(self.now, self._with_job).closed(ending)
             self.now = steps.tried(self.now, self._with_job, tally)
@@ -312,7 +312,7 @@ class LaneRunner:
         return None
 
     async def _called(self, messages: Sequence[Message]) -> Exception | None:
-        """Return what the job raises."""
+        """Call the job; return its failure, or None. Raise StopWorker or Stuck."""
         subject = messages[0] if self._policy.batch == 1 else messages
         try:
             await self._processor.caller.run(

@@ -1,4 +1,4 @@
-"""Progress as the original qdo recorded it, taken over: from messages of its status queue, and from its later tree."""
+"""Take over progress as the original qdo recorded it: from messages of its status queue, and from its later tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.store.types import Entry
 
 STATUS = "qdo_status"
 TREE = "partitions"
-"""`<namespace>/partitions/<queue>-<n>`: seconds since 1970 as text."""
+"""Name of the tree; `<namespace>/partitions/<queue>-<n>` holds seconds since 1970 as text."""
 PAGE = 500
 
 
@@ -48,7 +48,7 @@ async def recorded(source: MessageSource) -> dict[Lane, str]:
 
 
 def with_tree(known: Mapping[Lane, str], entries: Iterable[Entry]) -> dict[Lane, str]:
-    """Add what the entries below TREE say; the greater position wins."""
+    """Add the positions in the entries below TREE; the greater position wins."""
     found = dict(known)
     for entry in entries:
         _keep(found, lane_named(entry.path.rpartition("/")[2]), entry.value.decode(errors="replace").strip())
@@ -82,7 +82,7 @@ def _said(body: str) -> tuple[Lane | None, str]:
 
 
 def _keep(found: dict[Lane, str], lane: Lane | None, last: str) -> None:
-    """Keep the greater position; ignore what cannot be understood."""
+    """Keep the greater position; ignore unreadable ones."""
     try:
         if lane is not None and parse_last(last) > parse_last(found.get(lane, "")):
             found[lane] = last

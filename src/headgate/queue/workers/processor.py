@@ -20,28 +20,28 @@ from headgate.queueing.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """Bound how much is done at once and how long it may take."""
+    """Limit how much is done at once and how long it may take."""
 
     page: int = 200
-    """Messages of a lane fetched, and marked as begun, at once."""
+    """Messages of a lane that are fetched, and marked as started, together."""
     commit_count: int = 200
-    """Progress is recorded after so many messages of a lane at the latest."""
+    """Messages of a lane after which progress is recorded at the latest."""
     commit_s: float = 1.0
-    """Or after this time."""
+    """Seconds after which progress is recorded at the latest."""
     idle_s: float = 30.0
-    """A lane is looked at this often, even when nothing is said to have been posted."""
+    """Seconds after which a lane is looked at even if no post was announced."""
     poll_s: float = 1.0
-    """As above, where the server does not say."""
+    """Like `idle_s`, where the server does not announce posts."""
     settle_s: float = 0.2
-    """Workers must not have come or gone for this long before lanes are handed over."""
+    """Seconds without a worker joining or leaving that must pass before lanes are handed over."""
     drain_s: float = 30.0
-    """What jobs may take to end when the worker is to stop."""
+    """Seconds that running jobs may take to end when the worker is to stop."""
     discover_s: float = 30.0
-    """How often the server is asked for its queues, even when none is said to be new."""
+    """Seconds after which the worker asks the server for its queues even if no new one was announced."""
     lag_s: float = 15.0
-    """How often lag is measured."""
+    """Seconds between two measurements of lag."""
     patience_s: float = PATIENCE_S
-    """A message that is older than this, and waits for those of higher priorities, is late."""
+    """Age in seconds beyond which a message that waits behind higher priorities is late."""
 
 
 @dataclass(slots=True)
@@ -49,13 +49,14 @@ class MessageProcessor:
     source: MessageSource
     routes: Routing
     caller: JobCaller
-    context: Any  # whatever job_context gave
+    context: Any  # any result of job_context
     now_ms: Callable[[], int]
     failure: Failure | None = None
-    client: Any = None  # what failure hooks post with
+    client: Any = None  # the client with which failure hooks post
     worker: str = ""
     group: str = ""
-    """Of workers with progress of its own; each has its own dead letters."""
+    """Name of a group of workers with progress of its own and dead letters of its own; empty: the group without a
+    name."""
     pace: JobPace = field(default_factory=JobPace)
     figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     chance: random.Random = field(default_factory=random.Random)

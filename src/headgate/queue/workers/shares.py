@@ -1,6 +1,7 @@
-"""Divide lanes among workers: each works out its share from what it sees, takes what is free and hands back the rest.
+"""Divide lanes among workers: each computes its share from what it sees, takes free lanes and hands back the rest.
 
-The store decides: a lane is a worker's when its owner entry is, and an owner entry goes with the worker's session.
+The store decides: a lane belongs to the worker that its owner entry names, and an owner entry disappears with the
+worker's session.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ R = TypeVar("R")
 
 TROUBLE_S = 0.5
 AGAIN_S = 5.0
-"""After which a lane whose runner failed in a way nobody foresaw is taken up again."""
+"""Seconds after which a lane whose runner failed unexpectedly is taken up again."""
 REST_MIN_S = 0.005
 REST_FACTOR = 9.0
-"""Looking takes at most a tenth of the time."""
+"""Rest after a look, as a multiple of its duration: looking takes at most a tenth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +48,26 @@ class SharingView:
     workers: Mapping[str, WorkerRecord]
     owners: Mapping[Lane, str]
     lanes: frozenset[Lane]
-    """Those that are there."""
+    """Lanes that exist."""
     controls: Mapping[Lane, Control]
     alive: frozenset[str]
-    """Names that processes alive had in sessions they lost."""
+    """Names that live workers had in sessions they have lost."""
     priorities: Mapping[str, int] = field(default_factory=dict)
-    """Of queues that have more than one."""
+    """Queue -> its number of priorities, for queues with more than one."""
 
     def head(self, lane: Lane) -> Lane:
-        """Return the first lane of its strand, which stands for the strand where work is shared out."""
+        """Return the first lane of the strand that this lane is in, which represents the strand where work is
+        shared out."""
         return head_of(lane, self.priorities.get(lane.queue, 1))
 
     def strand(self, lane: Lane) -> list[Lane]:
-        """Return the lanes of its strand that are there."""
+        """Return the lanes that exist of the strand."""
         return [one for one in strand_of(lane, self.priorities.get(lane.queue, 1)) if one in self.lanes]
 
 
 def view(app: Application, mirror: Mirror) -> SharingView:
     """Read the mirror; unreadable records count as missing. A worker of another program has no name and takes no
-    locks: it gets no share, and keeps what it says it handles for as long as it lives."""
+    locks: it gets no share, and keeps what it claims to handle for as long as it lives."""
     everybody = {
         entry.path.rpartition("/")[2]: record
         for entry in mirror.under(app.workers.path)
@@ -99,14 +101,14 @@ def _read(place: Address[R], entry: Entry) -> R | None:
 
 @dataclass(slots=True)
 class WorkerScope:
-    """State what this worker is for."""
+    """State what this worker processes."""
 
     patterns: tuple[str, ...] = ()
-    """Of queues; none: all."""
+    """Patterns of queues that the worker processes; empty: all."""
     only: frozenset[Lane] = frozenset()
-    """None: all."""
+    """Lanes that the worker processes; empty: all."""
     manual: bool = False
-    """It takes all it is for, whoever else is there."""
+    """Whether the worker takes all lanes that it processes, regardless of other workers."""
 
 
 @dataclass(slots=True)
@@ -123,16 +125,16 @@ class PartitionSharing:
     host: str
     url: str = ""
     was: tuple[str, ...] = ()
-    """Our names in sessions that were lost."""
+    """Names of this worker in earlier sessions, which it has lost."""
     name: str = ""
     _path: str = ""
     _runners: dict[Lane, tuple[LaneRunner, asyncio.Task[None]]] = field(default_factory=dict)
     _controls: Mapping[Lane, Control] = field(default_factory=dict)
     _alive: frozenset[str] = frozenset()
     _seen: set[Lane] = field(default_factory=set)
-    """Lanes whose owner we were seen to be."""
+    """Lanes whose owner entry was seen to name this worker."""
     _failed: dict[Lane, float] = field(default_factory=dict)
-    """Until when each is left alone."""
+    """Lane -> time of the loop, in seconds, until which the worker leaves it alone."""
     _shown: tuple[str, ...] = ()
     _unreadable: set[str] = field(default_factory=set)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -182,7 +184,7 @@ class PartitionSharing:
         return [runner for runner, _ in self._runners.values()]
 
     async def leave(self, within_s: float) -> None:
-        """Give everything back once the running jobs have ended, but wait for them at most `within_s`."""
+        """Give everything back once the running jobs have ended, or after `within_s` seconds."""
         for runner, _ in self._runners.values():
             runner.leave()
         await self._say_leaving()
@@ -192,7 +194,7 @@ class PartitionSharing:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stop at once, and give back what the session still allows."""
+        """Stop at once, and give back as much as the session still allows."""
         if self.session.lost.is_set():
             await self._stop()
         else:
@@ -205,7 +207,8 @@ class PartitionSharing:
         await asyncio.gather(*(runner.give_back() for runner in left))
 
     async def _stop(self) -> None:
-        """Stop the runners, without `end`: a job may swallow one cancellation, and must get the next."""
+        """Cancel the runners and wait for them. This does without `end`: a job may swallow one cancellation, and
+        must get the next."""
         tasks = [task for _, task in self._runners.values()]
         for task in tasks:
             task.cancel()
@@ -222,7 +225,7 @@ class PartitionSharing:
                 runner.ring()
 
     async def _look(self, now: SharingView, *, settled: bool) -> bool:
-        """Return whether there was anything to look at."""
+        """Take and leave lanes according to the share; return whether there are any lanes."""
         self._reap()
         self._notice(now)
         share = self._share(now)
@@ -240,8 +243,8 @@ class PartitionSharing:
         return bool(now.lanes)
 
     def _notice(self, now: SharingView) -> None:
-        """Stop the lanes that we were seen to own and no longer own: their next commit would be refused. A runner
-        that gives its lane back is seen to have done so before it ends."""
+        """Stop the lanes whose owner entries named this worker and no longer do: their next commit would be
+        refused. The entry of a lane that its runner gives back may disappear before the runner has ended."""
         ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}
         for lane in (self._seen & self._runners.keys()) - ours:
             runner, task = self._runners[lane]
@@ -250,7 +253,7 @@ class PartitionSharing:
         self._seen = ours
 
     def _share(self, now: SharingView) -> frozenset[Lane]:
-        """Return the lanes of the strands that are to be ours."""
+        """Return the lanes of the strands that this worker should own."""
         only = {now.head(lane) for lane in self.choice.only}
         able = {
             head
@@ -266,7 +269,7 @@ class PartitionSharing:
         return frozenset(lane for head in able for lane in now.strand(head))
 
     async def _take(self, now: SharingView, strand: list[Lane], wanted: frozenset[Lane]) -> None:
-        """Take the lanes of a strand that are wanted, all or none."""
+        """Take the wanted lanes of a strand, all or none."""
         queue = strand[0].queue
         route, priorities = self.processor.routes.of(queue), now.priorities.get(queue, 1)
         assert route is not None, "only lanes that a route fits are shared out"
@@ -336,7 +339,7 @@ class PartitionSharing:
             await end(moved, stirred)
 
     async def _say_leaving(self) -> None:
-        """Announce that this worker leaves, so that the others take its lanes at once."""
+        """Announce that this worker leaves, so that others take its lanes at once."""
         if not self._path:
             return
         record = replace(self._record(self._shown), leaving=True)

@@ -1,4 +1,4 @@
-"""Describe for people how partitions stand, as the store shows it."""
+"""Describe the state of partitions for people, as the store shows it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class PartitionShape(msgspec.Struct, frozen=True):
     """new (no worker knows it) | waiting (nobody processes it) | processed | paused | gone | unreadable"""
     worker: str
     processed_until: str
-    """The time of the newest message that is done, ISO 8601; empty: none is."""
+    """Time of the newest message that is done, ISO 8601; empty: none is."""
     retrying: int
-    """Messages that wait for another try."""
+    """Messages that wait for another attempt."""
 
 
 def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
@@ -94,7 +94,7 @@ def _state(partition_status: PartitionStatus) -> str:
 
 
 def time_of(at: Position) -> str:
-    """Return the time of a message, ISO 8601; empty: none is meant."""
+    """Return the time of a message, ISO 8601; empty if the position names none."""
     if at == START:
         return ""
     unix_s = (at.ticks - UNIX_EPOCH_TICKS) / TICKS_A_SECOND

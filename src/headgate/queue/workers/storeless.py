@@ -1,4 +1,4 @@
-"""`headgate worker` without a store: partitions are leased from the message server, which keeps who is how far."""
+"""`headgate worker` without a store: it leases partitions from the message server, which records the progress."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headgate.queueing.lanes import RESERVED, Lane
 from headgate.queueing.policy import Routing, RoutingRule
 
 SLICE_S = 1.0
-"""A partition keeps its place for so long, then others that wait have their turn."""
+"""Seconds for which a partition keeps its slot while others wait for one."""
 TROUBLE_MAX_S = 5.0
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 Want = tuple[str, int | None]
-"""A queue, and the partition of it; None: any."""
+"""Queue, and number of the wanted partition; None: any."""
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class LeaseWorker:
     source: MessageClient
     routes: Routing
     caller: JobCaller
-    context: Any  # whatever job_context gave
+    context: Any  # any result of job_context
     name: str
     group: str = CREW
     only: frozenset[Lane] = frozenset()
-    """None: all."""
+    """Lanes that the worker processes; empty: all."""
     leases_max: int = 100
     ttl_s: float = 15.0
     pace: JobPace = field(default_factory=JobPace)
@@ -47,19 +47,19 @@ class LeaseWorker:
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     well: bool = False
-    """The server answered when it was asked for its queues."""
+    """Whether the server has listed its queues and no request has failed since."""
     held: dict[str, Lane] = field(default_factory=dict)
-    """By the names of leases."""
+    """Name of a lease -> lane."""
     _bells: dict[Want, asyncio.Event] = field(default_factory=dict)
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
-    """The queues are to be listed again."""
+    """Set when the queues must be listed again."""
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _failure: BaseException | None = None
 
     @property
     def lanes(self) -> list[str]:
-        """Return the lanes that it holds."""
+        """Return the lanes that the worker holds."""
         return sorted(map(str, self.held.values()))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -91,7 +91,7 @@ class LeaseWorker:
             self._over.set()
 
     async def _discover(self) -> None:
-        """Have every queue looked at that the server lists, as soon as it lists it."""
+        """Start to watch every queue that the server lists, as soon as it lists it."""
         while True:
             self._asked.clear()
             try:
@@ -119,7 +119,7 @@ class LeaseWorker:
         log.warning(text, *what)
 
     async def _listen(self) -> None:
-        """Hear what is posted; where the server does not tell, have each queue looked at now and then."""
+        """Listen for announcements of posts; where the server sends none, look at each queue now and then."""
         wait_s = 0.1
         while True:
             try:
@@ -135,7 +135,7 @@ class LeaseWorker:
             wait_s = min(wait_s * 2, TROUBLE_MAX_S)
 
     def _ring(self, queues: set[str] | None) -> None:
-        """Have these queues looked at, and listed where one is new; None: all."""
+        """Look at these queues, and list the queues again if one is new; None means all queues."""
         known = {want[0] for want in self._bells}
         if queues is None or any(self._is_ours(queue) for queue in queues - known):
             self._asked.set()
@@ -144,7 +144,7 @@ class LeaseWorker:
                 bell.set()
 
     async def _seek(self, want: Want) -> None:
-        """Take leases of one queue, while there is something to do and no more are held than may be."""
+        """Take leases of one queue while there is something to do, up to the limit on leases."""
         queue, partition = want
         bell, wait_s = self._bells[want], 0.1
         try:
@@ -196,7 +196,7 @@ class LeaseWorker:
             await held.leasing.give_back(held.queue, held.lease)
         except SourceDown as down:
             self._trouble("%s: the lease is not given back: %s", held.queue, down)
-        except StopWorker as asked:  # it was begun: the lease runs out, so that the next try is known to be one
+        except StopWorker as asked:  # it was started: the lease expires, so that the next attempt counts as a retry
             log.info("a job asked the worker to stop: %s", asked)
             self._over.set()
         held.lost.set()
@@ -238,7 +238,7 @@ class LeaseWorker:
 
 @dataclass(slots=True)
 class _Held:
-    """Hold a lease that is extended while it is worked under."""
+    """Hold a lease, and extend it while work under it goes on."""
 
     leasing: MessageLeasing
     queue: str
@@ -247,7 +247,8 @@ class _Held:
     lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def keep(self) -> None:
-        """Extend it; say when it cannot be relied on any more.  Raises LeaseGone, QueueGone, PostRefused."""
+        """Extend the lease until cancelled. Raise LeaseGone when it cannot be extended in time; QueueGone,
+        PostRefused."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.ttl_s
         while True:
@@ -263,8 +264,7 @@ class _Held:
                     raise LeaseGone(f"{self.queue}: it could not be extended in time") from error
 
     async def tell(self, outcome: Outcome) -> None:
-        """Record it, however often that must be tried while the lease holds.  Raises LeaseGone, QueueGone,
-        PostRefused."""
+        """Record an outcome, and retry while the lease is valid. Raise LeaseGone, QueueGone, PostRefused."""
         wait_s = 0.1
         while True:
             try:
@@ -288,5 +288,5 @@ async def _either(work: Any, for_s: float) -> None:  # a coroutine
 async def _ended(tasks: set[asyncio.Task[None]], within_s: float) -> None:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + within_s
-    while tasks and loop.time() < until_s:  # one that ends may have begun another
+    while tasks and loop.time() < until_s:  # a task that ends may have started another
         await asyncio.wait({*tasks}, timeout=until_s - loop.time())

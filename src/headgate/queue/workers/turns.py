@@ -1,4 +1,4 @@
-"""Decide whose turn it is among the lanes of a strand, in the worker that has it."""
+"""Decide which lane of a strand has the turn, in the worker that owns the strand."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class StrandTurns:
     """Order the lanes of one strand: one message at a time, as `comes_next` decides."""
 
     count: int
-    """Of lanes."""
+    """Number of lanes in the strand."""
     patience_s: float
     now_ms: Callable[[], int]
     changed: Callable[[], None]
-    """Told when somebody who waits may have the turn."""
+    """Called when a lane that waits may have got the turn."""
     _stirring: set[int] = field(default_factory=set)
-    """Lanes that are about to say whether they have anything: lower ones wait for that."""
+    """Lanes that may have something to do, but have not said so yet; lanes of lower priority wait for them."""
     _since_ms: list[int | None] = field(default_factory=list)
-    """Of lanes that wait for their turn: when their message was posted."""
+    """For each lane, when its waiting message was posted, in milliseconds since 1970; None: no message waits."""
     _busy: bool = False
     _passed: int = 0
 
@@ -29,11 +29,11 @@ class StrandTurns:
         self._since_ms = [None] * self.count
 
     def of(self, which: int) -> Rank:
-        """Return the part in it of one lane."""
+        """Return the rank of one lane."""
         return Rank(self, which)
 
     def next(self) -> tuple[int, int] | None:
-        """Return the lane that has the turn, if one of those that wait has it, and what is passed by then."""
+        """Return the lane that has the turn, and the new value of `passed`; None if no waiting lane has it."""
         found = comes_next(self._since_ms, self.now_ms(), self._passed, self.patience_s)
         if self._busy or found is None:
             return None
@@ -64,7 +64,7 @@ class Rank:
 
     @property
     def is_next(self) -> bool:
-        """Tell whether it has the turn."""
+        """Tell whether the lane has the turn."""
         found = self.turns.next()
         return found is not None and found[0] == self.which
 

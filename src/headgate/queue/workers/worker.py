@@ -1,4 +1,4 @@
-"""A queue worker: joins, takes its share, runs until it is to stop, and hands everything back."""
+"""A queue worker: it joins, takes its share, runs until it is to stop, and hands everything back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.store.types import SessionLost, Unavailable
 
 TROUBLE_MAX_S = 5.0
 NAMES_MAX = 20
-"""Names of sessions that were lost which a worker remembers."""
+"""Limit on the names from lost sessions that a worker remembers."""
 
 
 @dataclass(slots=True)
@@ -36,9 +36,9 @@ class QueueWorker:
     ttl_s: float = TTL_S
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     sharing: PartitionSharing | None = None
-    """Of the session now."""
+    """Sharing in the current session; None: there is no session."""
     was: tuple[str, ...] = ()
-    """Our names in sessions that were lost, the last ones."""
+    """Names of this worker in its last lost sessions."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` or StopWorker. After a lost session, begin a new one. Raise JobExit or Stuck."""
@@ -56,7 +56,7 @@ class QueueWorker:
                 await unless(stop, asyncio.sleep(1.0))
 
     def _remember(self) -> None:
-        """Remember that what ran under this name has not ended with the process."""
+        """Remember that what ran under this name has not ended: the process lives on."""
         if self.sharing is not None and self.sharing.name not in ("", *self.was):
             self.was = (*self.was, self.sharing.name)[-NAMES_MAX:]
 
@@ -94,7 +94,7 @@ class QueueWorker:
             raise failure
 
     async def _listen(self, sharing: PartitionSharing, turn: DiscoveryTurn) -> None:
-        """Listen to what is posted; poll where the server sends no news."""
+        """Listen for announcements of posts; poll where the server sends none."""
         wait_s = 0.1
         while True:
             try:
