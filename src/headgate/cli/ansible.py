@@ -1,4 +1,4 @@
-"""`headgate ansible`: the versions of Ansible that jobs may ask for."""
+"""`headgate ansible`: the versions of Ansible that jobs may request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class AnsibleRow(msgspec.Struct, frozen=True):
 
     version: str
     core: str
-    """Of ansible-core; of what is not installed, what would be."""
+    """Version of ansible-core: of the installed package, or of the one that would be installed."""
     state: str
     """installed | outdated | missing"""
     place: str = ""
@@ -100,7 +100,7 @@ def requirements(version: str) -> None:
 
 
 def row(here: Environments, version: str) -> AnsibleRow:
-    """Return what there is to say of a version."""
+    """Return the row that describes a version."""
     found = here.find(version)
     if found is None:
         return AnsibleRow(version, here.core(version), "missing")
@@ -108,5 +108,5 @@ def row(here: Environments, version: str) -> AnsibleRow:
 
 
 def _environments(config: str | None) -> Environments:
-    """Raise UserError."""
+    """Return the place of the installed versions. Raise UserError."""
     return environments(read(find(config)))

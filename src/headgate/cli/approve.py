@@ -26,15 +26,15 @@ _reason = click.option("--reason", default="", help="The reason, recorded with t
 
 
 class ProposalRepository(NamedTuple):
-    """Name where a change is proposed."""
+    """Name the repository to which a change is proposed."""
 
     url: str
     project: str
-    """Empty: no settings here name a project of this address."""
+    """Name of the project; empty: no settings here name a project with this address."""
 
     @property
     def name(self) -> str:
-        """Return what people are told it is."""
+        """Return the name that messages use for it."""
         return self.project or self.url
 
 
@@ -74,7 +74,7 @@ def approve(
 
 
 def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
-    """Answer with why it cannot be kept."""
+    """Record the approval at a running Headgate. Return why it could not be recorded; empty: it was."""
     body = {"project": project, "change": change, "commit": commit, "reason": reason}
     try:
         at = pages(config, url)
@@ -105,7 +105,7 @@ def recheck(config: str | None, project: str, remote: str, branch: str, topic: s
 
 
 def _repository(config: str | None, project: str, remote: str) -> ProposalRepository:
-    """Find the project that was named, as the settings have it; else the remote of the work tree. Raise UserError."""
+    """Find the named project in the settings; otherwise use the remote of the work tree. Raise UserError."""
     if project:
         return ProposalRepository(_having(config, project)[1], project)
     try:
@@ -118,7 +118,7 @@ def _repository(config: str | None, project: str, remote: str) -> ProposalReposi
 
 
 async def _url_of(tree: WorkTree, remote: str) -> str:
-    """Return the address of a remote, from wherever it is asked.  Raise UserError."""
+    """Return the address of a remote, absolute so that it is valid from any directory. Raise UserError."""
     url = await tree.says("remote", "get-url", "--", remote)
     if ":" in url.partition("/")[0] or url.startswith("/"):
         return url

@@ -1,4 +1,4 @@
-"""`headgate image`: images that jobs build; what there is of each, and where."""
+"""`headgate image`: images that jobs build, their artifacts, and where they are uploaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listing(config: str | None, url: str | None, tenant: str | None, form: str |
 
 
 def _rows(image: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each upload; for what has none, one that says so."""
+    """Yield a row for each upload, and one for each artifact or image that has none."""
     head, built = (image["name"], image["type"]), image.get("build_artifacts") or []
     if not built:
         yield *head, "", "", "", "", "", "", "nothing is built" if image["type"] == "zuul" else ""

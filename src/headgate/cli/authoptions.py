@@ -1,4 +1,4 @@
-"""Define what a section `[auth NAME]` may say of those who sign tokens."""
+"""Options of a section `[auth NAME]`, which describes an issuer of tokens."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ PEOPLE = Option(
     "git: the `[auth NAME]` whose names of people are those of the git server: who logs in with it, and has "
     "the permission `approve`, approves on the pages under that name. Default: approvals are pushed.",
 )
-"""Of a connection of plain git."""
+"""Option of a connection of plain git."""

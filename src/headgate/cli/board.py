@@ -11,7 +11,7 @@ from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, 
 
 _LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
 NAMED_MAX = 3
-"""An item with more jobs has only those named that run or failed."""
+"""Number of jobs up to which an item shows all of them by name; with more, only those that run or failed."""
 
 
 def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
@@ -25,7 +25,7 @@ def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
 
 
 def _change_state(state: StateShape) -> list[Text]:
-    """Say what people let stand still, each in one line."""
+    """Return a line for each thing that an operator has stopped in the pipeline."""
     said = {
         "events start nothing and are discarded": state.trigger_queue_discarding,
         "what happens starts nothing for now": state.trigger_queue_paused,
@@ -40,7 +40,8 @@ def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
 
 
 def _shares(counts: list[int], rows: int) -> list[int]:
-    """Give each as many lines as it needs; when they are too few, give all alike, and at least one."""
+    """Give each pipeline as many lines as it needs; when there are too few, give all the same number, and at least
+    one."""
     shares = [0] * len(counts)
     wanting = [n for n, count in enumerate(counts) if count]
     rows = max(rows, len(wanting))
@@ -111,5 +112,5 @@ def _look(job: JobShape) -> tuple[str, Style]:
 
 
 def unreachable(last: Drawing, why: str) -> Drawing:
-    """Draw what was last seen, and that it cannot be read now."""
+    """Draw the queues as last seen, with a note that they cannot be read now."""
     return Block(Text(f"{why}; looking again", "red"), last)

@@ -14,8 +14,7 @@ def cloud_names(settings: Settings) -> list[str]:
 
 
 def cloud(settings: Settings, name: str) -> Cloud:
-    """Return one of them; nobody is asked anything.  Raise UserError for what is wrong with its section, and
-    MissingLibrary."""
+    """Return one of them, without any request to it. Raise UserError for errors in its section, and MissingLibrary."""
     said = {key: value for key, value in settings.connections[name].items() if value}
     try:
         return connect(said["driver"], CloudDriverOptions(name, said, settings.path.parent))
@@ -24,7 +23,7 @@ def cloud(settings: Settings, name: str) -> Cloud:
 
 
 def rate(settings: Settings, name: str) -> float:
-    """Return how many requests a second a cloud may be sent; 0: any number."""
+    """Return the limit on requests per second to a cloud; 0: none."""
     if not CLOUDS[settings.connections[name]["driver"]].rated:
         return 0.0
     return float(settings.connections[name].get("rate") or RATE.default)

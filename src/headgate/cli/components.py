@@ -1,4 +1,4 @@
-"""`headgate components`: the processes that take part; pausing, stopping and forgetting them."""
+"""`headgate components`: show the processes that take part; pause, stop and forget them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 Where = tuple[str | None, str | None]
-"""The settings file, and the address of the pages, as far as they were said."""
+"""Settings file, and address of the pages; None where the command line names none."""
 
 
 def _where(work: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for settings and URL; both may be given before the subcommand, or behind it."""
+    """Add the options for settings and URL, which may be given before or after the subcommand."""
 
     @wraps(work)
     def at(before: Where, config: str | None, url: str | None, **asked: object) -> None:
@@ -60,7 +60,7 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
 
 
 def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:
-    """Return which components are missing for builds, and where."""
+    """Return a line, `<component>: <text>`, for each thing that components lack for builds."""
     return [f"{one.name}: {text}" for found in components.values() for one in found for text in one.lacks]
 
 
@@ -130,7 +130,7 @@ def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None
 
 
 def _meant(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:
-    """Find components by name, or all of a host by `<kind>@<host>`. Raise UserError."""
+    """Find components by name, or all on a host by `<kind>@<host>`. Raise UserError."""
     every = [(kind, one) for kind, found in known.items() for one in found]
     meant = [one for kind, one in every if name in (one.name, f"{kind}@{one.hostname}")]
     if not meant:

@@ -1,4 +1,5 @@
-"""Build what `headgate init --connect` writes: settings, a tenant file and configuration for existing repositories."""
+"""Build the files that `headgate init --connect` writes: settings, a tenant file and configuration for existing
+repositories."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ HOSTS = {
     "gitlab.com": "gitlab",
     "pagure.io": "pagure",
 }
-"""A host whose driver is known without asking."""
+"""Host -> driver, for hosts whose driver is known."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]{0,199}")
 _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
@@ -28,15 +29,15 @@ class ConnectedForge(NamedTuple):
     """Describe how one kind of forge is connected."""
 
     connection: str
-    """Its name, as pipelines have it."""
+    """Name of the connection, as pipelines use it."""
     settings: str
-    """Lines of its section; {server} and {secret} are filled in."""
+    """Lines of the connection's section, with {server} and {secret} to fill in."""
     variables: tuple[str, ...] = ()
-    """What the environment has to have."""
+    """Environment variables that must be set."""
     page: str = ""
-    """The how-to of the documentation."""
+    """Page of the how-to in the documentation."""
     roots: bool = True
-    """Whether its section may say `baseurl`, for one that is not simply at https://SERVER."""
+    """Whether the section may set `baseurl`, for a forge that is not at the root of https://SERVER."""
 
 
 TOKEN = "api_token = %(HEADGATE_FORGE_TOKEN)s\n"
@@ -129,17 +130,17 @@ exit 1
 
 
 class ConnectedFiles(NamedTuple):
-    """Hold what is written, and what is left to do."""
+    """Hold the files to write, and the steps that are left to do."""
 
     settings: str
     tenants: str
     config: Mapping[str, str]
-    """Path -> text, of the repository `config`."""
+    """Path -> text of the files in the repository `config`."""
     todo: Sequence[str]
 
 
 def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFiles:
-    """Return the files for the repositories of these names below `url`.  Raise UserError."""
+    """Return the files for the repositories with these names below `url`. Raise UserError."""
     split = _split(url)
     driver = driver or HOSTS.get(split.hostname or "", "git")
     if not names:
@@ -168,7 +169,7 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
 
 
 def _text(name: str) -> str:
-    """Return a name as YAML that stands for a text: of some, such as 2048 and null, it makes something else."""
+    """Return a name as a YAML string: unquoted, some names, such as 2048 and null, would be other values."""
     return f'"{name}"' if name[0].isdigit() or name.lower() in _WORDS else name
 
 
@@ -182,7 +183,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _root(url: str, split: SplitResult, driver: str) -> str:
-    """Return the option of a forge that is not simply at https://SERVER.  Raise UserError."""
+    """Return the `baseurl` line for a forge that is not at the root of https://SERVER. Raise UserError."""
     if not split.netloc:
         raise UserError(f"--connect {url}: {driver} is at a URL such as https://{driver}.example.com")
     root = address("--connect", url)
@@ -195,7 +196,7 @@ def _root(url: str, split: SplitResult, driver: str) -> str:
 
 
 def _pipelines(driver: str) -> str:
-    """Return those of the example, or of the how-to page of the forge."""
+    """Return the pipelines of the example, or of the how-to page of the forge."""
     if driver != "git":
         return (files("headgate.cli.scenario.forges") / f"{driver}.yaml").read_text()
     text = (files("headgate.cli") / "example" / "repositories" / "config" / "zuul.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Taking a hand: enqueue, dequeue, promote, reconfigure; and what was done by hand."""
+"""Commands for intervention: enqueue, dequeue, promote, reconfigure; and the list of such actions."""
 
 from __future__ import annotations
 

@@ -13,9 +13,7 @@ LOG_MODES = {"owner": DIRECTORY, "group": 0o750, "all": 0o755}
 
 
 def writable(settings: Settings, section: str, option: str, default: str, mode: int = DIRECTORY) -> Path:
-    """Return the directory, made if need be, for those that `mode` lets in.
-
-    Raises UserError when nothing can be put there."""
+    """Return the directory, which is created if necessary with this `mode`. Raise UserError when it is not writable."""
     path = settings.place(section, option, default)
     try:
         private_directory(path, mode)

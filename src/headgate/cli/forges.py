@@ -33,7 +33,7 @@ def connected(
     engine: Callable[[], GitEngine] = _no_engine,
     limits: Callable[[str], ForgeLimits] = _alone,
 ) -> dict[str, Connected]:
-    """Return them by the names of their connections.  Raise UserError for what is wrong with a section."""
+    """Return the forges by the names of their connections. Raise UserError for errors in a section."""
     found: dict[str, Connected] = {}
     for name, said in settings.connections.items():
         driver = said.get("driver") or "git"

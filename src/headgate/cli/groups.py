@@ -1,4 +1,4 @@
-"""Groups of commands: their modules are imported when a command is used, and a misspelt name brings the near ones."""
+"""Groups of commands: their modules are imported when a command is used, and a misspelt name brings suggestions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class LazyGroup(click.Group):
     """Import the module of a command in `later` when the command is used."""
 
     later: ClassVar[Mapping[str, str]] = {}
-    """Name of a command -> `module:attribute` where it is."""
+    """Name of a command -> its place, `module:attribute`."""
     extras: ClassVar[Mapping[str, str]] = {}
-    """Name of a command -> the extra of Headgate without which it cannot work."""
+    """Name of a command -> the extra of Headgate that it needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, imported or not, in order of the alphabet."""
+        """Return the names of all commands, imported or not, in alphabetical order."""
         return sorted([*super().list_commands(ctx), *self.later])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, importing its module first; None if there is none.  Where its packages are
-        not installed, return a command of that name that says which extra brings them."""
+        """Return the command of that name, importing its module first, or None if there is none. If packages are
+        missing, return a command of that name that says which extra brings them."""
         if cmd_name not in self.later:
             return super().get_command(ctx, cmd_name)
         module, name = self.later[cmd_name].split(":")
@@ -45,8 +45,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that `args` begin with.  Raise NoSuchCommand, which names those that are spelt nearly
-        so."""
+        """Return the command that `args` begin with. Raise NoSuchCommand, which suggests names with a similar
+        spelling."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -54,8 +54,8 @@ class LazyGroup(click.Group):
 
 
 def _imported(module: str, name: str) -> Any:
-    """Return what has that name in a module.  Import it without looking for garbage: what an import makes stays, and
-    looking through it again and again takes a good part of the time that a command needs to start."""
+    """Return the attribute with that name in a module. Import the module with garbage collection off: modules stay
+    anyway, and scanning them again and again takes a good part of the time that a command needs to start."""
     if module not in sys.modules and gc.isenabled():
         gc.disable()
         try:
@@ -67,7 +67,7 @@ def _imported(module: str, name: str) -> Any:
 
 
 def _missing(name: str, missing: MissingPackage) -> click.Command:
-    """Return a command that takes any words, and raises `missing`."""
+    """Return a command that takes any arguments, and raises `missing`."""
 
     def refuse(words: tuple[str, ...]) -> None:
         raise missing

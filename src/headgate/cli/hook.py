@@ -1,4 +1,5 @@
-"""`headgate hook`: hooks for git servers that keep out what Headgate cannot take, and tell who pushes where to look."""
+"""`headgate hook`: hooks for git servers that reject what Headgate cannot take, and show who pushes the tenant's
+page."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from headgate.cli.pushhook import install_poke, poke, poke_of, tried
 from headgate.cli.settings import Settings, find, read
 
 MARKS = {"update": "that Headgate cannot take", "post-receive": "who pushes to Headgate where to look"}
-"""Hook -> words that are in every version of ours, and in no hook of others."""
+"""Hook -> words that every version of Headgate's hook contains, and no other hook."""
 
 
 class _Hooks(click.Group):
@@ -114,7 +115,7 @@ class _Where(NamedTuple):
 
 
 def _settings(config: str | None) -> Settings | None:
-    """Return None when there are none and nobody named any.  Raise UserError."""
+    """Return the settings, or None when there are none and the caller named none. Raise UserError."""
     try:
         path = find(config)
     except UserError:
@@ -135,7 +136,7 @@ def post_receive(page: str | None) -> None:
 
 
 def _where(settings: Settings | None, at: Path) -> _Where | None:
-    """Return None when the settings do not say where the pages are, or no tenant has the repository."""
+    """Return None when the settings do not name the pages' address, or no tenant has the repository."""
     root = settings.get("web", "root").rstrip("/") if settings is not None else ""
     if settings is None or not root:
         return None
@@ -161,7 +162,7 @@ def _telling(where: _Where) -> str:
 
 
 def _git_dir(repository: Path) -> Path:
-    """Raise UserError for what is not a repository."""
+    """Return the git directory of a repository. Raise UserError if it is none."""
     at = repository / ".git" if (repository / ".git" / "HEAD").exists() else repository
     if not (at / "HEAD").exists():
         raise UserError(f"{repository} is not a git repository; name bare repositories, such as /srv/git/code.git")
@@ -169,19 +170,20 @@ def _git_dir(repository: Path) -> Path:
 
 
 def _write_down(at: Path, name: str, value: str) -> None:
-    """Raise UserError."""
+    """Write the file. Raise UserError."""
     done = subprocess.run(["git", "--git-dir", at, "config", name, value], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{at}: {name} cannot be written down: {done.stderr.strip()}")
 
 
 def install_update(repository: Path) -> Path:
-    """Install the hook that refuses in a repository of ours.  Raise UserError."""
+    """Install the rejecting hook in one of Headgate's repositories. Raise UserError."""
     return install_hook(_git_dir(repository), "update", _text("update"))
 
 
 def install_hook(at: Path, name: str, text: str) -> Path:
-    """Write a hook where none is, or in place of an earlier one of ours.  Raise UserError where it is another's."""
+    """Write a hook where none is, or in place of an earlier one of Headgate's. Raise UserError if another hook is
+    there."""
     file = at / "hooks" / name
     try:
         with hooks_of(at) as hooks:

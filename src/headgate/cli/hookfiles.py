@@ -1,4 +1,4 @@
-"""Files in the hooks of a repository that others may write to, too: no link of theirs is followed."""
+"""Files in the hooks directory of a repository that others may write to, too: links that they made are not followed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ READ_MAX_BYTES = 1_000_000
 
 @contextmanager
 def hooks_of(at: Path) -> Iterator[int]:
-    """Provide the directory of the hooks of a repository, which is made where there is none.  One that is a link is
-    only taken if it is a link of whoever runs this.  Raise UserError, OSError."""
+    """Provide the hooks directory of a repository, and create it if it is missing. A link is accepted only if it
+    belongs to the current user. Raise UserError, OSError."""
     with _open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as repository:
         with suppress(FileExistsError):
             os.mkdir("hooks", dir_fd=repository)
@@ -48,8 +48,8 @@ def text_of(hooks: int, name: str) -> str | None:
 
 
 def put(hooks: int, name: str, text: str, dress: Callable[[int], None]) -> None:
-    """Put a hook where one is or none.  `dress`: gives the file, before it has its name, its owner and mode.  Raise
-    OSError."""
+    """Write a hook, replacing an existing one. `dress` gives the file its owner and mode before it gets its name.
+    Raise OSError."""
     new = f".{name}.{secrets.token_hex(8)}"
     with _open(new, _NEW, hooks, 0o600) as made:
         try:

@@ -1,4 +1,4 @@
-"""Define what the settings may say of images for jobs."""
+"""Options of the settings about images for jobs."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ IMAGES = {
         "Size of all images; above half of it, the least recently used ones are deleted.",
     ),
 }
-"""Options of executors."""
+"""Options of executors about images."""

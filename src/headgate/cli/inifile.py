@@ -1,4 +1,4 @@
-"""An INI file read with the line of every option, so that whatever is wrong with it can be shown."""
+"""An INI file read with the line of every option, so that errors can name it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _HEADING = re.compile(r"\[(?P<name>[^\]]+)\]")
 _OPTION = re.compile(r"(?P<name>[^\s#;=:\[][^=:]*?)\s*(?:[=:]|$)")
 _VARIABLE = re.compile(r"%%|%\((?P<name>[A-Za-z0-9_]+)\)s")
 VARIABLES = ("ZUUL_", "HEADGATE_")
-"""Environment variables whose names begin so can be used in values: `%(ZUUL_SECRET)s`."""
+"""Beginnings of the names of environment variables that values may use: `%(ZUUL_SECRET)s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IniFile:
-    """Hold sections, their options, and where each is written."""
+    """Hold sections, their options, and the line of each."""
 
     path: Path
     sections: Mapping[str, Mapping[str, str]]
     lines: Mapping[tuple[str, str], int]
-    """(section, option) -> line, from 1; the option of a heading is empty."""
+    """(section, option) -> line, counted from 1; a heading has the empty option."""
 
     def at(self, section: str, option: str = "") -> str:
         """Return `file:line` of an option."""
@@ -34,7 +34,7 @@ class IniFile:
 def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
     """Read the file. Raise UserError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -71,13 +71,13 @@ def _lines(text: str) -> dict[tuple[str, str], int]:
         if heading := _HEADING.match(line):
             section = heading["name"]
             found[section, ""] = number
-        elif option := _OPTION.match(line):  # a line that is indented goes on with the value above
+        elif option := _OPTION.match(line):  # an indented line continues the value above
             found.setdefault((section, option["name"].lower()), number)
     return found
 
 
 def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
-    """Return the value with environment variables in place of their names.  Raise UserError that says where."""
+    """Return the value with environment variables in place of their names. Raise UserError with the place."""
 
     def one(match: re.Match[str]) -> str:
         name = match["name"]

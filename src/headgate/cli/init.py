@@ -1,4 +1,4 @@
-"""`headgate init`: an example that works, with comments: settings, tenants, and two repositories to try it with."""
+"""`headgate init`: write a working example with comments: settings, tenants, and two repositories to try it with."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def command(
 
 
 def _absolute(url: str) -> str:
-    """Return a path of this machine as it is seen from anywhere, and a URL as it is."""
+    """Return a path of this machine as an absolute one, and a URL unchanged."""
     return str(Path(url).absolute()) if "://" not in url and Path(url).is_dir() else url
 
 
@@ -90,7 +90,7 @@ def _written(
     repositories: Mapping[str, Mapping[str, str]],
     startable: bool = True,
 ) -> None:
-    """Write the files and the repositories, and the operator's token where the settings can be read already.  Raise
+    """Write the files and the repositories, and the operator's token if the settings can be read already. Raise
     UserError."""
     hub = directory / "repositories"
     for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):

@@ -90,7 +90,7 @@ def _paths(settings: Settings, trust: str) -> Paths:
 
 
 def _hidden(settings: Settings) -> tuple[Path, ...]:
-    """Return what holds credentials, or belongs to other builds.  Raise UserError."""
+    """Return the paths that hold credentials, or belong to other builds. Raise UserError."""
     places = (
         ("merger", "git_dir"),
         ("executor", "job_dir"),
@@ -131,7 +131,7 @@ def _users(settings: Settings) -> Numbers | None:
 
 
 def image_supply(settings: Settings) -> ImageSupply | None:
-    """Return what jobs in containers have; None: there are none.  Raises UserError."""
+    """Return the image supply for jobs in containers; None: there are none. Raise UserError."""
     get = settings.get
     if get("executor", "sandbox") != "container":
         return None

@@ -1,1 +1,1 @@
-"""`headgate check`: everything that is wrong with a configuration, before anybody is hurt by it."""
+"""`headgate check`: find everything that is wrong with a configuration before it is in use."""

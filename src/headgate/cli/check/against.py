@@ -1,4 +1,4 @@
-"""`headgate check --against`: our job graphs beside those that a running server answers with."""
+"""`headgate check --against`: compare our job graphs with those of a running server."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
 
 AT_ONCE_MAX = 8
-"""Requests under way: it is somebody else's server."""
+"""Limit on requests at the same time, out of consideration for the operator of the server."""
 TIMEOUT_S = 60.0
 ATTEMPTS_MAX = 3
-"""Of a request that the server is too busy for."""
+"""Number of attempts at a request that the server is too busy to answer."""
 PAUSE_S = 1.0
 ANSWER_MAX_BYTES = 50_000_000
 WHY_MAX_CHARS = 160
 _BUSY = (429, 502, 503, 504)
 _NOT_FROZEN = (400, 409, 500)
-"""What a server answers with whose graph has configuration errors."""
+"""Status codes of the server for a graph that has configuration errors."""
 
 
 class Only(NamedTuple):
@@ -105,7 +105,7 @@ async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes
 
 
 def _answer(url: str, status: int, body: bytes) -> _Answer:
-    """Parse an answer with the status OK; keep what another one says. Raise UserError."""
+    """Parse an answer with the status OK; keep the text of an answer with another status. Raise UserError."""
     if status in (401, 403):
         raise UserError(f"{url}: the server wants a token that may read this ({status}); give one with --token FILE")
     if status != httpx.codes.OK:
@@ -117,7 +117,7 @@ def _answer(url: str, status: int, body: bytes) -> _Answer:
 
 
 def _plain(page: str) -> str:
-    """Return what an error page says: its paragraph, if there is one, without anything that a terminal obeys."""
+    """Return the text of an error page: its paragraph, if there is one, without control characters."""
     found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
@@ -126,7 +126,7 @@ def _plain(page: str) -> str:
 async def asked(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
 ) -> HeldComparison:
-    """See `compared`; closes the server."""
+    """Compare like `compared`, then close the server."""
     try:
         return await compared(tenants, only, server, say)
     finally:
@@ -136,9 +136,9 @@ async def asked(
 async def compared(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
 ) -> HeldComparison:
-    """Compare every graph of every tenant on every branch that is read here, as far as the server has the branch, too.
+    """Compare every graph of every tenant on every branch that is read here and that the server has, too.
 
-    `say` is told how many of how many are done.  Raises UserError.
+    `say` is called with the number of graphs compared so far, and of all. Raise UserError.
     """
     answer = await server.get("tenants")
     there = [one.get("name") for one in answer.body if isinstance(one, dict)] if isinstance(answer.body, list) else []
@@ -169,7 +169,7 @@ async def compared(
 
 
 def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> list[Apart]:
-    """Return the branches, but for the default ones, of which the server knows no graph."""
+    """Return the branches, except default ones, of which the server knows no graph."""
     why: dict[tuple[str, str, str], str] = {}
     answered = {one.where for one in found if not one.unknown}
     for one in found:
@@ -188,7 +188,8 @@ def _known(loaded: LoadedTenant, name: str) -> TenantProject:
 
 
 def _branches(loaded: LoadedTenant, source: TenantProject) -> list[str]:
-    """List the branches that are read, the default one first; of a project that is not to be loaded, that one alone."""
+    """List the branches that are read, the default one first; for a project that is not loaded, only the default
+    one."""
     read = loaded.branches.get(source.project, {})
     if source.loads and not read:
         return []
@@ -207,7 +208,8 @@ def _places(loaded: LoadedTenant, only: Only) -> list[GraphPlace]:
 
 
 async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant, only: Only) -> list[Apart]:
-    """Find what has a configuration there alone, what cannot be read here, and what the tenant file excludes."""
+    """Find branches whose configuration only the server has, that cannot be read here, or that the tenant file
+    excludes."""
     sources = only.of(loaded)
     unread = {error.project: error.text for error in loaded.unread}
     at = f"tenant/{quote(tenant)}/project"
@@ -230,7 +232,8 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
 
 
 def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
-    """Yield branches whose own stanzas for the project the server shows; in what form the answer is does not matter."""
+    """Yield the branches whose own stanzas for the project the server shows; parts of the answer in another form
+    are skipped."""
     said = answer.body.get("configs") if isinstance(answer.body, dict) else None
     for one in said if isinstance(said, list) else ():
         place = one.get("source_context") if isinstance(one, dict) else None
@@ -242,7 +245,8 @@ def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> It
 
 
 def _asked(loaded: LoadedTenant, source: TenantProject) -> str:
-    """Return the name to ask the server by: host names may only be assumed here."""
+    """Return the project's name for requests to the server: its host name may be a mere assumption here, so leave
+    it out if possible."""
     return source.name if loaded.tenant.find(source.name) else source.project
 
 
@@ -273,7 +277,8 @@ async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, 
 
 
 def _named(loaded: LoadedTenant, project: str) -> str:
-    """Return the canonical name used here: where host names are only assumed, the server's are others."""
+    """Return the canonical name used here for a project of the server: where host names are assumed, those of the
+    server differ."""
     source = loaded.tenant.find(project) or loaded.tenant.find(project.partition("/")[2])
     return source.project if source is not None else project
 
@@ -281,7 +286,7 @@ def _named(loaded: LoadedTenant, project: str) -> str:
 def _ends(ours: FrozenGraph, theirs: _Answer) -> Iterator[AttributeDifference]:
     """Yield the difference when one side cannot freeze the graph, or does not know it."""
     if ours.errors and theirs.status in _NOT_FROZEN:
-        return  # for the same reason or another: no job runs at either
+        return  # whether for the same reason or not: neither side runs a job
     mine = ours.errors[0].text if ours.errors else f"{len(ours.jobs)} jobs"
     other = f"{theirs.status} {theirs.why}".strip() if theirs.status != httpx.codes.OK else f"{len(theirs.body)} jobs"
     yield AttributeDifference("graph", mine, other)

@@ -1,4 +1,4 @@
-"""Tell which versions of Ansible a configuration asks for, and whether this machine has them."""
+"""Report which versions of Ansible a configuration requests, and whether this machine has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED_MAX = 3
 
 
 def asked(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
-    """Return who asks for a version, by version."""
+    """Map each requested version to the places that request it."""
     found: dict[str, dict[str, None]] = {}
     for loaded in tenants:
         layout = loaded.layout
@@ -48,7 +48,7 @@ def _within(value: Any) -> Iterator[str]:
 
 
 def lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
-    """Yield one for each version that is asked for."""
+    """Yield a line for each requested version."""
     here = environments(settings)
     managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
     for version, who in asked(tenants).items():

@@ -1,4 +1,4 @@
-"""`headgate check`: a configuration checked without a server, errors as a compiler prints them."""
+"""`headgate check`: check a configuration without a server, and print errors as a compiler does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headgate.config.model import ConfigError
 from headgate.config.tenants import ConfigErrors
 
 CAUSES_MAX = 30
-"""Told to people unless they ask for more."""
+"""Number of causes shown to people by default."""
 
 
 class _Shown(NamedTuple):
@@ -119,7 +119,7 @@ def command(
 
 
 def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) -> None:
-    """Say which versions are asked for, and whether this machine has them, where there are settings to say so."""
+    """Print which versions of Ansible are requested and, if there are settings, whether this machine has them."""
     loaded = [one.loaded for one in found.values() if isinstance(one.loaded, LoadedTenant)]
     try:
         settings = read(find(given.config))
@@ -130,13 +130,13 @@ def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) 
 
 
 def _tell_of_settings(given: ReadingOptions) -> None:
-    """Say what settings of the reference come to, before what needs their connections.  Raises UserError."""
+    """Print the effect of the reference's settings, before anything needs their connections. Raise UserError."""
     try:
         settings = read(find(given.config))
     except UserError:
         if given.repos is None:
             raise
-        return  # of any file with connections, the rest is nobody's business
+        return  # only the connections of the file matter here, whatever else it holds
     log_store(settings)
     for name in cloud_names(settings):
         try:
@@ -205,7 +205,8 @@ def _texts(given: ReadingOptions) -> dict[str, str]:
 def _before(
     given: ReadingOptions, landed: LoadedTenant, loaded: LoadedTenant, trees: Mapping[str, Path], since_what: str
 ) -> LoadedTenant:
-    """Return the tenant as it was at the revision, or is in the directory, `since_what`. Raise UserError."""
+    """Return the tenant as it was at the revision `since_what`, or as it is in the directory of that name. Raise
+    UserError."""
     at = {source.project: place for name, place in trees.items() if (source := loaded.tenant.find(name)) is not None}
     if given.repos is not None:
         at = {**since.trees(loaded, given.repos), **at}
@@ -227,9 +228,8 @@ def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
 
 
 def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str, LoadedTenant]:
-    """Add an error for what cannot be opened, where the repositories of this installation are read.
-
-    Raises UserError."""
+    """Add an error for each secret that cannot be opened, if the repositories of this installation are read. Raise
+    UserError."""
     if given.repos is not None:
         return tenants
     settings = read(find(given.config))

@@ -1,4 +1,4 @@
-"""Hold what `headgate check --against` finds, and format it: as JSON, and to read."""
+"""Hold the result of `headgate check --against`, and format it as JSON or as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Compared(NamedTuple):
     jobs: int
     differences: tuple[AttributeDifference, ...]
     unknown: str = ""
-    """What the server says that does not know the pipeline, project or branch."""
+    """Text of the server when it does not know the pipeline, project or branch; empty when it does."""
 
     @property
     def where(self) -> tuple[str, str, str]:
@@ -31,7 +31,7 @@ class Compared(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Name a branch that is not compared, and why."""
+    """Name a branch that was not compared, and the reason."""
 
     tenant: str
     project: str
@@ -66,7 +66,7 @@ def as_json(held: HeldComparison) -> dict[str, Any]:
 
 
 def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
-    """Yield each difference once, with the graphs that have it; what was not compared; then the sentence that
+    """Yield each difference once, with the graphs that have it; then the branches that were not compared; then the
     counts."""
     where: dict[tuple[str, str, str], list[str]] = {}
     for one in held.graphs:

@@ -1,4 +1,4 @@
-"""Collect what there is to be told of each tenant: loaded, frozen whole, and grouped by cause."""
+"""Inspect each tenant: load it, freeze all its graphs, and group the errors by cause."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class CheckScope(NamedTuple):
     """Restrict what is reported."""
 
     projects: tuple[str, ...] = ()
-    """As written; none: all."""
+    """Names of projects as written on the command line; empty: all."""
     only: tuple[str, ...] = ()
-    """`errors`, `warnings`, or names of errors, in any case, with - for spaces; none: all."""
+    """`errors`, `warnings`, or names of errors, in any case, with - for spaces; empty: all."""
 
     def names(self, error: ConfigError) -> bool:
         said = {word.lower().replace(" ", "-") for word in self.only}
@@ -34,7 +34,7 @@ class TenantProblem(NamedTuple):
     loaded: LoadedTenant | RefusedTenant
     causes: list[Cause]
     texts: Mapping[str, str]
-    """Of files that belong to no project, by path: the tenant file."""
+    """Path -> text of files that belong to no project, such as the tenant file."""
 
     @property
     def errors(self) -> list[ConfigError]:
@@ -79,7 +79,7 @@ def told(
     wanted: CheckScope,
     texts: Mapping[str, str],
 ) -> TenantProblem:
-    """Return what is wrong. `before`, if given, is the state in force: only new findings are reported. Raise
+    """Return the problems of the tenant. With `before`, the state in force, only new ones are returned. Raise
     UserError."""
     projects = _named(loaded, wanted.projects)
     found: Sequence[GraphFinding]
@@ -94,7 +94,7 @@ def told(
 
 
 def new(before: Sequence[GraphFinding], after: Sequence[GraphFinding]) -> list[GraphFinding]:
-    """Return those of `after` that were not there, wherever they have moved to in their file."""
+    """Return the findings of `after` that `before` lacks; one that only moved within its file is not new."""
     known = {_identity(one) for one in before}
     return [one for one in after if _identity(one) not in known]
 
@@ -105,12 +105,12 @@ def _identity(one: GraphFinding) -> tuple[str, str, str, str, str, tuple[Checked
 
 
 def _concerns(one: GraphFinding, projects: Collection[str] | None) -> bool:
-    """Tell whether it is in one of the projects (None: any), or ends a graph of one."""
+    """Tell whether the finding is in one of the projects (None: any), or breaks a graph of one."""
     return projects is None or one.error.project in projects or any(graph.project in projects for graph in one.graphs)
 
 
 def _named(loaded: LoadedTenant, names: Sequence[str]) -> frozenset[str] | None:
-    """Return the canonical names of the projects; None when no names are given. Raise UserError."""
+    """Return the canonical names of the projects, or None without names. Raise UserError."""
     found: set[str] = set()
     for name in names:
         source = loaded.tenant.find(name)

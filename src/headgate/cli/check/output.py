@@ -1,4 +1,4 @@
-"""Format what `headgate check` says: to read, and as JSON."""
+"""Format the report of `headgate check` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TWICE = re.compile(
 
 
 def as_text(name: str, told: TenantProblem, limit: int) -> Iterator[str]:
-    """Yield one block a cause, at most `limit` of them (0: all), then what the tenant comes to."""
+    """Yield a block for each cause, at most `limit` of them (0: all), then the summary of the tenant."""
     shown = told.causes[:limit] if limit else told.causes
     for cause in shown:
         more = [*_elsewhere(told, cause.error), *notes(cause)]
@@ -43,8 +43,8 @@ def as_text(name: str, told: TenantProblem, limit: int) -> Iterator[str]:
 
 
 def _elsewhere(told: TenantProblem, error: ConfigError) -> Iterator[tuple[str, str]]:
-    """Note where what is defined twice is defined first.  The error itself does not say it: it is to stay the same
-    error when lines move there."""
+    """Note where a name that is defined twice is defined first. The error itself leaves that out, so that it stays
+    the same error when lines move there."""
     twice = _TWICE.search(error.text)
     if twice and isinstance(told.loaded, LoadedTenant):
         kind = "project-template" if twice[1] == "template" else twice[1]
@@ -53,7 +53,7 @@ def _elsewhere(told: TenantProblem, error: ConfigError) -> Iterator[tuple[str, s
 
 
 def as_json(told: TenantProblem) -> dict[str, Any]:
-    """Return every error, those with one cause beside each other; and counts."""
+    """Return every error, those with the same cause side by side, and the counts."""
     errors: list[dict[str, Any]] = []
     for cause in told.causes:
         first = len(errors)
@@ -64,7 +64,7 @@ def as_json(told: TenantProblem) -> dict[str, Any]:
 
 
 def located(told: TenantProblem, error: ConfigError) -> dict[str, Any]:
-    """Return the error, to the column.  JSON."""
+    """Return the error as JSON, with its place down to the column."""
     extent = told.extent(error)
     whole = {**error_as_json(error), "column": 0, "end_line": 0, "end_column": 0}
     if error.line:
@@ -73,5 +73,5 @@ def located(told: TenantProblem, error: ConfigError) -> dict[str, Any]:
 
 
 def failures(told: TenantProblem, severity: str) -> int:
-    """Return how many errors are at least that bad."""
+    """Return the number of errors of at least this severity."""
     return sum(severity == "warning" or error.severity == "error" for error in told.errors)

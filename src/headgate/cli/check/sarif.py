@@ -1,4 +1,4 @@
-"""SARIF 2.1.0: what editors and forges read of a checker."""
+"""SARIF 2.1.0: the form in which editors and forges read reports of checkers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def log(tenants: Mapping[str, TenantProblem]) -> dict[str, Any]:
-    """Return one run; a result each cause, with its consequences as related places.  A path is that in its
-    repository."""
+    """Return one run with a result for each cause, and its consequences as related places. Paths are relative to
+    their repositories."""
     results = [_result(tenant, told, cause) for tenant, told in tenants.items() for cause in told.causes]
     names = list(dict.fromkeys(result["ruleId"] for result in results))
     rules = [{"id": name, "shortDescription": {"text": _when(name)}} for name in names]
@@ -48,7 +48,7 @@ def _result(tenant: str, told: TenantProblem, cause: Cause) -> dict[str, Any]:
 
 
 def _fingerprint(error: ConfigError) -> str:
-    """Return a hash of the error that stays the same wherever the lines above move it to."""
+    """Return a hash of the error that stays the same when other lines move it."""
     parts = (error.name, error.text, error.project, error.branch, error.path)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

@@ -1,4 +1,4 @@
-"""Read what held before: an earlier revision of the repositories, or another directory of them."""
+"""Read an earlier state: a revision of the repositories, or another directory of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.config.branches import included
 from headgate.config.tenants import TenantProject
 
 Trees = Mapping[str, Path]
-"""Canonical name -> its repository on this machine."""
+"""Canonical name -> the project's repository on this machine."""
 
 
 def trees(loaded: LoadedTenant, root: Path) -> dict[str, Path]:
@@ -29,7 +29,7 @@ def trees(loaded: LoadedTenant, root: Path) -> dict[str, Path]:
 
 
 def earlier(loaded: LoadedTenant, since: str, at: Trees) -> LoadedTenant:
-    """Return the tenant as it was at the revision, or is in the directory, `since`.  Raises UserError."""
+    """Return the tenant as it was at the revision `since`, or as it is in that directory. Raise UserError."""
     directory = Path(since)
     found = dict(_directory(loaded, directory) if directory.is_dir() else _revision(loaded, since, at))
     if not found:
@@ -39,7 +39,7 @@ def earlier(loaded: LoadedTenant, since: str, at: Trees) -> LoadedTenant:
 
 
 def _directory(loaded: LoadedTenant, root: Path) -> Iterator[tuple[str, Files]]:
-    """Yield each project, and its files by branch, as they are in the directory. Raise UserError."""
+    """Yield each project in the directory with its files by branch. Raise UserError."""
     for project, place in trees(loaded, root).items():
         source = loaded.tenant.by_canonical[project]
         only = source.load_branch if source.trusted else ""
@@ -48,10 +48,10 @@ def _directory(loaded: LoadedTenant, root: Path) -> Iterator[tuple[str, Files]]:
         except UnreadableRepository as error:
             raise UserError(str(error)) from error
         known = loaded.branches.get(project, {})
-        if len(files) == 1 and not set(files) & set(known):  # a plain directory: it has no branches
+        if len(files) == 1 and not set(files) & set(known):  # a plain directory has no branches
             files = {default_branch(loaded, source): files.popitem()[1]}
         else:
-            files = {**{branch: {} for branch in known}, **files}  # what is not there was made since
+            files = {**{branch: {} for branch in known}, **files}  # a missing file was created since
         yield project, {branch: found for branch, found in files.items() if included(source, branch)}
 
 
@@ -68,5 +68,5 @@ def _revision(loaded: LoadedTenant, revision: str, at: Trees) -> Iterator[tuple[
 
 
 def _branch(loaded: LoadedTenant, source: TenantProject, current: str) -> str:
-    """Return the branch that is checked out, if it is read; else the one that stands for the project."""
+    """Return the checked-out branch if it is read, otherwise the default branch of the project."""
     return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)

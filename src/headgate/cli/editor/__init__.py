@@ -1,1 +1,1 @@
-"""`headgate lsp`: what editors ask while a configuration is written."""
+"""`headgate lsp`: answer editors while somebody writes a configuration."""

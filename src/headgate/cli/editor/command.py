@@ -46,7 +46,7 @@ def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
 
 
 def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:
-    """Open the session of the editor, and say why it is bare, if it is."""
+    """Open the session for the editor; when it can check only the form of files, return the reason."""
     try:
         found = given.load()
         pipelines = pipelines_of(found, whole=given.tenant is None)

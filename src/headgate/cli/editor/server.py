@@ -17,7 +17,7 @@ from headgate import __version__
 from headgate.cli.editor.session import EditorSession, Location, Problem
 
 PAUSE_S = 0.2
-"""Nothing is looked at before this long nothing was typed."""
+"""Seconds without typing before a file is checked."""
 _SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
 
 
@@ -29,7 +29,7 @@ class Editor:
         self.server = LanguageServer("headgate", __version__)
         self._typed: dict[str, int] = {}
         self._told: dict[Path, set[Path]] = {}
-        """A file that was looked at, and the files that were told of."""
+        """Checked file -> the files for which problems were published at that check."""
         answers: dict[str, Callable[..., Any]] = {  # each takes the parameters of its request
             types.INITIALIZED: self._begin,
             types.TEXT_DOCUMENT_DID_OPEN: self._opened,
@@ -40,7 +40,7 @@ class Editor:
             types.TEXT_DOCUMENT_DEFINITION: self._definition,
         }
         for name, answer in answers.items():
-            self.server.feature(name)(partial(answer))  # the library leaves notes on what it is given
+            self.server.feature(name)(partial(answer))  # the library sets attributes on the functions it is given
 
     def _begin(self, _: types.InitializedParams) -> None:
         if self._trouble:
@@ -64,12 +64,12 @@ class Editor:
         await self._look(params.text_document.uri, everything=True)
 
     async def _closed(self, params: types.DidCloseTextDocumentParams) -> None:
-        """Forget what was not saved."""
+        """Discard unsaved text."""
         self._typed.pop(params.text_document.uri, None)
         await self._look(params.text_document.uri, everything=False)
 
     async def _look(self, uri: str, *, everything: bool) -> None:
-        """Tell what is wrong at once, and again when all that the file reaches was frozen."""
+        """Publish problems at once, and again when everything that the file affects has been frozen."""
         path = _path(uri)
         if path is None:
             return
@@ -79,7 +79,7 @@ class Editor:
         frozen = 0
         for _ in self._session.refresh(self._session.file(path), everything=everything):
             frozen += 1
-            await asyncio.sleep(0)  # whoever asks something meanwhile is answered
+            await asyncio.sleep(0)  # requests that arrive meanwhile are answered
         if frozen:
             self._tell(path)
 
@@ -114,8 +114,8 @@ class Editor:
         return [_location(one) for one in found]
 
     def _place(self, params: types.HoverParams | types.DefinitionParams) -> tuple[Path | None, int, int]:
-        """Return file, line and column (from 1, in characters) in what is on the screen, whether or not it has been
-        judged."""
+        """Return file, line and column (from 1, in characters) in the text on the screen, even if it has not been
+        checked yet."""
         path = _path(params.text_document.uri)
         lines = self._lines(path) if path is not None else []
         if path is not None and params.text_document.uri in self.server.workspace.text_documents:
@@ -128,7 +128,7 @@ class Editor:
         return self.server.workspace.position_codec
 
     def _lines(self, path: Path) -> list[str]:
-        """Return the lines of a file as the editor has them, or the disk."""
+        """Return the lines of a file from the editor, or else from the disk."""
         document = self.server.workspace.text_documents.get(from_fs_path(str(path)) or "")
         if document is not None:
             return list(document.lines)
@@ -136,7 +136,7 @@ class Editor:
 
 
 def _path(uri: str) -> Path | None:
-    """Return the path of the file; None for what is not a file."""
+    """Return the path of the file, or None if the URI names none."""
     found = to_fs_path(uri) if uri.startswith("file:") else None
     return Path(found) if found else None
 

@@ -1,4 +1,4 @@
-"""The tenants as they would be with what is in the editor: what is wrong, what a word means, where it is defined."""
+"""The tenants with the texts in the editor: what is wrong, what a word means, where it is defined."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from headgate.config.parse import Stanza, parse_branches
 from headgate.config.tenants import TenantProject
 
 SHOWN_MAX = 25
-"""Lines of a definition, and of an explanation."""
+"""Limit on the lines of a definition or an explanation that are shown."""
 NEARBY_MAX = 20
-"""Projects frozen again while somebody types; when a file is saved all are that it reaches."""
+"""Projects that are frozen again after typing; saving a file freezes all that it affects."""
 
 
 class Problem(NamedTuple):
     error: ConfigError
     extent: Extent
     because: str
-    """Of what is wrong elsewhere it follows; may be empty."""
+    """Problem elsewhere that causes this one; empty: none does."""
 
 
 class Location(NamedTuple):
@@ -56,11 +56,11 @@ class ProjectFile(NamedTuple):
 class _Tenant:
     loaded: LoadedTenant
     ended: dict[str, list[GraphFinding]] = field(default_factory=dict)
-    """Project -> what ends its graphs; of those not frozen yet nothing is known."""
+    """Project -> findings that break its graphs; a project that has not been frozen yet is missing."""
     stale: set[str] = field(default_factory=set)
-    """Projects to be frozen again."""
+    """Projects that must be frozen again."""
     layout_findings: list[GraphFinding] | None = None
-    """Of the layout as it is now; None: not looked for yet."""
+    """Findings of the current layout; None: it has not been checked yet."""
 
 
 class EditorSession:
@@ -74,7 +74,7 @@ class EditorSession:
         self._roots = {path: project for project, path in self._trees.items()}
         self._pipelines = pipelines
         self._alone: dict[Path, str] = {}
-        """Texts of files that are of no tenant."""
+        """Texts of files that belong to no tenant."""
         for tenant in self._tenants.values():
             tenant.stale |= {source.project for source in tenant.loaded.tenant.projects}
 
@@ -111,7 +111,7 @@ class EditorSession:
                 tenant.loaded, tenant.layout_findings = new, None
 
     def refresh(self, file: ProjectFile | None, *, everything: bool) -> Iterator[None]:
-        """Freeze again what may have changed, bit by bit: at least the project of the file."""
+        """Freeze the affected projects again, one at a time: at least the project of the file."""
         for tenant in self._tenants.values():
             waiting = sorted(tenant.stale, key=lambda project: (file is None or project != file.project, project))
             for project in waiting if everything else waiting[:NEARBY_MAX]:
@@ -152,7 +152,7 @@ class EditorSession:
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 
     def _form(self, path: Path) -> Iterator[Problem]:
-        """Check the form of a file that stands alone, which is all that can be told of it."""
+        """Check the form of a file outside all tenants: nothing else of it can be checked."""
         source = TenantProject("", "", "", trusted=True)
         text = self._alone.get(path, "")
         if path.suffix != ".yaml" or not any(part in str(path) for part in ("zuul.yaml", "zuul.d/")):
@@ -163,7 +163,7 @@ class EditorSession:
     # --- what is meant
 
     def hover(self, path: Path, line: int, column: int) -> str:
-        """Return what the word there stands for, as Markdown; empty when it says nothing."""
+        """Return the meaning of the word there, as Markdown; empty when it has none."""
         file = self.file(path)
         for tenant in self._tenants.values() if file is not None else ():
             assert file is not None, "only then there are tenants to look at"
@@ -176,7 +176,7 @@ class EditorSession:
         return ""
 
     def definition(self, path: Path, line: int, column: int) -> list[Location]:
-        """Return where what the word stands for is defined, as far as that is on this machine."""
+        """Return where the thing that the word names is defined, if that is on this machine."""
         file, found = self.file(path), dict[Location, None]()
         for tenant in self._tenants.values() if file is not None else ():
             assert file is not None, "only then there are tenants to look at"
@@ -193,7 +193,7 @@ class EditorSession:
         return meant(word) if word is not None else None
 
     def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:
-        """Show the job as it is run for the file's own project, if it is."""
+        """Show the job as the file's own project runs it, if it does."""
         try:
             question = chosen({"": loaded}, name, file.project, None, file.branch)
         except UserError:

@@ -1,1 +1,1 @@
-"""Who the servers let in, and what the commands show them."""
+"""Identity: whom the servers admit, and what commands show to prove who calls."""

@@ -1,4 +1,4 @@
-"""Those who sign tokens, as the settings say."""
+"""Issuers of tokens, from the settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.cli.settings import Settings
 
 
 def authenticators(settings: Settings) -> list[Authenticator]:
-    """Return those of the sections `[auth NAME]`; providers are asked for their keys from now on.  Raise UserError."""
+    """Return those of the sections `[auth NAME]`; from now on the keys of providers are fetched. Raise UserError."""
     trust = trusting(*authorities(settings)) if settings.authenticators else None
     found = [authenticator(name, said, settings.path, trust) for name, said in settings.authenticators.items()]
     for one in found:

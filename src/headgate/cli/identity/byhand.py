@@ -1,4 +1,4 @@
-"""Keep what commands do by hand themselves, like what a running Headgate is asked for: who, what, why."""
+"""Record what commands do by themselves, as a running Headgate records requests: who, what, why."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ManualAction(NamedTuple):
     subject: str
     reason: str
     project: str = ""
-    """Whose tenant it concerns; empty: the whole system."""
+    """Project whose tenant is concerned; empty: the whole system."""
 
 
 @asynccontextmanager
 async def kept(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
-    """Keep that it is being done, and the result.  Raise StoreError."""
+    """Record the action as begun, and then its result. Raise StoreError."""
     action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
     await store.commit([], place.append(action))
     try:
@@ -53,7 +53,7 @@ async def kept(store: Store, deed: ManualAction, settings: Settings) -> AsyncIte
 
 
 async def noted(settings: Settings, deed: ManualAction) -> None:
-    """Keep something that is done already, in the file of a Headgate that does not run.  Raise UserError."""
+    """Record an action that is done already, in the file of a Headgate that does not run. Raise UserError."""
     file = Path(settings.store_url.removeprefix("sqlite:///"))
     if not settings.store_url.startswith("sqlite:///") or not file.exists():
         raise UserError("there is no store of a Headgate here")
@@ -68,7 +68,7 @@ async def noted(settings: Settings, deed: ManualAction) -> None:
 
 
 def _action(deed: ManualAction, tenant: str) -> HandAction:
-    """Record an action; whoever may open the store is known to the machine alone."""
+    """Record an action; only the machine knows the user who may open the store."""
     return HandAction(
         id=fresh(),
         verb=deed.verb,
@@ -94,7 +94,7 @@ def _tenant(settings: Settings, project: str) -> str:
 
 
 def _user() -> str:
-    """Return who runs this; with sudo, who asked for it."""
+    """Return the user who runs this; with sudo, the one who called it."""
     try:
         return os.environ.get("SUDO_USER", "") or getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Talking to the pages and the API of a running Headgate, from a command."""
+"""Talk to the pages and the API of a running Headgate from a command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVERYWHERE_OR_LOOPBACK = {
     "0" * 24 + "01000000",
     "0" * 16 + "FFFF0000" + "0100007F",
 }
-"""Addresses as the kernel writes them."""
+"""Addresses that include the loopback interface, in the form of the kernel's tables."""
 
 
 def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
@@ -55,9 +55,9 @@ def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
 
 
 TIMEOUT_S = ANSWER_WAIT_MAX_S + 5
-"""Longer than the server waits for a scheduler, so that it can say that none took the request up."""
+"""Longer than the server waits for a scheduler, so that it can answer that none took up the request."""
 AGAIN_MAX_S = 20.0
-"""So long a command asks again while what it needs is being read."""
+"""Seconds for which a command repeats its request while the server still reads what the answer needs."""
 ALIVE_S = 1.0
 ANSWER_SIZE_MAX_BYTES = 256 << 20
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -67,7 +67,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
-        """Follow no redirect: a token goes where it was meant to go, and nowhere else."""
+        """Follow no redirect: a token must reach only the server it is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class PageClient:
     token: str = ""
     tls: ssl.SSLContext | None = None
     usual: str = ""
-    """The tenant that is meant where none is named."""
+    """Tenant to use where the command names none."""
 
     def get(self, path: str) -> Any:  # JSON
-        """Raise UserError."""
+        """Return the decoded JSON at a path. Raise UserError."""
         return self._json(path, None)
 
     def text(self, path: str) -> str:
-        """Raise UserError."""
+        """Return the text at a path. Raise UserError."""
         return self._answer(path, None).decode(errors="replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:  # JSON
@@ -101,7 +101,7 @@ class PageClient:
         self._answer(path, None, "DELETE")
 
     def tenant(self, named: str | None) -> str:
-        """Return the one that is named, else the only one.  Raises UserError."""
+        """Return the named tenant, or else the only one. Raise UserError."""
         if named or self.usual:
             return named or self.usual
         names = [found["name"] for found in self.get("/api/tenants")]
@@ -112,7 +112,7 @@ class PageClient:
         return str(names[0])
 
     def of(self, tenant: str | None) -> str:
-        """Return the path of what the API says of a tenant."""
+        """Return the path of the API that belongs to a tenant."""
         return f"/api/tenant/{quote(self.tenant(tenant), safe='')}"
 
     def _json(self, path: str, body: dict[str, Any] | None) -> Any:  # JSON
@@ -145,21 +145,23 @@ class PageClient:
 
 
 def _unreached(url: str, error: Exception) -> UserError:
-    """Return what to raise where a server gives no answer: waiting does not help where its certificate is refused."""
+    """Return the error to raise when a server gives no answer; retrying does not help when its certificate is
+    refused."""
     if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
         return UserError(f"{url}: its certificate is refused ({error}); name its authority as [tls] ca")
     return AwayError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?")
 
 
 def _again_s(error: urllib.error.HTTPError) -> float | None:
-    """Return when to ask again, if the answer says that nothing was done and that it is worth asking again."""
+    """Return the delay after which to ask again, if the answer says that nothing was done and that a retry may
+    succeed."""
     said = error.headers.get("Retry-After", "")
     early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
     return float(said) if early and said.isascii() and said.isdigit() else None
 
 
 def _said(error: urllib.error.HTTPError) -> str:
-    """Return the reason that an answer of the API gives, or else that of its status."""
+    """Return the reason in an answer of the API, or else that of its status."""
     try:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
     except (ValueError, OSError):
@@ -167,15 +169,15 @@ def _said(error: urllib.error.HTTPError) -> str:
     return str(found.get("description") or error.reason) if isinstance(found, dict) else error.reason
 
 
-def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None) -> Any:  # of urllib
+def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None) -> Any:  # an error of urllib
     direct = [urllib.request.ProxyHandler({})] if _is_here(request.host.rpartition(":")[0] or request.host) else []
     opener = urllib.request.build_opener(_NoRedirects, *direct, urllib.request.HTTPSHandler(context=tls))
     return opener.open(request, timeout=timeout_s)
 
 
 def pages(config: str | None, url: str | None) -> PageClient:
-    """Return the pages that the settings and the environment, or the chosen profile, name; `url` wins.  Raise
-    UserError."""
+    """Return the pages named by the chosen profile, or by the settings and the environment; `url` takes precedence.
+    Raise UserError."""
     said = chosen()
     url = url or said.url or None
     settings = _settings(config, url)
@@ -191,15 +193,15 @@ def pages(config: str | None, url: str | None) -> PageClient:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """Return what trusts whoever answers, as somebody asked for."""
+    """Return a context that trusts any server, because the user requested that."""
     found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
     return found
 
 
 def token_for(host: str, port: int, config: str | None = None) -> str:
-    """Return the token for another server than the pages: that of the environment, or for a server of this machine that
-    of the settings; empty when there is none that this user may read.  Raise UserError."""
+    """Return the token for a server other than the pages: that of the environment or, for a server on this machine,
+    that of the settings; empty when this user may read none. Raise UserError."""
     if token := os.environ.get(VARIABLE, ""):
         return token
     if not _is_here(host):
@@ -212,7 +214,7 @@ def token_for(host: str, port: int, config: str | None = None) -> str:
 
 
 def _settings(config: str | None, url: str | None) -> Settings | None:
-    """Return the settings; None when there are none, and an address was given.  Raise UserError."""
+    """Return the settings, or None when there are none and an address was given. Raise UserError."""
     try:
         return read(find(config))
     except UserError:
@@ -240,7 +242,7 @@ def _here(settings: Settings) -> str:
 
 
 def _alive(base: str, settings: Settings) -> bool:
-    """Return whether pages are served there: those of this machine need neither a name nor a load balancer."""
+    """Return whether the pages are served at `base`: those of this machine need neither a name nor a load balancer."""
     try:
         request = urllib.request.Request(f"{base}/health/live")
         with _opened(request, ALIVE_S, _trusting(base, settings)) as answer:
@@ -250,8 +252,8 @@ def _alive(base: str, settings: Settings) -> bool:
 
 
 def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
-    """Return whom to trust: on this machine the server's own certificate and no other, whatever name it is for;
-    elsewhere that one, `[tls] ca` and the authorities of the system.  Raise UserError."""
+    """Return which certificates to trust: on this machine only the server's own, whatever name it is for; elsewhere
+    that one, `[tls] ca` and the authorities of the system. Raise UserError."""
     own = (settings.place("tls", "certificate", ""),) if settings.get("tls", "certificate") else ()
     if not own or not _is_here(urlsplit(base).hostname or ""):
         return trusting(*own, *authorities(settings))
@@ -266,14 +268,15 @@ def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
 
 
 def known_trust(config: str | None = None) -> ssl.SSLContext | None:
-    """Return what the settings that are found say of other servers than the pages; None when they say nothing.  Raises
-    UserError."""
+    """Return which certificates to trust for servers other than the pages, by the settings; None without settings.
+    Raise UserError."""
     settings = _settings(config, "any")
     return trusting(*authorities(settings)) if settings else None
 
 
 def _ours(base: str, settings: Settings) -> bool:
-    """Return whether the token of the settings may be shown there: on this machine, or where the settings say."""
+    """Return whether a server may receive the token of the settings: one on this machine, or one that the settings
+    name."""
     host = urlsplit(base).hostname or ""
     root = urlsplit(settings.get("web", "root"))
     known = (settings.get("web", "listen_address"), root.hostname)
@@ -288,7 +291,8 @@ def _is_here(host: str) -> bool:
 
 
 def _not_a_stranger(base: str, settings: Settings) -> None:
-    """Raise UserError when somebody else's program listens on the port of this machine: Headgate may be stopped."""
+    """Raise UserError when a program of another user listens on the port of this machine: Headgate may not be
+    running."""
     at = urlsplit(base)
     if not _is_here(at.hostname or ""):
         return

@@ -1,4 +1,4 @@
-"""Hold what counts for every command of a call: address, tenant, form of answers, and profiles that name them."""
+"""Hold what applies to every command of a call: address, tenant, output format, and profiles that name them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.cli.inifile import filled
 
 TOKEN_KEY = "auth_token"
 _REFERENCE = re.compile(r"%\([A-Za-z0-9_]+\)s")
-"""A value that is an environment variable and nothing else: the file itself holds no secret."""
+"""Matches a value that consists of an environment variable alone: then the file itself holds no secret."""
 
 
 class Profile(NamedTuple):
@@ -29,14 +29,14 @@ class Profile(NamedTuple):
 
 
 def places() -> list[Path]:
-    """Return where profiles are looked for: our own file, then those of the reference's client."""
+    """Return where profile files are looked for: Headgate's own, then those of the reference's client."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     return [home / "headgate/client.conf", home / "zuul" / "client.conf", Path("~/.zuul.conf").expanduser()]
 
 
 def profile(name: str, named: Path | None = None) -> Profile:
-    """Return the profile of this name, of the file that is named, else of the first that there is; without a name the
-    only one.  Raise UserError."""
+    """Return the profile of this name from the named file, or else from the first file that exists; without a name,
+    return the only one. Raise UserError."""
     file = named or next((path for path in places() if path.is_file()), None)
     if file is None:
         raise UserError(f"--use-config {name}: there is no file of profiles; it is {places()[0]}")
@@ -58,7 +58,7 @@ def profile(name: str, named: Path | None = None) -> Profile:
 
 
 def _read(where: str, section: configparser.SectionProxy) -> Profile:
-    """Return what a section says.  Raise UserError."""
+    """Return the profile in a section. Raise UserError."""
     said = {key: filled(value, f"{where} {key}", os.environ) for key, value in section.items()}
     if not said.get("url"):
         raise UserError(f"{where} needs a url")
@@ -71,16 +71,16 @@ def _read(where: str, section: configparser.SectionProxy) -> Profile:
 
 
 def everywhere(name: str) -> str:
-    """Return what was said before the command, as `use_config` or `auth_token`; empty: nothing."""
+    """Return an option given before the command, such as `use_config` or `auth_token`; empty: it was not given."""
     context = click.get_current_context(silent=True)
     return str(context.find_root().params.get(name) or "") if context is not None else ""
 
 
 def chosen() -> Profile:
-    """Return the profile that was named, with what was said beside it.  Raise UserError."""
+    """Return the named profile, overridden by options beside it. Raise UserError."""
     named, file = everywhere("use_config"), everywhere("client_config")
     found = profile(named, Path(file) if file else None) if named or file else Profile()
     url = everywhere("url").rstrip("/")
-    if url not in ("", found.url):  # a token, and trust, go where their profile says, and nowhere else
+    if url not in ("", found.url):  # a token, and trust, are used only at the server that their profile names
         found = found._replace(url=url, token="", verify=True)
     return found._replace(tenant=everywhere("tenant") or found.tenant)

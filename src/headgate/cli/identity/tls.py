@@ -1,4 +1,4 @@
-"""The one TLS of the servers, as the section `[tls]` says."""
+"""TLS settings that all servers share, from the section `[tls]`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str]
 
 
 def tls_of_finger(settings: Settings) -> Tls | None:
-    """Return what the gateway of finger speaks with: all three are said, and clients show a certificate; or none is.
-    Raise UserError."""
+    """Return the TLS files of the finger gateway: either all three are set, and clients show a certificate, or none
+    is. Raise UserError."""
     names = ("tls_cert", "tls_key", "tls_ca")
     said = [bool(settings.get("fingergw", name)) for name in names]
     if not all(said):
@@ -42,13 +42,13 @@ def scheme(tls: Tls | None) -> str:
 
 
 def authorities(settings: Settings) -> tuple[Path, ...]:
-    """Return those that clients believe besides the system's."""
+    """Return the authorities that clients trust besides those of the system."""
     return (settings.place("tls", "ca", ""),) if settings.get("tls", "ca") else ()
 
 
 def as_client(settings: Settings) -> ssl.SSLContext | bool:
-    """Return how the web looks at executors: their authority is the system's, `[tls] ca`, or they show our own
-    certificate; it shows them ours.  True without TLS.  Raises UserError."""
+    """Return how the web connects to executors: it trusts the authorities of the system, `[tls] ca` or our own
+    certificate, and shows them our own. True without TLS. Raise UserError."""
     tls = tls_of(settings)
     if tls is None:
         return True

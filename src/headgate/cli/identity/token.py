@@ -1,4 +1,5 @@
-"""The operator's token: whoever brings it may do everything.  A file that only its owner reads; no command line."""
+"""The operator's token, whose bearer may do everything. It lies in a file that only its owner can read, and appears
+on no command line."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from headgate.cli.settings import Settings
 log = logging.getLogger("headgate.token")
 
 FILE = "token"
-"""In state_dir, unless `[web] token_file` says otherwise."""
+"""File name in state_dir, unless `[web] token_file` names another file."""
 VARIABLE = "HEADGATE_TOKEN"
-"""Of the environment: for commands on another machine, or of another user."""
+"""Environment variable with the token, for commands on another machine or of another user."""
 LENGTH_MIN_CHARS = 16
 FILE_SIZE_MAX_BYTES = 4_096
 
@@ -27,16 +28,16 @@ FILE_SIZE_MAX_BYTES = 4_096
 class TokenFile:
     path: Path
     ours: bool
-    """Headgate makes it; else somebody wrote it, who may let a group read it."""
+    """Whether Headgate creates the file; if not, its author may let a group read it."""
 
     def made(self) -> str:
-        """Return what is in it, for a server; when there is none it is made.  Raises UserError."""
+        """Return the token for a server, and create the file if it does not exist. Raise UserError."""
         if self.ours and not self._exists():
             self._make()
         return self._read(strictly=True)
 
     def read(self) -> str:
-        """Return what is in it, for a command; empty when there is none, or it is not for this user.  Raises
+        """Return the token for a command; empty when the file does not exist, or this user may not read it. Raise
         UserError."""
         try:
             if not self._exists():
@@ -53,7 +54,8 @@ class TokenFile:
         return True
 
     def _make(self) -> None:
-        """Create the file: of several that begin at once, one wins, and it appears with its content, or not at all."""
+        """Create the file. When several processes start together, one of them wins, and the file appears with its
+        content or not at all."""
         own = self.path.with_name(f".{self.path.name}-{secrets.token_hex(8)}")
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ class TokenFile:
         return text
 
     def _guarded(self, file: int) -> None:
-        """Let nobody else read it from now on. Raise UserError."""
+        """Make the file readable by its owner alone. Raise UserError."""
         found = os.fstat(file)
         if found.st_uid not in (os.geteuid(), 0):
             raise self._wrong(f"it belongs to the user with id {found.st_uid}, who could name any token: remove it")

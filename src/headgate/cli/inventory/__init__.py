@@ -1,1 +1,1 @@
-"""`headgate inventory`: the service, and what talks to it."""
+"""`headgate inventory`: the service, and commands that talk to it."""

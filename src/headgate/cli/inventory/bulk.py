@@ -20,7 +20,7 @@ from headgate.inventory.names import normal
 from headgate.inventory.wire import inventory_pb2 as pb
 
 STEPS_MAX = 500
-"""Of one request; a request has at most 4 MB."""
+"""Limit on the steps of one request; a request has at most 4 MB."""
 STEPS_SIZE_MAX_BYTES = 2_000_000
 NAMES_MAX = 100
 """Objects that are looked up at a time."""
@@ -77,14 +77,14 @@ def export(said: ServiceAddress, filters: tuple[str, ...], format: str | None, f
 
 
 def _opened(file: str, mode: str) -> AbstractContextManager[IO[str]]:
-    """Open it as it is: lines may end within a value."""
+    """Open the file without translating ends of lines: lines may end within a value."""
     if file == "-":
         return nullcontext(sys.stdin if mode == "r" else sys.stdout)
     return open(file, mode, encoding="utf-8", newline="")
 
 
 def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:
-    """Yield as many together as one request can hold."""
+    """Yield as many steps together as one request can hold."""
     part: list[Row] = []
     size_bytes = 0
     for row in found:
@@ -99,7 +99,7 @@ def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 class _Import:
-    """Import one file, and count what becomes of its rows."""
+    """Import one file, and count the outcomes of its rows."""
 
     def __init__(self, client: InventoryClient, *, update: bool) -> None:
         self._client, self._update = client, update
@@ -114,7 +114,7 @@ class _Import:
         return ", ".join(f"{self.counts[what]} {what}" for what in ("created", "updated", "unchanged", "refused"))
 
     def _apply(self, part: Sequence[Row], steps: Sequence[pb.Step], what: str) -> dict[int, str]:
-        """Do the steps; return those whose objects are there already, and what was said of them."""
+        """Perform the steps; return those whose objects exist already, and the server's answers."""
         answer = self._client.call("Apply", steps=steps, in_parts=True)
         taken = {}
         for failure in answer.failures:
@@ -126,7 +126,7 @@ class _Import:
         return taken
 
     def _compare(self, part: Sequence[Row], why: dict[int, str]) -> None:
-        """Compare rows with objects that are there already: leave those that agree, and update or refuse the others."""
+        """Compare rows with objects that exist already: leave equal ones alone, and update or reject the others."""
         there: dict[tuple[str, str], list[pb.Object]] = {}
         for old in self._there([one for _, one in part]):
             there.setdefault((old.type, old.name), []).append(old)
@@ -150,7 +150,7 @@ class _Import:
             self._apply(changed, patches, "updated")
 
     def _there(self, named: Sequence[pb.Object]) -> list[pb.Object]:
-        """Return those of the same types and names."""
+        """Return the existing objects with the same types and names."""
         found: list[pb.Object] = []
         left = iter(named)
         while some := list(islice(left, NAMES_MAX)):
@@ -169,7 +169,7 @@ class _Import:
 
 
 def _patch(old: pb.Object, new: pb.Object) -> pb.Patch:
-    """Return what makes the one the other; if it changes meanwhile it is refused."""
+    """Return the patch that turns the one into the other; the server rejects it if the object changes meanwhile."""
     patch = pb.Patch(uuid=old.uuid, expected_generation=old.generation)
     for key, value in new.properties.items():
         if old.properties.get(key, None) != value:

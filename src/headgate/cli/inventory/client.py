@@ -1,4 +1,4 @@
-"""Talking to the service from the command line."""
+"""Call the service from the command line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class ServiceAddress:
 
 
 class InventoryClient:
-    """Call the service: `client.call("Search", any=[...])`. A refusal is printed, and its number is the exit status."""
+    """Call the service: `client.call("Search", any=[...])`. An error is printed, and the number of its status is
+    the exit status."""
 
     def __init__(self, said: ServiceAddress, channel: grpc.Channel) -> None:
         told = {"authorization": said.token and f"Bearer {said.token}", "roles": said.roles}
@@ -61,7 +62,7 @@ class InventoryClient:
         self.said = said
         self._stock = Stock(channel, user=said.user, project=said.project, partition=said.partition, metadata=metadata)
 
-    def call(self, name: str, /, **fields: Any) -> Any:  # the message the method answers with
+    def call(self, name: str, /, **fields: Any) -> Any:  # the message type of the method's answer
         try:
             return self._stock.call(name, **fields)
         except StockRefused as error:
@@ -75,7 +76,7 @@ class InventoryClient:
 
 
 def refused(error: StockRefused) -> NoReturn:
-    """Print the refusal, and exit with the number of its status."""
+    """Print the error, and exit with the number of its status."""
     hint = {
         "UNAVAILABLE": "; is it running there? (--host, --port, and --ca if it speaks TLS)",
         "FAILED_PRECONDITION": " (--user, --project, --partition, or RUNM_USER, …)"

@@ -30,12 +30,12 @@ LATER = {
     "serve": "headgate.cli.inventory.serve:command",
     "fsck": "headgate.cli.inventory.fsck:command",
 }
-"""What needs the whole program, and is imported only when it is used."""
+"""Name of a command -> its place; these need the whole program and are imported only when used."""
 _path = click.Path(path_type=Path)
 
 
 ANYWHERE = ("--json", "--quiet", "-q", "--verbose", "-v")
-"""Options that may also be written after the command."""
+"""Options that may also stand after the command."""
 
 
 class InventoryCommands(LazyGroup):

@@ -49,7 +49,7 @@ def described(file: str, type: str) -> pb.Object:
 
 
 def object_of(name: str, found: Mapping[str, Any], type: str) -> pb.Object:  # YAML or JSON
-    """Return what a mapping describes; `name` is what to call it.  Raise UserError."""
+    """Return the object that a mapping describes; `name` is its name in error messages. Raise UserError."""
     known: tuple[str, ...] = ("partition", "project", "name", "uuid", "tags", "properties")
     needed: tuple[str, ...] = ("name",)
     if type == PROVIDER:
@@ -96,7 +96,7 @@ def _only(name: str, found: Mapping[str, Any], known: tuple[str, ...], needed: t
 
 
 def _text(value: object) -> str:
-    """Return a value as text: numbers as they are written in JSON, truth as true and false."""
+    """Return a value as text: numbers as in JSON, booleans as true and false."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

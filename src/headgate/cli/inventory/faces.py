@@ -1,4 +1,4 @@
-"""The inventory in a process: the thing itself, its faces, and the launcher that claims machines in it."""
+"""The inventory in a process: the inventory itself, its servers, and the launcher that claims machines in it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.
 
 
 async def followed(inventory: Inventory) -> None:
-    """Follow changes of the inventory, and end leases that are over, until cancelled."""
+    """Follow changes of the inventory, and end expired leases, until cancelled."""
     await inventory.begin()
     await run_until(asyncio.Event(), inventory.journal.run(), ObjectLeasing(inventory).run())
 
@@ -63,7 +63,7 @@ async def serve_inventory(settings: Settings, inventory: Inventory, stop: asynci
 
 
 def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-    """Return what serves the inventory: by gRPC and, where a port is set, by HTTP. Raise UserError."""
+    """Return the servers of the inventory: gRPC and, if a port is set, HTTP. Raise UserError."""
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
     sessions = _sessions(settings, inventory)
     served = asyncio.get_running_loop().create_future()
@@ -84,7 +84,7 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
 
 
 def make_json(settings: Settings, inventory: Inventory) -> App:
-    """Return the inventory as JSON over HTTP, for a port that others are served at, too.  Raise UserError."""
+    """Return the inventory as JSON over HTTP, for a port that serves other things as well. Raise UserError."""
     return create_app(v1_parts(_sessions(settings, inventory), inventory))
 
 
@@ -111,7 +111,8 @@ async def make_launcher(
     tenants: Tenants,
     making: Callable[[At], MachineMaker] | None = None,
 ) -> Launcher:
-    """Return what gives machines to builds; `making`: what makes some.  Raise UserError for a label that is none."""
+    """Return the launcher, which gives machines to builds; `making` makes machines, if given. Raise UserError for
+    an invalid label."""
     for tenant in tenants().values():
         for name, label in tenant.labels.items():
             try:
@@ -132,18 +133,18 @@ def make_inventory(settings: Settings, store: Store) -> Inventory:
 
 
 def compatible_in(settings: Settings) -> bool:
-    """Return whether the inventory is kept as runm-metadata keeps it."""
+    """Return whether the inventory is stored in the form of runm-metadata."""
     return FLAGS[settings.get("inventory", "compatible").lower()]
 
 
 def prefix_in(settings: Settings) -> str:
-    """Return what is before `runm/metadata`; unless it is said, what runm-metadata has there if it is to be as that."""
+    """Return the prefix before `runm/metadata`; by default, if the form is that of runm-metadata, its own."""
     said = settings.values.get("inventory", {}).get("prefix")
     return said or (ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
 
 
 def _identity(settings: Settings) -> Identity:
-    """Choose how callers are identified. Raise UserError when everybody would be believed, from anywhere."""
+    """Choose how callers are identified. Raise UserError when any caller from anywhere would be believed."""
     host = settings.get("inventory", "listen_address")
     if settings.get("inventory", "identity") != "trust":
         tokens = authenticators(settings)

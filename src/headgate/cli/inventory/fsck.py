@@ -1,4 +1,4 @@
-"""`headgate inventory fsck`: are the indexes what the records say?"""
+"""`headgate inventory fsck`: check whether the indexes agree with the records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
 
 
 async def _examined(settings: Settings, repairing: bool) -> tuple[list[InventoryFinding], int, int]:
-    """Return what was found, how many were put right, and how many changed meanwhile."""
+    """Return the errors found, how many were repaired, and how many changed meanwhile."""
     backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:
         opened = Store(backend)
@@ -58,7 +58,7 @@ async def _examined(settings: Settings, repairing: bool) -> tuple[list[Inventory
 
 
 async def _opened(settings: Settings) -> Backend:
-    """Raise UserError, which says what to do where the inventory is served."""
+    """Open the inventory. Raise UserError, which says what to do if the inventory is being served."""
     try:
         return await open_store(settings)
     except UserError as error:

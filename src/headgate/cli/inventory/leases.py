@@ -18,7 +18,7 @@ from headgate.inventory.wire import inventory_pb2 as pb
 
 LOOK_INTERVAL_S = 1.0
 GRACE_S = 60
-"""A lease whose asker waits here, and has gone, waits so much longer."""
+"""Seconds that a lease stays in line beyond the wait of its command, which may have ended without removing it."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(?:[0-9]{1,9}[smhd])+")
 _STATES = {pb.Lease.WAITING: "waiting", pb.Lease.HELD: "held", pb.Lease.CLEANING: "cleaning", pb.Lease.ENDED: "ended"}
@@ -91,7 +91,7 @@ def ask(
 
 
 def _waited(client: InventoryClient, asked: pb.Lease, wait_s: int) -> pb.Lease:
-    """Raise UserError when it was not given in time; then it waits no longer."""
+    """Wait for the lease. Raise UserError when it was not given in time; it is then taken out of the line."""
     until = time.monotonic() + wait_s
     while asked.state == pb.Lease.WAITING:
         if time.monotonic() > until:

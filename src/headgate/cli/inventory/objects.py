@@ -44,7 +44,7 @@ def wanted(filters: tuple[str, ...], type: str) -> list[pb.Filter]:
 
 def _message(said: Expression, type: str) -> pb.Filter:
     found, types = pb.Filter(), list(said.types)
-    kinds = types if type == PROVIDER else []  # of a provider, its type is what it provides
+    kinds = types if type == PROVIDER else []  # the type of a provider is that of what it provides
     for name in ("require", "any", "forbid"):
         for kind in ("items", "keys", "tags"):
             values = getattr(said.wanted, f"{name}_{kind}")
@@ -105,7 +105,7 @@ def group(name: str, type: str, what: str) -> click.Group:
     @connected
     def list_(said: ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
         found = list(search(said.open(), wanted(filters, type), sort, limit or 0))
-        if not sort and limit is None:  # the order of an index says nothing to people
+        if not sort and limit is None:  # the order of an index means nothing to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
         tables.objects(said, found)
 

@@ -1,4 +1,4 @@
-"""Objects as rows of CSV, lines of JSON and documents of YAML: what is written can be read again, and is the same."""
+"""Objects as rows of CSV, lines of JSON and documents of YAML: written files can be read again without loss."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from headgate.inventory.wire import inventory_pb2 as pb
 FORMATS = ("csv", "json", "yaml")
 FIELDS = ("object_type", "name", "uuid", "project", "partition", "tags")
 PROPERTY = "property:"
-"""Before the head of a column whose property is named like a field."""
+"""Prefix for the heading of a column whose property has the name of a field."""
 _SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".yaml": "yaml", ".yml": "yaml"}
 
 Row = tuple[str, pb.Object]
-"""Where it stands, for people, and what it says."""
+"""Place in the file, for messages, and the object."""
 
 
 def format_of(file: str, given: str) -> str:
-    """Return the format that is meant.  Raise UserError."""
+    """Return the given format, or that of the file's suffix. Raise UserError."""
     found = given or _SUFFIXES.get(Path(file).suffix.lower(), "")
     if not found:
         raise UserError(f"{file}: what format is this? Say --format {' or '.join(FORMATS)}")
@@ -48,7 +48,7 @@ def read(source: IO[str], name: str, format: str, type: str) -> Iterator[Row]:
 
 
 def write(target: IO[str], found: Sequence[pb.Object], format: str, *, uuids: bool) -> None:
-    """Write them all; the partition only where there are several."""
+    """Write the objects; name their partition only if there are several."""
     several = len({one.partition for one in found}) > 1
     described = [_described(one, partitions=several, uuids=uuids) for one in found]
     if format == "csv":
@@ -85,7 +85,7 @@ def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
 
 
 def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
-    """Read one object a line, or one array."""
+    """Read one object per line, or one array."""
     for number, line in enumerate(source, 1):
         if number == 1 and line.lstrip().startswith("["):
             whole = _parsed(name, line + source.read())
@@ -134,7 +134,7 @@ def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
 
 
 def _of_cells(where: str, cells: dict[str, str]) -> dict[str, Any]:  # JSON
-    """Return the mapping of one row; an empty cell says nothing."""
+    """Return the mapping of one row; empty cells are left out."""
     said: dict[str, Any] = {field: cells[field] for field in FIELDS if cells.get(field)}
     try:
         said["tags"] = shlex.split(cells.get("tags", ""))
@@ -146,7 +146,7 @@ def _of_cells(where: str, cells: dict[str, str]) -> dict[str, Any]:  # JSON
 
 
 def _value(where: str, key: str, cell: str) -> str:
-    """Return what a cell says: itself, or, in quotes, a text of JSON, as an empty one must be."""
+    """Return the value of a cell: its text or, in quotes, a JSON string, which an empty text must be."""
     if not cell.startswith('"'):
         return cell
     try:

@@ -1,4 +1,4 @@
-"""`headgate inventory serve`: the service, alone."""
+"""`headgate inventory serve`: the service alone."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
 
 
 def _as_before(endpoints: str, said: dict[str, str]) -> str:
-    """Return the URL of what runm-metadata keeps there: beside other things, with keys that begin with the prefix as
-    given."""
+    """Return the URL of the store with the layout of runm-metadata: beside other data, with keys that begin with
+    the given prefix."""
     hosts, _, options = endpoints.replace("http://", "").partition("?")
     more = f"&{options}" if options else ""
     if said.get("prefix", "/").startswith("/"):
         return f"{SCHEME}{hosts}?shared=yes{more}"
     within = said["prefix"].strip("/")
-    said["prefix"] = "/"  # it is in the keys already
+    said["prefix"] = "/"  # the keys contain it already
     return f"{SCHEME}{hosts}/{within}?shared=yes&bare=yes{more}"
 
 

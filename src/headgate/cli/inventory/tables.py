@@ -1,4 +1,4 @@
-"""Show what was found: as a table for people, as JSON for programs."""
+"""Show objects: as a table for people, as JSON for programs."""
 
 from __future__ import annotations
 
