@@ -1,4 +1,4 @@
-"""Problems that last: a log has each of them once, and then reminders that count."""
+"""Problems that last: the log shows each of them once, and then reminders with a count."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from headgate.base.texts import listed
 from headgate.gate.report import duration
 
 GROUPED_S = 1.0
-"""How long places with the same cause are collected before one line names them."""
+"""Seconds for which places with the same cause are collected before one line names them."""
 REMINDERS_S = (60.0, 600.0, 3600.0)
-"""When a problem that lasts is in the log again, each time after the last; from the third on, every hour."""
+"""Seconds between the log lines of a lasting problem; from the third reminder on, the last interval repeats."""
 FORGOTTEN_S = 900.0
-"""A problem that was not heard of for so long is new when it comes again."""
+"""Seconds without the problem after which it counts as new when it returns."""
 NEVER_S = float("inf")
 PROBLEMS_MAX = 1000
 PLACES_MAX = 1000
-"""Places of one problem that are told apart."""
+"""Limit on the places of one problem that are distinguished."""
 WORD_MAX = 1000
-"""Characters of a place or a cause that tell problems apart."""
+"""Characters of a place or a cause that are compared to distinguish problems."""
 
 
 class ProblemCause(NamedTuple):
-    """Tell problems apart: the text of the code that logs, and what went wrong, but neither where nor any number."""
+    """Identify a problem by the text of the code that logs and by what went wrong, without its place and any number."""
 
     logger: str
     template: str
@@ -39,7 +39,7 @@ class ProblemCause(NamedTuple):
 
 @dataclass(slots=True)
 class _Lasting:
-    """Count what is held back of one problem since its last line."""
+    """Count the records of one problem that were held back since its last line."""
 
     record: logging.LogRecord
     place: str
@@ -53,7 +53,7 @@ class _Lasting:
 
 
 def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
-    """Return the cause of a problem and its place, such as a project: what the code that logs says before the cause."""
+    """Return the cause of a problem and its place, such as a project: the arguments of the record before the cause."""
     given = record.args if isinstance(record.args, tuple) else ()
     words = [str(one)[:WORD_MAX] for one in given if not isinstance(one, int | float)]
     error = record.exc_info[1] if record.exc_info else None
@@ -66,10 +66,11 @@ def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
 
 
 class LastingProblems(logging.Handler):
-    """Pass each record to another handler, but warnings and errors that repeat themselves as one line: at first in
-    full, after a second with all other places of the same cause, then as `still`, seldom, with how often.
+    """Pass each record to another handler, but repeated warnings and errors as one line: the first in full; after a
+    second, one line with all other places of the same cause; then, seldom, one that begins with `still` and has a
+    count.
 
-    `clock_s`: seconds of any origin; `wake`: calls a function after so many seconds.
+    `clock_s` returns seconds from any origin; `wake` calls a function after a number of seconds.
     """
 
     def __init__(
@@ -82,17 +83,17 @@ class LastingProblems(logging.Handler):
         self._out, self._clock_s, self._wake = out, clock_s, wake or _in_thread
         self._lasting: dict[ProblemCause, _Lasting] = {}
         self._alarms: set[float] = set()
-        """When functions are called that were given to `wake`."""
+        """Times at which functions given to `wake` will be called."""
         self._guarded = self.lock or threading.RLock()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass, or count, one record."""
+        """Pass on one record, or count it."""
         if record.levelno < logging.WARNING:
             self._out.handle(record)
             return
         try:
             (cause, place), kept = cause_of(record), _kept(record)
-        except Exception:  # whoever logs it made a mistake, which the other handler tells
+        except Exception:  # the record itself is faulty; the other handler reports that
             self._out.handle(record)
             return
         now_s = self._clock_s()
@@ -104,13 +105,13 @@ class LastingProblems(logging.Handler):
             self._out.handle(record)
             self._lasting[cause] = known
         else:
-            self._lasting[cause] = known  # at the end: the first is the one that was longest not heard of
+            self._lasting[cause] = known  # at the end: the first one is the one not seen for the longest time
             self._count(known, kept, place, now_s)
         if len(self._lasting) > PROBLEMS_MAX:
             self._tell(self._lasting.pop(next(iter(self._lasting))), now_s)
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write lines for everything that is held back."""
         with self._guarded:
             for one in list(self._lasting.values()):  # a finalizer may log at any moment, in this thread, too
                 self._tell(one, self._clock_s())
@@ -131,7 +132,7 @@ class LastingProblems(logging.Handler):
     def _arm(self, now_s: float) -> None:
         due_s = min((one.due_s for one in list(self._lasting.values())), default=NEVER_S)
         if due_s < min(self._alarms, default=NEVER_S):
-            with contextlib.suppress(RuntimeError):  # there are too many threads, or the process ends
+            with contextlib.suppress(RuntimeError):  # there are too many threads, or the process is ending
                 self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
                 self._alarms.add(due_s)
 
@@ -145,7 +146,7 @@ class LastingProblems(logging.Handler):
             self._arm(now_s)
 
     def _tell(self, known: _Lasting, now_s: float) -> None:
-        """Write one line for all that is held back of a problem."""
+        """Write one line for all held-back records of a problem."""
         text, place = known.record.msg, known.place
         notes = [f"the same for {listed(others)}"] if (others := [one for one in known.others if one != place]) else []
         if known.repeats:
@@ -162,14 +163,14 @@ class LastingProblems(logging.Handler):
 
 
 def _kept(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a record with its text alone: an error would keep all that its traceback has seen."""
+    """Return a copy of the record with only its text: an error would keep alive everything in its traceback."""
     kept = copy.copy(record)
     kept.msg, kept.args, kept.exc_info = record.getMessage(), (), None
     return kept
 
 
 def _in_thread(wait_s: float, call: Callable[[], None]) -> None:
-    """Call a function later, in a thread that keeps no process alive."""
+    """Call a function later, in a thread that does not keep the process alive."""
     timer = threading.Timer(wait_s, call)
     timer.daemon = True
     timer.start()

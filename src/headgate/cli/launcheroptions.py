@@ -1,4 +1,4 @@
-"""Define what the settings may say of launchers."""
+"""Options of the settings about launchers."""
 
 from __future__ import annotations
 

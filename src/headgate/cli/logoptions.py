@@ -1,4 +1,4 @@
-"""Options of the settings file about logs that stay."""
+"""Options of the settings file about the retention of logs."""
 
 from __future__ import annotations
 

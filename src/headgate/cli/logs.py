@@ -1,4 +1,4 @@
-"""The program's own log: lines for people, or one JSON object a line; each says what it is about."""
+"""The program's own log: lines for people, or a JSON object per line; each says what it is about."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headgate.cli.lastingproblems import LastingProblems
 
 _NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
 _QUIET = "opentelemetry"
-"""Says at each try that a collector does not answer, and once more when it gives up."""
+"""Logger that warns at each attempt when a collector does not answer, and again when it gives up."""
 
 
 NAMES = ("tenant", "pipeline", "change", "job")
-"""What people call things by."""
+"""Names that people use for things; the other fields of a record's subject are ids."""
 
 
 class Json(logging.Formatter):
@@ -37,7 +37,7 @@ class Json(logging.Formatter):
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        message = visible(record.getMessage()).replace("\n", "\n    ")  # what others wrote begins no line
+        message = visible(record.getMessage()).replace("\n", "\n    ")  # text of others cannot begin a line
         line = f"{at},{int(record.msecs):03} {record.levelname:7} {record.name}: {message}"
         if about := _worth_saying(record, line):
             line += f" [{' '.join(f'{name}={value}' for name, value in about.items())}]"
@@ -47,7 +47,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _worth_saying(record: logging.LogRecord, line: str) -> dict[str, str]:
-    """Return what the line does not say itself; ids only where something is wrong, or somebody wants to know it all."""
+    """Return the subject's fields that the line does not contain; at level info without ids."""
     words = {word.strip(".,:;") for word in line.split()}
     every = record.levelno != logging.INFO
     return {k: v for k, v in _about(record).items() if v not in words and (every or k in NAMES)}
@@ -58,7 +58,7 @@ def _about(record: logging.LogRecord) -> dict[str, str]:
 
 
 class _Subject(logging.Filter):
-    """Note what the code that logs is about; it is in another context when the line is written elsewhere."""
+    """Record the subject of the code that logs: a line may be written later, in another context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.subject = subject()

@@ -1,4 +1,4 @@
-"""The log store that the settings name, and how long it keeps what."""
+"""The log store that the settings name, and how long it keeps logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_LIBRARY = "[logs] url names a bucket, which needs a library: `pip install 'he
 
 
 def log_store(settings: Settings) -> LogStore | None:
-    """Return the log store; None: logs stay with their executors.  Nothing is asked of it yet.  Raise UserError."""
+    """Return the log store, without a request to it yet; None: logs stay with their executors. Raise UserError."""
     url = settings.get("logs", "url")
     at = f"{settings.path}: [logs]"
     if not url:
@@ -59,7 +59,7 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
     if bool(key) != bool(secret):
         raise UserError(f"{at} access_key and secret_key_file are given both, or neither")
     try:
-        from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # few have it
+        from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # an import that few have
     except ImportError as error:
         raise LackingError(f"{settings.path}: {NO_LIBRARY}") from error
     try:

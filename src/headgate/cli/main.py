@@ -110,9 +110,9 @@ SECTIONS = {
         "docs": ("headgate.cli.pages.command:command", "Write the generated reference pages."),
     },
 }
-"""Title -> name of a command -> where it is, and what it does."""
+"""Title -> name of a command -> its place, and what it does."""
 COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
-"""Name -> where it is, and what it does."""
+"""Name of a command -> its place, and what it does."""
 
 
 class HeadgateCommands(LazyGroup):
@@ -158,7 +158,7 @@ def group(**said: str | bool | None) -> None:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # keys are in memory
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # the keys are in memory
     try:
         group()
     except UserError as error:

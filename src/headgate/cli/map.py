@@ -1,4 +1,4 @@
-"""`headgate map`: what is kept in the store, as declared and as it is."""
+"""`headgate map`: what the store contains, as declared and as it is."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_(context: click.Context, store: str, root: str, every: bool) -> None:
 
 
 def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
-    """List the entries of all these trees, each as of one moment."""
+    """List the entries of these trees, each tree as of one moment."""
     try:
         return asyncio.run(_listed(store or read(find(None)).store_url, among))
     except StoreError as error:

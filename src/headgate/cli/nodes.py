@@ -1,4 +1,4 @@
-"""`headgate node`: machines that builds have, or that are made for them; who waits for some, and why."""
+"""`headgate node`: machines that builds have, or that are made for them; builds that wait for machines, and why."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listing(config: str | None, url: str | None, tenant: str | None, form: str |
 
 
 def _about(node: dict[str, Any]) -> str:
-    """Return in one line who has it, and what it waits for."""
+    """Return one line about who has the machine, and what it waits for."""
     going = f"to be {node['next_state']}" if node.get("next_state") else ""
     return "; ".join(filter(None, (going, node.get("comment"), node.get("why"))))
 
@@ -135,7 +135,7 @@ def forget(config: str | None, url: str | None, reason: str, account: str) -> No
 
 
 def _named(kind: str, about: Callable[[dict[str, Any]], str]) -> None:
-    """Add the command that lists what the configuration calls so."""
+    """Add the command that lists the providers, labels or flavors of the configuration."""
 
     @command.command(name=f"{kind}s", help=f"List the {kind}s that the configuration of a tenant has.")
     @common

@@ -7,6 +7,6 @@ from typing import NamedTuple
 
 class Option(NamedTuple):
     kind: str
-    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
+    """Kind of value: text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
     default: str
     doc: str

@@ -16,7 +16,7 @@ from headgate.cli.option import Option
 from headgate.store.registry import shapes
 
 OTHERS = ("queue", "inventory")
-"""Drivers of connections to what Headgate itself serves."""
+"""Drivers of connections to services of Headgate itself."""
 
 OPTIONS: dict[str, dict[str, Option]] = {
     "scheduler": {
@@ -377,7 +377,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
 
 
 def add(known: dict[str, Option], driver: str, settings: Mapping[str, ConnectionOption]) -> None:
-    """Add the options of a driver; one that several have says what it is to each."""
+    """Add the options of a driver; the help of a shared option says what it means for each driver."""
     for name, (kind, default, doc) in settings.items():
         was, text = known.get(name), f"{driver}: {doc}"
         known[name] = Option(kind, default, text) if was is None else was._replace(doc=f"{was.doc} {text}")

@@ -34,16 +34,17 @@ from headgate.web.shapes import ConnectionShape
 SCRIPT_TIMEOUT_S = 60
 _CREDENTIALS = r"(://)[^/@]*@"
 SSH = ("sshkey", "known_hosts")
-"""Options of plain git that are files of ssh."""
+"""Options of plain git that name files of ssh."""
 
 
 def connections(settings: Settings) -> dict[str, GitConnection]:
-    """Return how the repositories of each connection are reached that has any, by name.  Raise UserError."""
+    """Return, by name, how the repositories of each connection are reached, for those that have any. Raise
+    UserError."""
     return {**plain(settings), **{name: one.git for name, one in connected(settings).items()}}
 
 
 def plain(settings: Settings) -> dict[str, GitConnection]:
-    """Return those of plain git."""
+    """Return the connections of plain git."""
     return {
         name: GitConnection(
             name,
@@ -58,7 +59,8 @@ def plain(settings: Settings) -> dict[str, GitConnection]:
 
 
 def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
-    """Return how git reaches the servers of a connection with a key, or host keys, of its own; None: as the user."""
+    """Return how git reaches the servers of a connection that has a key or host keys of its own; None: with those
+    of the user."""
     said = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
     if not said:
         return None
@@ -78,7 +80,7 @@ def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
 
 
 def poke_secrets(settings: Settings) -> dict[str, str]:
-    """Return the secrets of the connections of plain git whose servers may poke, by name."""
+    """Return, by name, the secrets of the plain git connections whose servers may poke."""
     said = {name: one for name, one in settings.connections.items() if driver_of(one) == "git"}
     return {name: one["webhook_token"] for name, one in said.items() if one.get("webhook_token")}
 
@@ -86,7 +88,7 @@ def poke_secrets(settings: Settings) -> dict[str, str]:
 def poked(
     settings: Settings, tenants: Callable[[], Mapping[str, Tenant]], now_ms: Callable[[], int]
 ) -> dict[str, Poked]:
-    """Return who takes the pokes of each connection that has a secret for them."""
+    """Return the receivers of pokes, for each connection that has a secret for them."""
 
     def projects() -> Iterator[TenantProject]:
         for tenant in tenants().values():
@@ -100,7 +102,7 @@ def driver_of(connection: Mapping[str, str]) -> str:
 
 
 def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
-    """Return the connections as the API tells of them, without the passwords in their URLs."""
+    """Return the connections in the form of the API, without the passwords in their URLs."""
     sources = connections(settings)
     return tuple(
         ConnectionShape(
@@ -115,8 +117,8 @@ def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
     )
 
 
-def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # of ConnectionShape
-    """Return what else is told of a forge."""
+def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # fields of ConnectionShape
+    """Return the further fields of a forge."""
     driver = driver_of(found)
     if driver not in FORGES:
         return {}
@@ -132,14 +134,14 @@ def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # of ConnectionShap
 
 
 def _host_of(found: Mapping[str, str]) -> str:
-    """Return the server of a forge: of its section, or that of its driver."""
+    """Return the server of a forge: from its section, or the default of its driver."""
     usual = FORGES[driver_of(found)].settings.get("server")
     return found.get("server") or (usual.default if usual is not None else "")
 
 
 def _shown(found: Mapping[str, str]) -> str:
-    """Return where a connection leads, for people.  Addresses of webhooks and chats are secrets: of those, return only
-    the host, or what kind they are of."""
+    """Return the target of a connection, for people. Addresses of webhooks and chats are secrets: of those, return
+    only the host, or the kind."""
     match driver_of(found):
         case driver if driver in FORGES:
             server = _host_of(found)
@@ -161,13 +163,13 @@ def _baseurl(settings: Settings, url: str) -> str:
 
 
 def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
-    """Return the text of the tenant file, and what it says; print what is wrong with it.  Raise UserError."""
+    """Return the text of the tenant file, and its content; print the errors in it. Raise UserError."""
     text = tenant_text(settings)
     return text, loadable(settings, tenant_file(settings, at, text))
 
 
 def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> TenantFile:
-    """Return what a text says as the tenant file.  Raise UserError."""
+    """Parse the text of a tenant file. Raise UserError."""
     try:
         return parse_tenant_file(text, str(settings.tenant_config), known_connections(settings, at))
     except ConfigErrors as errors:
@@ -175,7 +177,7 @@ def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> 
 
 
 def loadable(settings: Settings, found: TenantFile) -> TenantFile:
-    """Say what is wrong with it.  Raise UserError when nothing of it can be loaded."""
+    """Print the errors in a tenant file. Raise UserError when none of it can be loaded."""
     for problem in (*found.warnings, *(problem for told in found.refused.values() for problem in told)):
         click.echo(problem.render(), err=True)
     if found.refused and not found.tenants:
@@ -184,7 +186,7 @@ def loadable(settings: Settings, found: TenantFile) -> TenantFile:
 
 
 def tenant_text(settings: Settings) -> str:
-    """Return the text of the tenant file, or what the program prints that takes its place.  Raise UserError."""
+    """Return the text of the tenant file, or the output of the program in its place. Raise UserError."""
     path, script = settings.tenant_config, settings.tenant_config_script
     try:
         if script is None:
@@ -213,7 +215,8 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 
 def speakers_of(settings: Settings) -> dict[str, Speaker]:
-    """Return how people approve on the pages, by connection of plain git.  Raise UserError for an unknown [auth]."""
+    """Return, for each connection of plain git, how people approve on the pages. Raise UserError for an unknown
+    [auth]."""
     found = dict[str, Speaker]()
     for name, section in settings.connections.items():
         people = section.get("people", "")
@@ -230,7 +233,7 @@ async def open_store(settings: Settings) -> Backend:
 
 
 async def open_store_to_read(settings: Settings) -> Backend:
-    """Open it beside whoever writes.  Raise what `open_store` raises."""
+    """Open the store beside the process that writes it. Raise what `open_store` raises."""
     url = settings.store_url
     return await _of_our_format(await (open_to_read(url) if url.startswith(SQLITE) else open_url(url)))
 

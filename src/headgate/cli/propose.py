@@ -14,7 +14,7 @@ from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
 
 TOPIC_MAX_CHARS = 60
-"""Of one that is made of the subject."""
+"""Length limit of a topic that is made from the subject."""
 
 _remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
 _branch = click.option("--branch", default="", help="The target branch; by default the remote's default branch.")
@@ -23,11 +23,11 @@ _topic = click.argument("topic", default="")
 
 
 class There(NamedTuple):
-    """Describe what is already proposed."""
+    """Describe what is already proposed under the ref."""
 
     commit: str
     owner: str
-    """Name and address of its author."""
+    """Name and address of the author."""
 
 
 class WorkTree:

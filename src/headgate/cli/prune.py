@@ -1,4 +1,4 @@
-"""`headgate prune`: what is old goes now."""
+"""`headgate prune`: remove old logs and history now."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(config: str | None, dry: bool) -> None:
 
 
 async def _pruned(found: Retention, settings: Settings, dry: bool) -> list[str]:
-    """Raise LogStoreError, HistoryUnavailable, StoreError, UserError."""
+    """Remove what is old. Raise LogStoreError, HistoryUnavailable, StoreError, UserError."""
     now_ms, running = int(time.time() * 1000), await _running(settings)
     verb = "would be removed" if dry else "were removed"
     done = await found.logs(now_ms, running.__contains__, dry=dry)
@@ -61,7 +61,7 @@ async def _pruned(found: Retention, settings: Settings, dry: bool) -> list[str]:
 
 
 async def _running(settings: Settings) -> set[str]:
-    """Return the ids of builds that anybody runs or waits for, and more names beside them.  Raise StoreError,
+    """Return the ids of builds that run or are waited for, and further names that must stay. Raise StoreError,
     UserError."""
     if settings.store_url == MEMORY:
         raise UserError("the state is in the memory of another process, which removes what is old by itself")

@@ -1,4 +1,5 @@
-"""The hook with which a git server tells Headgate of each push: printed by Headgate, installed at the server."""
+"""The hook with which a git server notifies Headgate of each push: Headgate prints it, the server's admin installs
+it."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def poke(config: str | None, url: str | None, connection: str) -> None:
 
 
 def poke_of(file: Path) -> str:
-    """Return the text of the hook.  Raise UserError for what is none."""
+    """Return the text of the hook. Raise UserError for another text."""
     text = file.read_text(errors="replace")
     if _MARK not in text or _BLANKS in text:
         raise UserError(f"{file} is not what `headgate hook poke CONNECTION` prints where Headgate runs")
@@ -66,7 +67,7 @@ def poke_of(file: Path) -> str:
 
 
 def install_poke(at: Path, text: str) -> Path:
-    """Put the hook into a repository, for whoever may write there and for nobody else.  Raise UserError."""
+    """Put the hook into a repository, usable by those who may write to it and by nobody else. Raise UserError."""
     file = at / "hooks" / NAME
 
     def dress(made: int) -> None:
@@ -74,7 +75,7 @@ def install_poke(at: Path, text: str) -> Path:
         if os.geteuid() == 0:
             os.fchown(made, owner.st_uid, -1)
         if owner.st_mode & 0o020:
-            with suppress(PermissionError):  # then who installs it is not of those who push
+            with suppress(PermissionError):  # then the user who installs it does not belong to those who push
                 os.fchown(made, -1, owner.st_gid)
                 mode = 0o550
         os.fchmod(made, mode)
@@ -88,10 +89,10 @@ def install_poke(at: Path, text: str) -> Path:
 
 
 def tried(at: Path, text: str) -> None:
-    """Poke once for a repository with the text of the hook, and say what came of it."""
+    """Poke once for a repository with the text of the hook, and return the result."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GL_")}
     try:
-        done = subprocess.run(  # the text itself, as what is there now may be another's
+        done = subprocess.run(  # the given text, because another process may have replaced the file
             ["sh", "-s", "try"],
             input=text,
             cwd=at,

@@ -1,4 +1,4 @@
-"""Asking the API: builds, buildsets, jobs, machines; in the habits of the reference's client."""
+"""Query the API for builds, buildsets, jobs and machines, with the commands of the reference's client."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ STATES = {
     "discard-trigger": {"trigger_queue_discarding": True},
     "pause-result": {"trigger_queue_paused": True, "result_queue_paused": True},
 }
-"""What is to be -> the flags that are set for it."""
+"""Requested state -> the flags to set."""
 FLAGS = ("trigger_queue_discarding", "trigger_queue_paused", "result_queue_paused")
 BUILD = ("uuid", "job_name", "result", "start_time", "end_time", "duration", "voting", "final", "log_url", "nodeset",
          "error_detail", "pipeline", "event_id")  # fmt: skip
-"""Of a build, in this order."""
+"""Fields of a build that are shown, in this order."""
 
 
 def _of_a_branch(command: F) -> F:
@@ -158,7 +158,7 @@ def build_info(
 
 
 def _log(at: PageClient, build: Mapping[str, Any], name: str) -> str:
-    """Return a file of its log, which is fetched from this server alone.  Raise UserError."""
+    """Return a file of the build's log, which is fetched only from this server. Raise UserError."""
     place = build.get("log_url")
     if not place:
         raise UserError(f"build {build['uuid']} has no log")

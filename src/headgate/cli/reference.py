@@ -1,4 +1,4 @@
-"""Explain what `zuul.conf` may say beside Headgate's own options: what it comes to here, and what to do instead."""
+"""Explain the options of `zuul.conf` that are not Headgate's own: their effect here, and what to do instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OptionNote(NamedTuple):
     """Explain an option that has no effect here."""
 
     kind: str
-    """NEEDLESS: nothing is to be done; INSTEAD: another option says it; MISSING: there is nothing like it."""
+    """NEEDLESS: nothing has to be done; INSTEAD: use another option; MISSING: there is no counterpart."""
     text: str
 
 
@@ -124,17 +124,17 @@ NOTES: dict[str, dict[str, OptionNote]] = {
         "private_key": _needless("tokens are signed elsewhere; `public_key` is enough to verify them"),
     },
 }
-"""Section -> option -> what it comes to; `*`: any option of it."""
+"""Section -> option -> its effect here; `*`: any option of the section."""
 
 LACKING: dict[str, OptionNote] = {
     "sql": _needless("every build is in the history, which `[database]` names"),
     **dict.fromkeys(("aws", "azure", "gce", "ibmvpc", "kubernetes", "openstack", "openshift"), _NO_CLOUD),
 }
-"""Drivers of connections of the reference that Headgate may lack: what is said of a connection then."""
+"""Driver of the reference that Headgate may lack -> the note about a connection with it."""
 
 
 def note(kind: str, option: str, driver: str = "") -> OptionNote | None:
-    """Return what is said of an option in this kind of section; None: nothing is known of it."""
+    """Return the note about an option in this kind of section, or None if there is none."""
     of = NOTES.get(kind, {})
     if kind == "connection *":
         if driver in LACKING and driver not in CLOUDS:

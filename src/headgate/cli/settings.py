@@ -28,12 +28,12 @@ from headgate.store.registry import SQLITE, scheme_of, shapes
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 NAME = "headgate.conf"
 APP_DEFAULT = "queuey"
-"""The application whose queues are served where the settings name none."""
+"""Application whose queues are served if the settings name none."""
 SEARCHED = ("~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
 
 
 OWN_NODE = "/headgate"
-"""In ZooKeeper, where the reference has its own tree: what it keeps is left alone."""
+"""Headgate's node in ZooKeeper, beside the reference's own tree, which is left alone."""
 
 
 class Idle(NamedTuple):
@@ -41,7 +41,7 @@ class Idle(NamedTuple):
 
     section: str
     option: str
-    """Empty: the whole section."""
+    """Name of the option; empty: the whole section."""
     where: str
     note: OptionNote
 
@@ -55,7 +55,7 @@ class Settings:
     connections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     authenticators: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     idle: tuple[Idle, ...] = ()
-    """What the file says that has no effect here."""
+    """Options in the file that have no effect here."""
 
     def get(self, section: str, option: str) -> str:
         return self.values.get(section, {}).get(option) or OPTIONS[section][option].default
@@ -114,7 +114,7 @@ class Settings:
         return f"{SQLITE}{self._absolute(url.removeprefix(SQLITE))}" if scheme == SQLITE else url
 
     def _zookeeper(self) -> str:
-        """Return the URL of the servers that the section of the reference names: below a node of our own."""
+        """Return the URL of the servers in the reference's section, with a node of Headgate's own."""
         hosts = self.get("zookeeper", "hosts")
         said = {name: self.get("zookeeper", name) for name in ("tls_ca", "tls_cert", "tls_key")}
         files = {name: str(self._absolute(path)) for name, path in said.items() if path}
@@ -124,7 +124,7 @@ class Settings:
 
     @property
     def session_timeout_s(self) -> float:
-        """Return after how many seconds without a sign of life a component is no longer waited for."""
+        """Return the seconds without a sign of life after which a component counts as gone."""
         said = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
         return self.number("store" if said else "zookeeper", "session_timeout")
 
@@ -140,7 +140,7 @@ class Settings:
 
     @property
     def messages_url(self) -> str:
-        """Return the URL of the messages' database: `sqlite:///<absolute path>`, or any other as it stands."""
+        """Return the URL of the messages' database: `sqlite:///<absolute path>`, or any other unchanged."""
         url = self.get("messages", "url") or f"sqlite:///{self.state_dir / 'messages.sqlite'}"
         scheme, slashes, file = url.partition("sqlite:///")
         return f"sqlite:///{self._absolute(file)}" if slashes and not scheme else url
@@ -152,8 +152,8 @@ class Settings:
 
     @property
     def application_keys_until(self) -> dict[str, float]:
-        """Return key -> the Unix time from which the key is no longer valid, for each key that has one.  Raise
-        UserError for a text that is not such a time, or that stands behind no key."""
+        """Return key -> the Unix time at which it expires, for each key that has one. Raise UserError for an
+        invalid time, or for one without a key before it."""
         found = dict[str, float]()
         for app, keys in self.values.get("application_keys", {}).items():
             for before, word in pairwise(["", *keys.split()]):
@@ -197,7 +197,7 @@ def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Raise UserError with file and line of everything that is wrong, and the nearest known names."""
+    """Read the file. Raise UserError with file and line of everything that is wrong, and the nearest known names."""
     ini = read_ini(path, environment)
     values: dict[str, dict[str, str]] = {}
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
@@ -217,14 +217,16 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
             name = section.partition(" ")[2].strip("\"' ")
             if name in named[kind]:
                 wrong.append(f"{ini.at(section)}: there are two sections [{section}]")
-            named[kind][name] = dict(said) if said.get("driver") in FORGES else found  # it may heed what it has not
+            # a forge may use options that `found` lacks
+            named[kind][name] = dict(said) if said.get("driver") in FORGES else found
     if wrong:
         raise UserError("\n".join(wrong[:WRONG_MAX]))
     return Settings(path.absolute(), values, named["connection *"], named["auth *"], tuple(idle))
 
 
 def _idle(ini: IniFile, section: str, kind: str, said: Mapping[str, str]) -> Iterator[Idle]:
-    """Yield what of a section is the reference's, and has no effect here; an empty option: all of it."""
+    """Yield the options of a section that only the reference has and that have no effect here; an empty option
+    means the whole section."""
     driver = said.get("driver") or "git" * (kind == "connection *")
     if kind not in OPTIONS and kind in NOTES:
         yield Idle(section, "", ini.at(section), NOTES[kind]["*"])
@@ -236,7 +238,8 @@ def _idle(ini: IniFile, section: str, kind: str, said: Mapping[str, str]) -> Ite
 
 
 def _options(kind: str, driver: str) -> Collection[str]:
-    """Return the names that have an effect; a connection of a forge has those of its own, others here have none."""
+    """Return the names of options that have an effect; drivers of forges and reporters have their own, a missing
+    driver has none."""
     if kind == "connection *" and _lacking(driver):
         return {"driver"}
     if kind == "connection *" and driver in FORGES:
@@ -247,12 +250,12 @@ def _options(kind: str, driver: str) -> Collection[str]:
 
 
 def _lacking(driver: str) -> bool:
-    """Return whether it is one of the reference that is not here."""
+    """Return whether the driver is one of the reference that Headgate lacks."""
     return driver in LACKING and driver not in FORGES and driver not in CLOUDS
 
 
 def _kind(section: str) -> str:
-    """Return the name in OPTIONS of the section's kind, which says what may stand in it: `auth *` for `auth NAME`."""
+    """Return the name in OPTIONS of the section's kind, which determines its options: `auth *` for `auth NAME`."""
     word = section.partition(" ")[0]
     return f"{word} *" if section != word and {f"{word} *"} & {*OPTIONS, *NOTES} else section
 
@@ -261,23 +264,23 @@ SHARED = ("driver", "canonical_hostname", "baseurl", "poll_delay", "approvals")
 """Options of plain git that a connection of any forge may have."""
 POKE_SECRET_MIN_CHARS = 16
 WRONG_MAX = 30
-"""Lines that are told at once."""
+"""Limit on the errors that are shown at once."""
 UNTIL = "until="
-"""Behind a key: until when it is good."""
+"""Prefix of the expiry time that may follow a key."""
 _REMARK = re.compile(r"\s[#;]")
-"""How a value looks whose writer took the end of the line for a comment."""
+"""Matches a value that probably ends with what its author meant as a comment."""
 _ANY = Option("text", "", "")
-"""What stands in a section that takes any names."""
+"""Option for any name in a section that takes all names."""
 _NEEDED = {
     "git": ("baseurl", "the directory or URL its repositories are in"),
     "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
     "inventory": ("project", "whose objects it watches; and a partition"),
 }
-"""Driver of a connection -> what has no default, and what it is."""
+"""Driver of a connection -> the option without a default that it needs, and its meaning."""
 
 
 def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with a section, each with its file and line."""
+    """Yield the errors in a section, each with its file and line."""
     if section == "DEFAULT":
         yield f"{ini.at(section)}: [DEFAULT] is not used here: write each option into its own section"
         return
@@ -304,7 +307,7 @@ def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> 
 
 
 def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a connection needs and does not have."""
+    """Yield the options that a connection needs and lacks."""
     driver = found.get("driver") or "git"
     if _lacking(driver):
         return
@@ -329,7 +332,7 @@ def _near_section(section: str) -> str:
 
 
 def _wrong(kind: str, value: str) -> str:
-    """Return why the value is not of this kind, or an empty text if it is."""
+    """Return why the value is not of this kind, or an empty string if it is."""
     kind, _, limits = kind.partition(":")
     if kind == "choice" and value not in (words := limits.split(",")):
         return f"must be one of {', '.join(words)}, not {value!r}"

@@ -1,4 +1,4 @@
-"""One value of a command, said as an argument or as an option, since the reference's client knows options alone."""
+"""Values that a command takes either as an argument or as an option, since the reference's client has only options."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def either(name: str) -> Callable[[F], F]:
-    """Take the value NAME as an argument or as `--name`; it is needed, and said once."""
+    """Take the value NAME as an argument or as `--name`; exactly one of them is required."""
 
-    def decorate(command: Callable[..., Any]) -> Any:  # click's commands are callables of any words
+    def decorate(command: Callable[..., Any]) -> Any:  # click calls commands with any keywords
         @functools.wraps(command)
         def both(**said: Any) -> Any:
             option = said.pop(f"{name}_option")
@@ -32,7 +32,7 @@ def either(name: str) -> Callable[[F], F]:
 
 
 def truth(name: str, without: str, help: str) -> Callable[[F], F]:
-    """Take a value that is true, false, or not asked for: `--name`, `--name false`, `--without`."""
+    """Take a value that is true, false, or not given: `--name`, `--name false`, `--without`."""
 
     def decorate(command: Callable[..., Any]) -> Any:  # as above
         @functools.wraps(command)

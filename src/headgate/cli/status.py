@@ -1,4 +1,4 @@
-"""`headgate status`: the queues, live, from a running Headgate."""
+"""`headgate status`: show the queues of a running Headgate, live."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
         terminal.print(board(look()))
         return
     seen = board(look())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the terminal is left as it was
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the terminal is restored
     with suppress(KeyboardInterrupt), LiveDrawing(terminal, screen=True) as live:
         while True:
             try:
                 shown = seen = board(look(), terminal.size[1])
-            except UserError as error:  # it was there when we began: it may be started again
+            except UserError as error:  # it answered before: it may be restarting
                 shown = unreachable(seen, str(error))
             live.update(shown)
             time.sleep(INTERVAL_S)

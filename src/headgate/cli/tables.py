@@ -1,4 +1,4 @@
-"""Share what commands that ask the API have in common: their options, and answers as JSON or as columns."""
+"""Share what commands that query the API have in common: their options, and answers as JSON or as columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CELL_MAX_CHARS = 60
 
 
 def common(command: F) -> F:
-    """Add the options that say whom to ask, of which tenant, and how to print the answer."""
+    """Add the options for the server, the tenant, and the form of the answer."""
     for option in (
         click.option(
             "--format", "form", type=click.Choice(["text", "json"], case_sensitive=False), help="By default text."
@@ -31,7 +31,7 @@ def common(command: F) -> F:
 
 
 def told(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSON
-    """Print JSON where that is asked for, else what `text` prints."""
+    """Print the answer as JSON if requested, otherwise with `text`."""
     if (form or everywhere("format")) == "json":
         click.echo(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))
     else:
@@ -40,8 +40,8 @@ def told(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSO
 
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], nothing: str, cell_max_chars: int = CELL_MAX_CHARS
-) -> None:  # of any columns
-    """Print columns as wide as they need be; what others wrote is one line of plain characters."""
+) -> None:  # columns of any type
+    """Print columns as wide as they need to be; text of others becomes one line of printable characters."""
     shown = [[line("" if cell is None else str(cell), cell_max_chars) for cell in row] for row in rows]
     if not shown:
         click.echo(nothing)

@@ -1,7 +1,7 @@
 """The export of the reference's keys: one JSON object, `{"keys": {PATH: RECORD}}`, as its admin command writes it.
 
-Keys of secrets lie at `/keystorage/CONNECTION/PREFIX/NAME/secrets`, NAME being the project's whole name as
-queries have it; a record holds versions, each a PEM that the password of its key store encrypts.
+Keys of secrets lie at `/keystorage/CONNECTION/PREFIX/NAME/secrets`, where NAME is the project's whole name in URL
+quoting; a record holds versions, each a PEM that is encrypted with the password of the reference's key store.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Version(msgspec.Struct, frozen=True):
 
     version: int
     created: float
-    """Seconds since 1970."""
+    """Time of creation, in seconds since 1970."""
     private_key: str
-    """PEM."""
+    """Private key in PEM, encrypted."""
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -54,16 +54,16 @@ class Backup(NamedTuple):
 
     projects: tuple[OpeningKeys, ...]
     left_out: Mapping[str, str]
-    """Path of what is not taken, and why."""
+    """Path of each entry that is not imported -> the reason."""
 
 
 def is_backup(document: Any) -> bool:  # JSON
-    """Return whether it has the form of such an export, whatever is in it."""
+    """Return whether the document has the form of such an export, whatever its content."""
     return isinstance(document, dict) and isinstance(document.get("keys"), dict)
 
 
 def read_backup(document: Mapping[str, Any], where: str) -> Backup:  # JSON
-    """Return what there is in it.  Raise UserError, with the path of what is wrong."""
+    """Return the content of an export. Raise UserError, with the path of an invalid part."""
     projects, left_out = dict[tuple[str, str], OpeningKeys](), dict[str, str]()
     for path, record in sorted(document["keys"].items()):
         parts = path.strip("/").split("/")

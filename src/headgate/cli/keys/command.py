@@ -168,7 +168,7 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
 
 
 def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]]:
-    """Return what a file has, and what of it is not taken, and why.  Raise UserError."""
+    """Return the keys that a file offers, and path -> reason of those that are not imported. Raise UserError."""
     try:
         document = msgspec.json.decode(file.read_bytes())
         if is_backup(document):
@@ -182,7 +182,8 @@ def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]
 
 
 def _kept(one: OpeningKeys) -> ExportedProject:
-    """Return them as ours, which count from 1; the public halves are made of the private ones as these are opened."""
+    """Convert keys to Headgate's form, whose versions count from 1. The public halves are derived from the private
+    ones when these are opened."""
     pairs = (KeyPair(of.version + 1, int(of.created * 1000), "", of.private_key) for of in one.versions)
     return ExportedProject(one.connection, one.project, tuple(pairs))
 
@@ -192,7 +193,7 @@ def _publics(pairs: tuple[KeyPair, ...]) -> list[str]:
 
 
 def _again(of: KeyProject, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
-    """Return the pair as our password encrypts it.  Raise UserError when theirs does not open it."""
+    """Return the pair encrypted with our password. Raise UserError when the password of the export does not open it."""
     if not ours:
         raise UserError(NO_PASSWORD)
     try:
@@ -302,7 +303,7 @@ class Busy(UserError):
 
 
 def _asked(config: str | None, url: str | None, project: str, body: dict[str, Any]) -> tuple[KeyPair, ...]:
-    """Ask a running Headgate for pairs, which come without their private halves.  Raise UserError."""
+    """Make a running Headgate change the keys; return the pairs without their private halves. Raise UserError."""
     settings = read(find(config))
     known = tenants(settings, connections(settings))[1].tenants
     having = [name for name, tenant in known.items() if tenant.find(project) is not None]
@@ -342,7 +343,7 @@ async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: Manu
 
 
 async def _backend(settings: Settings, *, write: bool) -> Backend:
-    """Open the store; to read only, the file of a running Headgate will do."""
+    """Open the store; for reading, the file that a running Headgate uses can be opened, too."""
     url = settings.store_url
     if url == "memory:":
         raise UserError("[store] url is memory: its content ends with its process; keys need a store that stays")
@@ -358,7 +359,7 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
 
 
 async def _find(keys: KeyStore, settings: Settings, name: str) -> KeyProject:
-    """Find a project by short or canonical name, in the tenant file or, when it is no longer there, among the keys."""
+    """Find a project by short or canonical name: in the tenant file or, if it is no longer there, among the keys."""
     known = tenants(settings, connections(settings))[1].tenants
     found = {
         KeyProject(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)

@@ -1,4 +1,4 @@
-"""Verify that the keys that are kept open the secrets of a configuration."""
+"""Verify that the stored keys open the secrets of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.ports.secrets import SecretError
 
 
 def unopenable(settings: Settings, layout: Layout) -> list[ConfigError]:
-    """Return an error for each secret that they do not; none when no keys are kept.  Raises UserError."""
+    """Return an error for each secret that they do not open; return none when no keys are stored. Raise UserError."""
     url = settings.store_url
     file = url.removeprefix("sqlite:///")
     if not settings.get("keystore", "password") or url == "memory:" or (file != url and not Path(file).exists()):

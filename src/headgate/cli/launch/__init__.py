@@ -1,1 +1,1 @@
-"""Headgate at work: all components in one process, or one kind in each."""
+"""Start Headgate: all components in one process, or one kind in each."""

@@ -28,9 +28,9 @@ log = logging.getLogger("headgate.settings")
 
 DESCRIPTORS = 65_536
 TOLD_MAX = 5
-"""Options of no effect that are named one by one."""
+"""Options without effect that the log names one by one."""
 NEEDS_A_HAND = 78
-"""Exit status (EX_CONFIG of sysexits.h): started again it would end the same way, until somebody has mended it."""
+"""Exit status (EX_CONFIG of sysexits.h) for errors that a restart does not cure: somebody must correct them first."""
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _verbose = click.option("--verbose", is_flag=True, help="Say more.")
@@ -136,7 +136,8 @@ def _monitor_said(url: str) -> None:
 
 
 def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
-    """Start the process of this `kind`, empty for all in one. Raise UserError with the status NEEDS_A_HAND."""
+    """Start the process of this `kind`; empty means all components in one process. Raise UserError with the status
+    NEEDS_A_HAND."""
     try:
         if kind in ("", "scheduler", "merger", "executor"):
             check_git()
@@ -151,7 +152,7 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
 
 
 def _tell_of_idle(settings: Settings) -> None:
-    """Say what the settings want that is not done."""
+    """Log which settings have no effect."""
     wanted = [f"[{one.section}] {one.option}".rstrip() for one in settings.idle if one.note.kind != NEEDLESS]
     if wanted:
         more = f" and {len(wanted) - TOLD_MAX} more" if len(wanted) > TOLD_MAX else ""
@@ -160,7 +161,7 @@ def _tell_of_idle(settings: Settings) -> None:
 
 
 def _allow_descriptors() -> None:
-    """Allow as many descriptors as this process may have: shells give few to start with."""
+    """Raise the soft limit on descriptors to the hard one: shells set a low one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -183,9 +184,9 @@ async def run(
 ) -> None:
     """Run until a signal, until `stop`, or until every component was asked to stop. `ports` is passed to `process`.
 
-    SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
-    SIGUSR1, let them finish; a second signal stops at once.  SIGHUP has a scheduler read the tenant file anew, and
-    the queues their keys.
+    SIGINT, and SIGTERM by default, stop at once: builds are handed back. SIGTERM with `sigterm_method = graceful`,
+    and SIGUSR1, let them finish; a second signal stops at once. SIGHUP makes a scheduler read the tenant file
+    again, and queues their keys.
     """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -202,7 +203,7 @@ async def run(
         if graceful:
             loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
         loop.add_signal_handler(signal.SIGUSR1, gracefully)
-        if not sys.stdin.isatty():  # else it says that the terminal was closed
+        if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
             loop.add_signal_handler(signal.SIGHUP, whole.read_anew)
         try:
             await whole.run()

@@ -67,7 +67,7 @@ USUAL_PORTS = {"http": 80, "https": 443}
 
 
 def access_of(settings: Settings, file: Callable[[], TenantFile], context: Context | None = None) -> Access:
-    """Return who may do what; `context`: of the web, where people log in.  Raise UserError."""
+    """Return the access rules. `context` is that of the web, where people log in. Raise UserError."""
     realms = []
     for found in authenticators(settings):
         said = settings.authenticators[found.name]
@@ -91,7 +91,7 @@ def dashboards_of(settings: Settings) -> frozenset[str]:
 
 
 def _origin(said: str, settings: Settings) -> str:
-    """Raise UserError."""
+    """Return the origin of a URL. Raise UserError."""
     try:
         parts = urlsplit(said)
         port = f":{parts.port}" if parts.port not in (None, USUAL_PORTS.get(parts.scheme)) else ""
@@ -129,7 +129,8 @@ LOAD_MULTIPLIER = 2.5
 
 
 async def add_scheduler(process: Process, *, read: bool = False) -> None:
-    """Add a scheduler.  `read`: others of this process serve its figures, whatever the settings of schedulers say."""
+    """Add a scheduler. With `read`, other components of this process serve its metrics, whatever the settings of
+    schedulers are."""
     settings, context = process.settings, process.context
     at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
     text, file, refused = await begun(settings, context, at)
@@ -213,12 +214,12 @@ async def add_executor(process: Process) -> None:
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
-    member, _ = Membership(context, "web"), process.forges  # deliveries come here
+    member, _ = Membership(context, "web"), process.forges  # deliveries of webhooks arrive here
     context.poked = poked(settings, process.tenants, context.now_ms)
     served = process.inventory if process.serves_inventory else None
     pooled = None
     if served is not None or any(one.labels for one in process.tenants().values()):
-        from headgate.services.nodes.free import FreeMachines  # large, and for few
+        from headgate.services.nodes.free import FreeMachines  # a large import that few need
 
         pooled = FreeMachines(process.inventory).of
     site = Site(
@@ -273,13 +274,14 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
 
 
 async def _forever(session: Session) -> None:
-    """Wait for ever: pages are served whether or not the store can be reached; only the membership comes and goes."""
+    """Wait for ever: pages are served whether or not the store can be reached; only the membership in the store
+    comes and goes."""
     await asyncio.Event().wait()
 
 
 def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[str], None]) -> None:
-    """Serve health and figures at the port that the settings of this `kind` name; if they name none, at a free one with
-    `always`, else not at all.  `said` is told the URL."""
+    """Serve health and metrics at the port that the settings of this `kind` name; if they name none, at a free one
+    with `always`, otherwise not at all. `said` is called with the URL."""
     settings = process.settings
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:

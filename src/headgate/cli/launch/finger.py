@@ -1,4 +1,4 @@
-"""The gateway that serves logs over finger, as the settings say."""
+"""Start the gateway that serves logs over finger, as the settings say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("headgate.finger")
 
 
 async def add_fingergw(process: Process, *, alone: bool = True) -> None:
-    """Serve beside others, in one process: an address that cannot be had keeps none of these from their work.  Raise
+    """Serve beside other components in one process: if the address cannot be used, they continue to work. Raise
     UserError."""
     settings, context = process.settings, process.context
     tls, member = tls_of_finger(settings), Membership(context, "fingergw")

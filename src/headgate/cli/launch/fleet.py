@@ -1,4 +1,4 @@
-"""The machines that Headgate itself consists of, as the settings and the registry name them."""
+"""The machines on which Headgate itself runs, from the settings and the registry."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headgate.store.zookeeper import address as zookeeper
 LISTENING = (("web", "listen_address"), ("inventory", "listen_address"), ("messages", "listen_address"))
 URLS = (("web", "root"), ("notices", "url"), ("tracing", "endpoint"))
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - nothing is bound to them
-"""As a place to listen at: all addresses of a machine, which are denied anyway."""
+"""Addresses that mean all addresses of a machine: these are denied in any case."""
 
 
 def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]:
-    """Return names and addresses, as they are whenever it is asked."""
+    """Return names and addresses, up to date at each call."""
     known = named(settings)
 
     def now() -> Collection[str]:
@@ -31,7 +31,7 @@ def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]
 
 
 def named(settings: Settings) -> frozenset[str]:
-    """Return those that the settings name."""
+    """Return the machines that the settings name."""
     return frozenset(_named(settings))
 
 
@@ -47,7 +47,7 @@ def _named(settings: Settings) -> Iterator[str]:
         try:
             yield from filter(None, [make_url(url).host])
         except ArgumentError:
-            continue  # said where it is used
+            continue  # the code that uses it reports errors
     for section, option in URLS:
         yield from _host(settings.get(section, option))
     for connection in settings.connections.values():
@@ -63,13 +63,13 @@ def _of_store(url: str) -> Iterator[str]:
         elif url.startswith(etcd.SCHEME):
             yield from (host.rpartition(":")[0].strip("[]") for host in etcd.parse(url).hosts)
     except StoreError:
-        return  # said where it is used
+        return  # the code that uses it reports errors
 
 
 def _host(url: str) -> Iterator[str]:
     try:
         found = urlsplit(url).hostname
     except ValueError:
-        return  # said where it is used
+        return  # the code that uses it reports errors
     if found:
         yield found

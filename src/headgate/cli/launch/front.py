@@ -1,4 +1,4 @@
-"""Serve what `headgate run` and `headgate web` have at the port of the pages besides these."""
+"""Serve, at the port of the pages, what else `headgate run` and `headgate web` offer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from headgate.services.inventory.inventory import Inventory
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - nothing is bound to them
-"""Where a server listens -> where it can be asked from the same machine."""
+"""Address at which a server listens -> address at which the same machine reaches it."""
 
 
 def serves_queues(settings: Settings) -> bool:
-    """Return whether the settings say anything of queues of messages that are served here."""
+    """Return whether the settings make this server offer message queues."""
     return "messages" in settings.values or "application_keys" in settings.values
 
 
@@ -36,8 +36,8 @@ async def front(
     stop: asyncio.Event,
     anew: list[Callable[[], None]],
 ) -> tuple[App, list[Coroutine[Any, Any, None]]]:
-    """Return the application for the port of the pages, and what keeps it: the gate, with the queues and the
-    inventory where the settings speak of them.  What has settings read anew is added to `anew`.  Raise UserError."""
+    """Return the application for the port of the pages, and its upkeep: the gate, with queues and the inventory
+    where the settings name them. Functions that read settings again are added to `anew`. Raise UserError."""
     app, works, objects = None, list[Coroutine[Any, Any, None]](), None
     if (found := await _queues(settings, stack, stop, anew)) is not None:
         app, upkeep = found
@@ -52,13 +52,13 @@ async def front(
 async def _queues(
     settings: Settings, stack: AsyncExitStack, stop: asyncio.Event, anew: list[Callable[[], None]]
 ) -> tuple[App, Coroutine[Any, Any, None]] | None:
-    """Return the application of the queues and its upkeep; None: they are not served here.  Raise UserError."""
+    """Return the application of the queues and its upkeep, or None if no queues are served here. Raise UserError."""
     if not serves_queues(settings):
         return None
     with needing("serving queues of messages", "queues"):
         from headgate.cli.queue.keyfile import KeyFile
         from headgate.cli.queue.serve import limits_of
-        from headgate.queue.messages.board import MessageBoard  # large, and for few
+        from headgate.queue.messages.board import MessageBoard  # a large import that few need
         from headgate.queue.server.app import create_app
         from headgate.web.routes.messages import MESSAGE_PAGES
 
@@ -70,7 +70,7 @@ async def _queues(
 
 
 def own_queues(settings: Settings, key: str = "") -> str:
-    """Return the URL of the queues that are served here, of the application with this key.  Raise UserError."""
+    """Return the URL of the queues that are served here, for the application with this key. Raise UserError."""
     apps = [app for app, keys in settings.application_keys.items() if not key or key in keys]
     if len(apps) > 1 or (key and not apps):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Start what gives machines to builds, and makes them in the clouds that the settings name."""
+"""Start the launcher, which gives machines to builds, and makes them in the clouds that the settings name."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 MB_BYTES = 1_000_000
 NODES = ("headgate", "nodes")
-"""The connection and the project, of nobody else, whose key seals what only a machine's build may read."""
+"""Connection and project, of no real project, whose key seals the data that only the build of a machine may read."""
 
 
 async def add_launcher(process: Process, *, always: bool = True) -> None:
-    """Launch as the settings say: `always`, or where they say something of an inventory or a tenant has labels."""
+    """Serve the inventory and start the launcher, as far as the settings ask for them. Without `always`, the
+    launcher needs a cloud in the settings or a tenant with labels."""
     settings, context = process.settings, process.context
     serving = "inventory" in settings.values
     launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
     if not serving and not launching:
         return
     with needing("an inventory, which a launcher has too,", "inventory"):
-        from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
+        from headgate.cli.inventory.faces import make_launcher, serve_inventory  # a large import that few need
 
     process.serves_inventory = serving
     if serving:
@@ -51,7 +52,7 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
 def _making(
     settings: Settings, context: Context, tenants: Tenants, keys: Secrets | None, stack: AsyncExitStack
 ) -> Callable[[At], MachineMaker] | None:
-    """Return what makes machines in the clouds of the settings; None where there are none.  Raise UserError."""
+    """Return the maker of machines in the clouds of the settings, or None if they name no cloud. Raise UserError."""
     names = cloud_names(settings)
     if not names:
         return None
@@ -79,12 +80,12 @@ def _making(
 
 
 def _image_roots(settings: Settings, context: Context) -> tuple[str, ...]:
-    """Return the addresses below which images may be that jobs build."""
+    """Return the addresses below which images that jobs build may be."""
     own = [f"{context.root_url}/t/"] if context.root_url else []
     logs = [settings.get("logs", "root")] if settings.get("logs", "root") else []
     return (*own, *logs, *settings.get("launcher", "image_sources").split())
 
 
 def _image_size_max(settings: Settings) -> int:
-    """Return how many bytes a file of such an image may have."""
+    """Return the size limit, in bytes, of a file of such an image."""
     return int(settings.number("launcher", "image_size_max_mb") * MB_BYTES)

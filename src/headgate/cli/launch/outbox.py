@@ -1,4 +1,4 @@
-"""Build from the settings what tells others what happens and what pipelines report, and whose messages start them."""
+"""Build from the settings the parts that send notices and reports, and the sources whose messages start pipelines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ async def telling(
     objects: Callable[[], Inventory],
     forges: Mapping[str, Forge],
 ) -> dict[str, Tells]:
-    """Name -> the body of each.  `objects`: the inventory, for whoever needs it.  Raises UserError."""
+    """Map names to the functions that run each sender. `objects` returns the inventory when one needs it. Raise
+    UserError."""
     found: dict[str, Tells] = {}
     for name, forge in forges.items():
         merger = ForgeReporter(context, forge)
@@ -54,7 +55,7 @@ async def telling(
         posts = await _posts({option: settings.get("notices", option) for option in named}, settings, stack)
         found["posting to notices"] = Publisher(context, posts).run
         if FLAGS[settings.get("notices", "inventory").lower()]:
-            from headgate.services.notices.objects import ObjectPublisher  # large, and for few
+            from headgate.services.notices.objects import ObjectPublisher  # a large import that few need
 
             found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run
     return found
@@ -67,13 +68,13 @@ async def _reporter(
     stack: AsyncExitStack,
     objects: Callable[[], Inventory],
 ) -> Reporter | None:
-    """Return the connection's reporter; None if it takes no reports, or those of its own changes alone. Raise
+    """Return the connection's reporter, or None if it takes no reports or only those of its own changes. Raise
     UserError."""
     match driver_of(said):
         case "queue":
             return QueueReporter(await _posts(said, settings, stack))
         case "inventory":
-            from headgate.services.reports.objects import ObjectReporter  # large, and for few
+            from headgate.services.reports.objects import ObjectReporter  # a large import that few need
 
             return ObjectReporter(name, objects(), said["partition"], said["project"])
         case driver if driver in REPORTERS:
@@ -94,25 +95,25 @@ async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStac
 async def watching(
     settings: Settings, stack: AsyncExitStack, objects: Callable[[], Inventory]
 ) -> dict[str, OccasionSource]:
-    """Return the connections of the settings whose messages or objects start pipelines, by name.  Raises UserError."""
+    """Return, by name, the connections of the settings whose messages or objects start pipelines. Raise UserError."""
     found: dict[str, OccasionSource] = {}
     for name, said in settings.connections.items():
         if driver_of(said) == "queue":
             partitions = int(said.get("partitions") or PARTITIONS)
             found[name] = WatchedQueues(name, await _messages(said, settings, stack), partitions)
         elif driver_of(said) == "inventory":
-            from headgate.services.scheduler.occasions.objects import WatchedObjects  # large, and for few
+            from headgate.services.scheduler.occasions.objects import WatchedObjects  # a large import that few need
 
             found[name] = WatchedObjects(name, objects(), said["partition"], said["project"])
     return found
 
 
 async def _messages(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> MessageClient:
-    """Connect to the queues at a URL; without one, to those that are served here, in the operator's name."""
+    """Connect to the queues at a URL or, without one, to those that are served here, as the operator."""
     with needing("a connection to queues of messages", "queues"):
-        from headgate.queue.messages.client import MessageClient  # large, and for few
+        from headgate.queue.messages.client import MessageClient  # a large import that few need
 
     key, url = at.get("app_key", ""), at.get("url", "")
-    token = "" if url or key else operator_token(settings)  # for nobody else's server
+    token = "" if url or key else operator_token(settings)  # never shown to the server of somebody else
     client = MessageClient.open([url or own_queues(settings, key)], key, token, trusting(*authorities(settings)))
     return await stack.enter_async_context(client)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Observer:
-    """Return who sends them.  Raise MissingPackage."""
+    """Return the sender of traces. Raise MissingPackage."""
     with needing("[tracing]", "tracing"):
         from headgate.adapters.metrics.traces import Traces
     found = Traces.to(settings.get("tracing", "endpoint"), context.hostname)
@@ -68,10 +68,10 @@ class Process:
     stop: asyncio.Event
     members: list[Membership] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
-    """Of the members: the process ends when all of them have."""
+    """Work of the members: the process ends when all of it has ended."""
     servers: list[Work] = field(default_factory=list)
     anew: list[Callable[[], None]] = field(default_factory=list)
-    """Whoever reads settings anew when that is asked."""
+    """Functions that read settings again on request."""
     scheduler: Scheduler | None = None
     logs: Logs | None = None
     serves_inventory: bool = False
@@ -95,7 +95,7 @@ class Process:
 
     @property
     def forges(self) -> dict[str, Connected]:
-        """Return those of the settings, one for all components here.  Raises UserError."""
+        """Return the forges of the settings, which all components here share. Raise UserError."""
         if self._connected is None:
             shared = SharedLimits(self.context)
             self._connected = connected(self.settings, lambda: self.engine, shared.of)
@@ -108,15 +108,15 @@ class Process:
 
     @property
     def git(self) -> dict[str, GitConnection]:
-        """Return how the repositories of each connection are reached.  Raises UserError."""
+        """Return how the repositories of each connection are reached. Raise UserError."""
         return {**plain(self.settings), **{name: one.git for name, one in self.forges.items()}}
 
     @property
     def inventory(self) -> Inventory:
-        """Return the one in the store, which this process follows from now on."""
+        """Return the inventory in the store, which this process follows from now on."""
         if self._inventory is None:
             with needing("an inventory", "inventory"):
-                from headgate.cli.inventory.faces import followed, make_inventory  # large, and for few
+                from headgate.cli.inventory.faces import followed, make_inventory  # a large import that few need
 
             self._inventory = make_inventory(self.settings, self.context.store)
             self.servers.append(followed(self._inventory))
@@ -124,7 +124,7 @@ class Process:
 
     @property
     def tenancy(self) -> Tenancy:
-        """Return the tenants that the scheduler of this process has, or without one those in the store."""
+        """Return the tenants of this process's scheduler or, without one, those in the store."""
         if self.scheduler is not None:
             return self.scheduler.tenants
         if self._tenancy is None:
@@ -152,14 +152,15 @@ class Process:
         return self._history
 
     def read_anew(self) -> None:
-        """Have the scheduler of this process read the tenant file, and the queues their keys, where they are here."""
+        """Make the scheduler of this process read the tenant file again, and the queues their keys, if they are in
+        this process."""
         for read in self.anew:
             read()
         if self.scheduler is not None:
             self.scheduler.file.obey()
 
     async def tells(self, session: Session) -> None:
-        """Tell the figures of the whole system, while elected."""
+        """Report the metrics of the whole system, while elected."""
         await told_once(self.context, self.figures.whole, session)
 
     def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
@@ -181,9 +182,8 @@ class Process:
 async def process(
     settings: Settings, stop: asyncio.Event, ports: Sequence[tuple[str, int]] = ()
 ) -> AsyncIterator[Process]:
-    """Yield a process that has reached the store and has no components yet.  Raise UserError.
-
-    `ports`: (host, port) where health is already told while the store is waited for."""
+    """Yield a process that has reached the store and has no components yet. Raise UserError. `ports` are pairs
+    (host, port) at which health is served even while the process waits for the store."""
 
     def now_ms() -> int:
         return int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""Keep logs, and remove old ones so that they do not stay for ever."""
+"""Keep logs for as long as the settings say, and remove old ones."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ PRUNE_INTERVAL_S = 3_600.0
 
 
 def kept_ms(settings: Settings) -> int:
-    """Return the age to which all of a build is kept; 0: whatever its age."""
+    """Return the age up to which everything of a build is kept, in milliseconds; 0: at any age."""
     return kept(settings).least_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Limit what is kept of old builds, and say where it lies."""
+    """Hold the limits on what is kept of old builds, and where it lies."""
 
     keeping: RetentionPolicy
     store: LogStore | None
     own: Path | None
-    """The directory of an executor, in place of a store."""
+    """Directory of an executor's logs, in place of a store; None: there is a store, or no logs are removed here."""
     history: HistoryKeeper | None
     history_days: float
 
@@ -54,7 +54,7 @@ class Retention:
         return logs or bool(self.history is not None and self.history_days)
 
     async def logs(self, now_ms: int, running: Callable[[str], bool], *, dry: bool = False) -> Pruned:
-        """Raise LogStoreError."""
+        """Remove old logs. Raise LogStoreError."""
         if self.keeping and self.own is not None:
             own = self.own
 
@@ -67,21 +67,22 @@ class Retention:
         return Pruned()
 
     async def buildsets(self, now_ms: int, *, dry: bool = False) -> int:
-        """Raise HistoryUnavailable."""
+        """Remove old buildsets. Raise HistoryUnavailable."""
         if self.history is None or not self.history_days:
             return 0
         return await self.history.forget(int(now_ms - self.history_days * DAY_MS), dry=dry)
 
 
 def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -> Retention:
-    """Return what is removed where the history is, or, with `own`, where an executor has its logs.  Raise UserError."""
+    """Return the retention for the process that has the history or, with `own`, for an executor's own logs. Raise
+    UserError."""
     store, days = log_store(settings), settings.number("database", "keep_days")
     directory = settings.place("executor", "log_dir", "logs") if own and store is None else None
     return Retention(kept(settings), store, directory, history, days)
 
 
 async def pruned(found: Retention, context: Context) -> None:
-    """Remove what is old, every hour, until cancelled."""
+    """Remove old logs and buildsets every hour, until cancelled."""
     await context.mirror.ready()
     while found:
         try:
@@ -95,13 +96,13 @@ async def pruned(found: Retention, context: Context) -> None:
 
 
 def kept_logs(settings: Settings) -> KeptLogs | None:
-    """Return what reads the log store, if there is one.  Raise UserError."""
+    """Return the reader of the log store, or None without one. Raise UserError."""
     store = log_store(settings)
     return KeptLogs(store) if store is not None else None
 
 
 async def remote(settings: Settings, context: Context, stack: AsyncExitStack) -> RemoteLogs:
-    """Return what reads the logs of executors in other processes, for as long as `stack` lasts."""
+    """Return the reader of logs at executors in other processes, which works as long as `stack` lasts."""
     client = await stack.enter_async_context(httpx.AsyncClient(verify=as_client(settings)))
     return RemoteLogs(context, client, PeerFleet(context))
 
@@ -113,8 +114,8 @@ def uploads(
     stack: AsyncExitStack,
     works: list[Coroutine[Any, Any, None]],
 ) -> Following | None:
-    """Return what puts the logs of an executor into the log store, if there is one; it works with `works`, and ends
-    with `stack`.  Raise UserError."""
+    """Return the part that puts the logs of an executor into the log store, or None without a store; it runs with
+    `works`, and ends with `stack`. Raise UserError."""
     store = log_store(settings)
     if store is None:
         return None

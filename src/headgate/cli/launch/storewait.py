@@ -1,4 +1,4 @@
-"""A store that cannot be reached when a process starts is waited for; health says so meanwhile."""
+"""Wait for a store that cannot be reached when a process starts; meanwhile health says so."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class _Away:
 
 
 async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backend:
-    """Return the store, once it can be reached; until then health is served at `ports` (host, port), and `/metrics` is
-    empty. Raises UserError."""
+    """Return the store once it can be reached; until then, health is served at `ports` (host, port), and `/metrics`
+    is empty. Raise UserError."""
     try:
         return await open_store(settings)
     except StoreAway as error:

@@ -1,4 +1,4 @@
-"""The tenant file that a scheduler begins with: one that is broken is not taken up at a start either."""
+"""The tenant file with which a scheduler starts: a broken one is rejected at a start, too."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger("headgate.tenants")
 RETRY_S = 1.0
 
 Begun = tuple[str, TenantFile, RepositoryProblem | None]
-"""The text of a tenant file, what it says, and why it is not the one that is there."""
+"""Text of the tenant file in effect, its content, and why it is not the present file; None: it is."""
 
 
 async def begun(settings: Settings, context: Context, at: dict[str, GitConnection]) -> Begun:
-    """Return what the tenant file says; where any of it is wrong, what was in force before, if the store has that.
+    """Return the tenant file or, if any of it is invalid, the one that was in effect before, if the store has it.
     Raise UserError when nothing can be loaded."""
     try:
         text = tenant_text(settings)
@@ -41,7 +41,7 @@ async def begun(settings: Settings, context: Context, at: dict[str, GitConnectio
 
 
 async def _before(settings: Settings, context: Context, at: dict[str, GitConnection], wrong: str) -> Begun | None:
-    """Return what was in force; None when nothing was, or when that cannot be loaded now."""
+    """Return the tenant file that was in effect, or None when there was none or it cannot be loaded now."""
     kept, why = await _kept(context), wrong[:WORDS_MAX_CHARS]
     if kept is None:
         return None
@@ -58,7 +58,7 @@ async def _before(settings: Settings, context: Context, at: dict[str, GitConnect
 
 
 async def _kept(context: Context) -> SystemConf | None:
-    """Return the file that the store has, once the store answers."""
+    """Return the file that the store has; wait until the store answers."""
     while True:
         try:
             return await in_force(context.store)

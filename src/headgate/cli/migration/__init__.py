@@ -1,1 +1,1 @@
-"""Moving in from the reference: what its `zuul.conf` comes to here."""
+"""Moving in from the reference: the effect of its `zuul.conf` here."""

@@ -1,4 +1,4 @@
-"""Show on one page what a `zuul.conf` comes to: what works as it is, what differs, what is to be done."""
+"""Show on one page the effect of a `zuul.conf`: what works unchanged, what differs, what must be done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_of_the_reference(settings: Settings) -> bool:
 
 
 def page(settings: Settings) -> str:
-    """Return it, without colours."""
+    """Return the page, without colours."""
     taken = _taken(settings)
     lines = [f"{settings.path}: {_counts(settings, sum(map(len, taken.values())))}", ""]
     lines += _block("Works as it is", [f"[{section}] {', '.join(names)}" for section, names in taken.items()])
@@ -53,7 +53,7 @@ def _block(heading: str, lines: Sequence[str]) -> list[str]:
 
 
 def _taken(settings: Settings) -> dict[str, list[str]]:
-    """Map each section to its options that take effect; values are nobody's business on this page."""
+    """Map each section to its options that take effect; their values may be secret and stay off this page."""
     found = {section: list(said) for section, said in settings.values.items() if said}
     found |= {f"connection {name}": list(said) for name, said in settings.connections.items() if len(said) > 1}
     found |= {f"auth {name}": list(said) for name, said in settings.authenticators.items() if said}
@@ -75,7 +75,7 @@ def _told(idle: Sequence[Idle]) -> list[str]:
 
 
 def _differences(settings: Settings) -> Iterator[str]:
-    """Yield what has another effect than in the reference, or another default."""
+    """Yield the settings whose effect or default differs from the reference."""
     values = settings.values
     if not values.get("scheduler", {}).get("state_dir"):
         yield f"[scheduler] state_dir is not set: what is kept in files is in {settings.state_dir}"
@@ -97,7 +97,7 @@ def _differences(settings: Settings) -> Iterator[str]:
 
 
 def _kept(settings: Settings) -> Iterator[str]:
-    """Yield what of the keys and the history of the reference is gone on with."""
+    """Yield what becomes of the reference's keys and history."""
     if settings.get("keystore", "password"):
         yield "[keystore]: keys are taken from an export: `headgate keys import FILE`; until then no secret opens"
     dburi = settings.get("database", "dburi")

@@ -1,4 +1,4 @@
-"""Connections of which only the name is known, or only what an INI file says: enough to check a configuration."""
+"""Connections of which only the name, or only a section of an INI file, is known: enough to check a configuration."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def _host(name: str, options: Mapping[str, str]) -> str:
 
 
 def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -> dict[str, Connection]:
-    """Return those known, and every one that the tenant file names.
+    """Return the known connections, and one for every name in the tenant file.
 
-    Nobody has said what a name that is assumed stands for: a driver of that name, or any.  When no connections were
-    `given`, pipelines may also report to what is named as a driver is (`smtp`)."""
+    The driver of such an assumed connection is the one of that name, if there is one, and otherwise any. When no
+    connections were `given`, pipelines may also report to names of drivers (`smtp`).
+    """
     sources = _named(tenant_file)
     named = {*sources, *(() if given else DRIVERS)} - {ANY}
     return {**{name: Connection(name, name, _driver(name, name in sources)) for name in sorted(named)}, **known}
@@ -57,7 +58,7 @@ def _driver(name: str, source: bool) -> str:
 
 
 def _named(text: str) -> set[str]:
-    """Return the connections that the tenant file uses; whoever parses it says what is wrong with it."""
+    """Return the connections that the tenant file uses; its parser reports errors in it."""
     try:
         document = load(text)
     except Wrong:

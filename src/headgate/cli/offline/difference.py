@@ -1,4 +1,4 @@
-"""Show what a proposed change to the configuration changes in the job graphs: as JSON, and to read."""
+"""Show what a proposed change of the configuration changes in the job graphs, as JSON or as text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate.cli.offline.report import error_as_json
 from headgate.config.explain.compare import AttributeDifference, GraphDifference
 
 NAMES_MAX = 4
-"""Jobs or projects listed by name; of more only the number is told."""
+"""Jobs or projects listed by name; of more, only the number is shown."""
 VALUE_MAX_CHARS = 100
 Detail = tuple[str, str]
-"""An attribute, and what becomes of it."""
+"""An attribute, and its change."""
 
 
 def as_json(changes: Sequence[ChangedGraph]) -> list[dict[str, Any]]:
-    """Return one element a graph that is not the same."""
+    """Return an element for each graph that differs."""
     return [
         {
             "pipeline": place.pipeline,
@@ -44,11 +44,11 @@ def as_json(changes: Sequence[ChangedGraph]) -> list[dict[str, Any]]:
 
 
 def as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
-    """Yield what changes, each thing once, with all the places where it does."""
+    """Yield each change once, with all its places."""
     blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[GraphPlace, None]]] = {}
     for place, found in changes:
         for mark, name, details in _told(found):
-            # jobs that change alike are told together; a new job is told by itself
+            # jobs with the same changes share a block; a new job has its own
             names, where = blocks.setdefault((mark, "" if mark == "~" else name, tuple(details)), ({}, {}))
             names[name] = where[place] = None
     order = list(_MARKS)
@@ -74,7 +74,7 @@ def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
 
 
 def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
-    """Yield what one wants to know first about a new job."""
+    """Yield the attributes of a new job that people want to know first."""
     if job["parent_chain"]:
         yield "parent_chain", " ← ".join(job["parent_chain"])
     for key in ("run", "dependencies", "nodeset"):
@@ -121,7 +121,7 @@ _SPOKEN = {
 
 
 def short(key: str, value: Any) -> str:  # JSON
-    """Return an attribute in the fewest words."""
+    """Return the value of an attribute in as few words as possible."""
     if isinstance(value, list):
         return ", ".join(short(key, one) for one in value)
     if not isinstance(value, dict):
@@ -146,7 +146,7 @@ def short(key: str, value: Any) -> str:  # JSON
     return str(value["name"]) if named else _json(value)
 
 
-def _names(name: Any) -> str:  # one, or a list
+def _names(name: Any) -> str:  # one value, or a list
     return name if isinstance(name, str) else "/".join(name)
 
 
@@ -159,7 +159,7 @@ def _cut(text: str) -> str:
 
 
 _MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
-"""In the order in which they are told."""
+"""Mark -> style, in the order in which changes are shown."""
 _WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
 
 
@@ -174,7 +174,7 @@ def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details
 
 
 def _where(places: Sequence[GraphPlace]) -> str:
-    """Say where, as in `in check, gate of app; post of app, lib`."""
+    """Return the places, as in `in check, gate of app; post of app, lib`."""
     pipelines: dict[tuple[str, ...], list[str]] = {}
     by_project: dict[str, list[str]] = {}
     for place in places:

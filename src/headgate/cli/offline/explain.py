@@ -1,4 +1,4 @@
-"""`headgate explain`: where each attribute of a job comes from."""
+"""`headgate explain`: show where each attribute of a job comes from."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from headgate.config.tenants import ConfigErrors
 
 VALUE_MAX_CHARS = 60
 LEFT_OUT_MAX = 5
-"""Definitions for other branches that are shown."""
+"""Limit on the definitions for other branches that are shown."""
 
 
 class ExplainTarget(NamedTuple):
-    """Name a job where it runs or, without a place, by itself."""
+    """Name a job in a graph or, without a place, by itself."""
 
     loaded: LoadedTenant
     job: str
     place: GraphPlace | None
     branch: str
     others: int
-    """Graphs that have it, too."""
+    """Number of other graphs that have the job, too."""
 
     @property
     def target(self) -> FreezeTarget:
@@ -95,7 +95,8 @@ def job(
 
 
 def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
-    """Find the attribute, as it is written or told, and what is in it. Raise ReadingError when there is none."""
+    """Find the attribute, in the spelling of the configuration or of the output, and its content. Raise
+    ReadingError when there is none."""
     known = {word: one for one in found.attributes for word in (one.path, spoken(one.path))}
     fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
     if not fits:
@@ -220,7 +221,7 @@ def _place(variant: Origin) -> str:
 
 
 def _left_out(asked: ExplainTarget, found: Explained) -> Iterator[tuple[str, str, str]]:
-    """Yield definitions of the job itself that do not apply."""
+    """Yield the job's own definitions that do not apply."""
     layout = asked.loaded.layout
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
     for stanza in layout.variants(asked.job):
@@ -248,7 +249,7 @@ class _Row(NamedTuple):
     number: str
     place: str
     over: bool = False
-    """A later variant has something else."""
+    """Whether a later variant overrides it."""
 
 
 def _rows(one: Attribute | Elements) -> Iterator[_Row]:

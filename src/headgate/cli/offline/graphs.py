@@ -1,4 +1,4 @@
-"""Job graphs of many projects, frozen and told as plain data."""
+"""Job graphs of many projects, frozen and shown as plain data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GraphPlace(NamedTuple):
 
 
 def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, branch: str | None) -> list[GraphPlace]:
-    """Return every project in every pipeline, as far as wanted, in the order of the tenant file.  Raises UserError."""
+    """Return every project in every pipeline that matches, in the order of the tenant file. Raise UserError."""
     layout, name = loaded.layout, loaded.tenant.name
     if pipeline is not None and pipeline not in layout.pipelines:
         raise UserError(f"tenant {name} has no pipeline {pipeline!r}{nearest(pipeline, layout.pipelines)}")
@@ -46,7 +46,8 @@ def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, bran
 
 
 def _read(loaded: LoadedTenant, source: TenantProject, branch: str | None) -> bool:
-    """Tell whether the configuration of the branch (None: of any) counts. What is not loaded has all branches."""
+    """Tell whether the configuration of the branch (None: of any) is read. A project that is not loaded has all
+    branches."""
     there = loaded.branches.get(source.project, {})
     return not source.loads or (bool(there) if branch is None else branch in there or source.is_dynamic(branch))
 
@@ -65,7 +66,7 @@ def frozen(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | Non
 
 
 def described(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> dict[str, Any] | None:
-    """Return one element of `headgate freeze --json`; None when the project takes no part in the pipeline."""
+    """Return one element of `headgate freeze --json`, or None when the project has no jobs in the pipeline."""
     graph = frozen(loaded, place, files)
     if not graph.in_pipeline and not graph.errors:
         return None
@@ -90,7 +91,7 @@ def _jobs(
 def encoded(
     loaded: LoadedTenant, wanted: Sequence[GraphPlace], files: tuple[str, ...] | None
 ) -> tuple[list[bytes], bool]:
-    """Return the graphs as JSON, in order; and whether any of them has errors."""
+    """Return the graphs as JSON, in order, and whether any of them has errors."""
 
     def one(place: GraphPlace) -> tuple[bytes, bool] | None:
         found = described(loaded, place, files)
@@ -103,11 +104,11 @@ def encoded(
 
 
 def proposal(loaded: LoadedTenant, directory: Path, branch: str | None) -> dict[str, Files]:
-    """Return the files of the projects found below `directory`, for `branch` or their default branches.  Raises
+    """Return the files of the projects found below `directory`, for `branch` or their default branches. Raise
     UserError.
 
-    A repository there stands for the whole project; files of a plain directory are laid over those that are
-    there, and an empty file takes away what it lies on.
+    A repository there stands for the whole project; files of a plain directory replace those of the project or are
+    added to them, and an empty file removes the one of its name.
     """
     found: dict[str, Files] = {}
     for source in loaded.tenant.projects:
@@ -141,7 +142,7 @@ class ChangedGraph(NamedTuple):
 def changed(
     old: LoadedTenant, new: LoadedTenant, pairs: Sequence[GraphPlace], files: tuple[str, ...] | None
 ) -> Iterator[ChangedGraph]:
-    """Yield the graphs that are not the same in both."""
+    """Yield the graphs that differ between both."""
 
     def one(place: GraphPlace) -> GraphDifference:
         return compare.graphs(frozen(old, place, files), frozen(new, place, files))

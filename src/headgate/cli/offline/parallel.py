@@ -1,4 +1,4 @@
-"""The same work on many things, by as many processes as there are processors."""
+"""Do the same work on many things, in as many processes as there are processors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 WORTH_A_PROCESS = 40
-"""Fewer things are not shared out."""
+"""Number of things for which another process is worth its cost."""
 PROCESSES_MAX = 16
 
 
 def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
-    """Return what `work` makes of each, in order.  It sees this process's memory as it was and changes nothing in
-    it."""
+    """Return the results of `work` for all things, in order. It sees this process's memory as it was and cannot
+    change it."""
     count = min(PROCESSES_MAX, os.cpu_count() or 1, len(things) // WORTH_A_PROCESS)
     if count < 2 or "fork" not in multiprocessing.get_all_start_methods():
         return [work(thing) for thing in things]
@@ -48,10 +48,10 @@ def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
 
 
 def _share(work: Callable[[T], R], things: Sequence[T], sending: Connection[object, object]) -> None:
-    """Send what `work` makes of each thing. Ignore interrupts: the process that waits for us handles them, and ends
-    us."""
+    """Send the results of `work` for these things. Ignore interrupts: the parent process handles them, and ends
+    this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError):  # nobody waits any more
+    with contextlib.suppress(BrokenPipeError):  # the parent no longer waits
         try:
             sending.send([work(thing) for thing in things])
         except UserError as error:
@@ -59,7 +59,7 @@ def _share(work: Callable[[T], R], things: Sequence[T], sending: Connection[obje
 
 
 def _received(line: Connection[object, object]) -> list[R]:
-    """Return what a helping process has sent. Raise UserError."""
+    """Return the results that a child process sent. Raise UserError."""
     try:
         found = line.recv()
     except EOFError as error:

@@ -34,7 +34,7 @@ from headgate.config.tenants import ConfigErrors, Tenant, TenantFile, TenantProj
 from headgate.gate.work import CatAnswer, CatRequest
 
 FETCHES_MAX = 8
-"""Repositories fetched at a time, when they are fetched."""
+"""Limit on repositories that are fetched at the same time."""
 
 
 class ReadingError(click.ClickException):
@@ -53,7 +53,7 @@ class LoadedTenant:
     branches: Branches
     layout: Layout
     unread: tuple[ConfigError, ...] = ()
-    """Projects of which nothing could be read, secrets that cannot be opened."""
+    """Errors for projects of which nothing could be read, and for secrets that cannot be opened."""
     excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """project -> branches of which nothing is read, as the tenant file says"""
 
@@ -85,7 +85,7 @@ class LoadedTenants:
     tenants: dict[str, LoadedTenant]
     refused: dict[str, RefusedTenant]
     warnings: tuple[ConfigError, ...]
-    """Of the tenant file."""
+    """Warnings about the tenant file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +99,21 @@ class ReadingOptions:
 
     def load(self) -> LoadedTenants:
         """Load the tenants. Raise ConfigErrors for the tenant file, or UserError."""
-        gc.disable()  # much is made, and little of it dropped
+        gc.disable()  # much is allocated, and little of it freed
         try:
             return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
         finally:
             gc.enable()
 
     def tenants(self) -> dict[str, LoadedTenant]:
-        """Return the tenants that can be loaded.  Raises ConfigErrors when there is none, UserError."""
+        """Return the tenants that can be loaded. Raise ConfigErrors when there is none, UserError."""
         found = self.load()
         if not found.tenants:
             raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
         return found.tenants
 
     def tenant_file(self) -> tuple[Path, str]:
-        """Return where it is, and its text."""
+        """Return the path of the tenant file, and its text."""
         if self.tenant_config is not None:
             return self.tenant_config, _text(self.tenant_config)
         settings = read_settings(find(self.config))
@@ -138,7 +138,7 @@ class ReadingOptions:
         shared: dict[tuple[str, bool, str, tuple[str, ...]], Files | str] = {}
 
         def every(tenant: Tenant) -> list[Files | str]:
-            """Read the projects of a tenant; tenants that read a project alike share what is read."""
+            """Read the projects of a tenant; tenants that read a project in the same way share the result."""
             keys = [(p.project, p.trusted, p.load_branch, p.config_paths) for p in tenant.projects]
             fresh = {key: p for key, p in zip(keys, tenant.projects, strict=True) if key not in shared}
             shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
@@ -166,7 +166,7 @@ class ReadingOptions:
 
 
 def given(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the options that say where to read from."""
+    """Return the command-line options that say where to read from."""
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
     options = [
         click.option("--config", metavar="FILE", help="The settings file; with --repos only its connections count."),
@@ -186,7 +186,7 @@ def given(command: Callable[..., None]) -> Callable[..., None]:
         tenant_config: Path | None,
         repos: Path | None,
         tenant: str | None,
-        **rest: Any,  # the command's own options
+        **rest: Any,  # the arguments of the command
     ) -> None:
         command(ReadingOptions(config, tenant_config, repos, tenant), **rest)
 
@@ -224,7 +224,7 @@ async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnectio
 
 
 def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> LoadedTenant:
-    """Build the tenant from `found`, which has for each project its files, or why there are none."""
+    """Build the tenant from `found`, which has for each project its files, or why they could not be read."""
     files: dict[str, Files] = {}
     unread: list[ConfigError] = []
     excluded: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Format what is wrong with a configuration, as JSON and as a good compiler would print it."""
+"""Format the errors of a configuration, as JSON or in the style of a good compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = re.compile(r"[^\t]")
 _SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
 HINT_MAX_CHARS = 160
 FOLLOWING_MAX = 3
-"""Consequences of a cause that are told one by one."""
+"""Consequences of a cause that are shown one by one."""
 _COUNTED = ("projects", "jobs", "templates", "pipelines", "nodesets")
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -38,7 +38,7 @@ def error_as_json(error: ConfigError) -> dict[str, object]:
 
 
 def counts(found: LoadedTenant | RefusedTenant) -> dict[str, int]:
-    """Return how much there is of what; `errors` are those that are no mere warnings."""
+    """Return how many there are of each kind; `errors` leaves out warnings."""
     errors = sum(error.severity == "error" for error in found.errors)
     if isinstance(found, RefusedTenant):
         return {**dict.fromkeys(_COUNTED, 0), "errors": errors}
@@ -77,7 +77,7 @@ def remind(loaded: LoadedTenant) -> None:
 
 
 def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
-    """Yield one block an error; the same one on several branches of a project is shown once."""
+    """Yield a block for each error; one that occurs on several branches of a project is shown once."""
     alike: dict[tuple[str, ...], list[ConfigError]] = {}
     for error in errors:
         key = (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
@@ -97,8 +97,8 @@ def place(error: ConfigError) -> str:
 
 
 def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Extent | None = None) -> str:
-    """Return an error, the lines it is in, what may help, and `notes`, each with its kind; all of one are indented
-    alike."""
+    """Return an error, the lines it is in, what may help, and `notes`, each with its kind; the lines of one error
+    are indented alike."""
     return "\n".join(_rows(error, notes, extent))
 
 
@@ -145,7 +145,8 @@ def notes(cause: Cause) -> Iterator[tuple[str, str]]:
 
 
 def _graphs(graphs: Sequence[CheckedGraph]) -> str:
-    """List graphs, as in `check, gate of hub/app; post of hub/lib`; name pipelines that are the same only once."""
+    """List graphs, as in `check, gate of hub/app; post of hub/lib`; pipelines that several projects share are named
+    once."""
     of: dict[str, dict[str, None]] = {}
     for graph in graphs:
         of.setdefault(f"{graph.project}@{graph.branch}", {})[graph.pipeline] = None

@@ -19,7 +19,7 @@ class UnreadableRepository(Exception):
 
 
 def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
-    """Return where the project (by its short name) lies below `root`.  Raises UnreadableRepository."""
+    """Return the place of the project (by its short name) below `root`. Raise UnreadableRepository."""
     names = [f"{above}{project}{end}" for above in (f"{connection}/", f"{hostname}/", "") for end in ("", ".git")]
     found = next((place for name in names if (place := root / name).is_dir()), None)
     if found is None:
@@ -30,11 +30,11 @@ def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
 
 
 def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
-    """Return the files named by `paths` (directories end in a slash) of every branch, or of just `branch`.
+    """Return the files named by `paths` (directories end in a slash) of every branch, or only of `branch`.
 
-    The branch checked out in a work tree is read from the files as they are now, the others as committed; branches
-    of the remote `origin` count as well, and its default branch is the first; else the one checked out is.  A plain
-    directory is one branch, `branch` or master.  Raises UnreadableRepository.
+    The branch checked out in a work tree is read from the files as they are now, the others as committed. Branches
+    of the remote `origin` count as well; its default branch comes first, or else the one checked out. A plain
+    directory counts as one branch, `branch` or master. Raise UnreadableRepository.
     """
     try:
         if not is_repository(place):
@@ -59,7 +59,7 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
     edited = current if not repository.is_bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
     names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != first, name != current, name))
     if not names and not repository.is_bare:
-        return {only or "master": on_disk(place, paths)}  # a commit was checked out, and nothing names it
+        return {only or "master": on_disk(place, paths)}  # a commit is checked out, and no branch points to it
     found: Files = {}
     for name in names:
         if only and name != only:
@@ -72,7 +72,7 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
 
 
 def _target(repository: pygit2.Repository, name: str) -> str:
-    """Return the target of a symbolic reference; empty: it is none, or not there."""
+    """Return the target of a symbolic reference; empty if it is missing or not symbolic."""
     try:
         found = repository.lookup_reference(name).target
     except KeyError:
@@ -95,10 +95,8 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
 
 
 def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str, dict[str, str]] | None:
-    """Return the branch that is checked out, and the files named by `paths` as they were at the revision.
-
-    None: it is not a repository, or has no such revision.  Raises UnreadableRepository.
-    """
+    """Return the checked-out branch, and the files named by `paths` as they were at the revision. Return None if it
+    is no repository, or lacks the revision. Raise UnreadableRepository."""
     if not is_repository(place):
         return None
     try:
@@ -113,7 +111,7 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
 
 
 def checked_out(place: Path) -> str:
-    """Return the branch of a work tree; empty when it is none, or when a commit was checked out."""
+    """Return the branch of a work tree; empty if it is none, or if a commit is checked out."""
     try:
         return (
             _target(pygit2.Repository(str(place)), "HEAD").removeprefix("refs/heads/") if is_repository(place) else ""

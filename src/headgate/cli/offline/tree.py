@@ -1,4 +1,4 @@
-"""A job graph for people: what runs after what, from which definitions, and what does not run and why."""
+"""Show a job graph to people: the order of jobs, their definitions, and what does not run and why."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
 
 
 def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield what else of a job is set."""
+    """Yield further settings of a job."""
     yield from (("nodes", text) for text in [short("nodeset", told["nodeset"])] if text)
     if told["timeout"] is not None:
         yield "timeout", f"{told['timeout']} s"

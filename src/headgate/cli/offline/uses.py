@@ -1,4 +1,4 @@
-"""`headgate explain uses`: who inherits from a job, runs it, or needs it, and what would break without it."""
+"""`headgate explain uses`: which jobs inherit from a job, what runs or needs it, and what would break without it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.config.parse import Stanza
 from headgate.config.tenants import ConfigErrors
 
 LISTED_MAX = 40
-"""Rows of one kind that are told; JSON has all."""
+"""Rows of one kind that are shown; JSON has all."""
 BROKEN_MAX = 5
 
 

@@ -1,1 +1,1 @@
-"""The reference pages that are generated."""
+"""Generated reference pages."""

@@ -143,7 +143,7 @@ def _collected(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # an
 def _shape(shape: type[msgspec.Struct]) -> Iterator[str]:
     yield f"### {shape.__name__}"
     yield ""
-    if doc := inspect.cleandoc(vars(shape).get("__doc__") or ""):  # its own, not that of what it is made from
+    if doc := inspect.cleandoc(vars(shape).get("__doc__") or ""):  # its own docstring, not an inherited one
         yield " ".join(doc.split())
         yield ""
     yield "| name | what | |"
@@ -158,7 +158,7 @@ _FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)',
 
 
 def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """Return field -> the text below it, for the fields that have one; those of its bases are among them."""
+    """Map each documented field to the text below it; inherited fields are included."""
     kinds = [
         kind for kind in reversed(shape.__mro__) if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     ]

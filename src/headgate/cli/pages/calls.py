@@ -1,4 +1,4 @@
-"""Every call of the reference's API, and what answers it here: as there, otherwise, or not, and why."""
+"""Every call of the reference's API and its counterpart here: the same, different, or missing, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _UNDER_WAY = "also those under way"
 
 
 class ReferenceCall(NamedTuple):
-    """Describe one call of Zuul's API. `how` says how Headgate's answer differs; `absent` means that there is none."""
+    """Describe one call of Zuul's API. `how` says how Headgate's answer differs; `absent` means that there is no
+    such call here."""
 
     method: str
     path: str

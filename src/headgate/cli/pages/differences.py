@@ -13,7 +13,7 @@ from headgate.config.parse import TOO_LARGE
 class ReferenceDifference(NamedTuple):
     says: str
     case: str
-    """`file: case` of the rules of the language, or the name of another test."""
+    """Test that shows the difference: `file: case` of the language's rules, or the name of another test."""
 
 
 REPORTED = (
@@ -80,7 +80,7 @@ REPORTED = (
         "severity: numbers of more than 64 bits, and keys that are no text",
     ),
 )
-"""What the reference lets pass."""
+"""Errors of Headgate that the reference accepts."""
 ACCEPTED = (
     ReferenceDifference(
         "A word that no driver knows in what a pipeline says to a connection: a warning. It never matches.",
@@ -155,7 +155,7 @@ ACCEPTED = (
         "errors: builds stand for others where a job or its pipeline says so",
     ),
 )
-"""What the reference refuses."""
+"""Configuration that Headgate accepts and the reference rejects."""
 OTHERWISE = (
     ReferenceDifference(
         "Jobs of type reporter run when the change has left its queue. Those behind neither wait nor start anew.",
@@ -209,7 +209,7 @@ OTHERWISE = (
         "merging: failure-output and preserve-home-paths unite",
     ),
 )
-"""What has another effect."""
+"""Configuration with a different effect."""
 REFERENCE_NAMES = frozenset(
     (
         "Unknown",
@@ -242,7 +242,7 @@ REFERENCE_NAMES = frozenset(
         "GitHub Deprecation",
     )
 )
-"""Of errors and warnings, as the reference was seen to use them."""
+"""Names of errors and warnings that the reference was seen to use."""
 HEAD = """# Differences from the reference
 
 The reference is Zuul 14.3. What it lets pass is at most a warning here, with the exceptions of this page. Each line

@@ -1,4 +1,4 @@
-"""`headgate man`: manual pages, made of the commands themselves."""
+"""`headgate man`: manual pages, generated from the commands."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _page(command: click.Command, context: click.Context, name: str) -> Iterator
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the lines of a help text; what stands behind a line with \\b keeps its lines."""
+    """Yield the lines of a help text; a paragraph after a line with \\b keeps its line breaks."""
     for paragraph in re.split(r"\n\s*\n", text):
         literal = paragraph.startswith("\b")
         yield ".nf" if literal else ".PP"
@@ -74,7 +74,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def roff(text: str) -> str:
-    """Return text such that roff shows it as it is: no character begins a request or an escape."""
+    """Escape text so that roff shows it unchanged: no character begins a request or an escape."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     escaped = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in escaped)
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

@@ -1,4 +1,4 @@
-"""The reference page of what is measured."""
+"""Generate the reference page about metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page() -> str:
 
 
 def _own(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Yield what is registered there, without what the library measures of any process."""
+    """Yield the metrics registered there, without those that the library measures of any process."""
     for one in dict.fromkeys(registry._names_to_collectors.values()):  # the library has no public way to list them
         if isinstance(one, MetricWrapperBase) and one._type != "info":
             yield one._name, str(one._type), tuple(one._labelnames), one._documentation

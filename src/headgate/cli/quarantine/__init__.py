@@ -1,1 +1,1 @@
-"""`headgate quarantine`: what was set aside because handling it raised."""
+"""`headgate quarantine`: items that were set aside because handling them raised errors."""

@@ -1,4 +1,4 @@
-"""Listing, retrying and dropping what was set aside."""
+"""List, retry and drop items that were set aside."""
 
 from __future__ import annotations
 

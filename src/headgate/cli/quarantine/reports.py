@@ -1,4 +1,5 @@
-"""Manage what pipelines report by mail, webhook, chat and queue: what waits, and what nobody takes."""
+"""Manage the reports of pipelines by mail, webhook, chat and queue: those that wait, and those that no receiver
+accepts."""
 
 from __future__ import annotations
 

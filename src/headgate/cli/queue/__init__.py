@@ -1,1 +1,1 @@
-"""`headgate queue`: queues of messages, the server's side and the workers' side."""
+"""`headgate queue`: message queues, with the commands for servers and for workers."""

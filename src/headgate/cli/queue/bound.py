@@ -1,4 +1,4 @@
-"""`headgate queue bound`: how much a queue keeps, and for how long."""
+"""`headgate queue bound`: limit how much a queue keeps, and for how long."""
 
 from __future__ import annotations
 

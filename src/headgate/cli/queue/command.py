@@ -62,7 +62,7 @@ async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
 
 
 class QueueCommands(LazyGroup):
-    later: ClassVar = {"serve": "headgate.cli.queue.serve:serve"}  # needs a whole server
+    later: ClassVar = {"serve": "headgate.cli.queue.serve:serve"}  # it needs a whole server
 
 
 @click.group(name="queue", cls=QueueCommands)

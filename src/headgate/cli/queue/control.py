@@ -1,4 +1,4 @@
-"""`headgate queue post | withdraw | seek | pause | resume`: what people want of queues."""
+"""`headgate queue post | withdraw | seek | pause | resume`: what operators do with queues."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def post(
 
 
 async def _posted(config: str, letter: Letter, partitions: int, priorities: int) -> bool:
-    """Post the letter, and tell whether the queue was made for it."""
+    """Post the letter, and tell whether the queue was created for it."""
     async with operator(config) as at:
         try:
             await at.client.post(letter)

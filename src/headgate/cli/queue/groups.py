@@ -1,4 +1,5 @@
-"""Tell how far groups of workers are: those with a store of their own, and those that lease partitions over HTTP."""
+"""Show the progress of groups of workers: those with a store of their own, and those that lease partitions over
+HTTP."""
 
 from __future__ import annotations
 
@@ -23,28 +24,28 @@ class GroupStanding:
 
     lane: Lane
     name: str
-    """Empty: workers with a store that name none."""
+    """Name of the group; empty: workers with a store that name none."""
     kept_by: str
-    """STORE or SERVER."""
+    """STORE or SERVER: which of them keeps the progress."""
     worker: str
-    """Who has it; empty: nobody."""
+    """Worker that has the partition; empty: none has."""
     at: Position
     retrying: int
 
     def shape(self) -> PartitionShape:
-        """Return it as partitions of workers with a store are shown."""
+        """Convert to the form in which partitions of workers with a store are shown."""
         state = "processed" if self.worker else "waiting"
         return PartitionShape(str(self.lane), state, self.worker, time_of(self.at), self.retrying)
 
 
 async def of_server(at: Operator, lanes: list[Lane], only: str = "") -> list[GroupStanding]:
-    """Return how groups over HTTP stand; with `only` that one, also where it has not begun."""
+    """Return the state of groups over HTTP; with `only`, of that one, even if it has not started."""
     found: list[GroupStanding] = []
     for queue in sorted({lane.queue for lane in lanes}):
         try:
             partitions = await MessageLeasing(at.client).partition_status(queue, only)
         except (QueueGone, PostRefused):
-            continue  # it is gone; or the server is another one, which has no groups
+            continue  # the queue was removed; or the server is of another kind, without groups
         for one in partitions:
             lane = Lane(queue, one.partition)
             groups = [
@@ -63,7 +64,7 @@ async def of_server(at: Operator, lanes: list[Lane], only: str = "") -> list[Gro
 
 
 async def of_store(at: Operator) -> list[GroupStanding]:
-    """Return how groups stand that share the store of the file; none where it has no store."""
+    """Return the state of groups that share the store of the file; empty if it names none."""
     if at.file.leases:
         return []
     return [
@@ -76,7 +77,7 @@ async def of_store(at: Operator) -> list[GroupStanding]:
 def of_progress(
     lane: Lane, partition_status: PartitionStatus, group: str = "", workers: Mapping[str, WorkerRecord] | None = None
 ) -> GroupStanding:
-    """Return how a group with a store stands."""
+    """Return the state of one group with a store."""
     record = (workers or {}).get(partition_status.owner)
     worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
     return GroupStanding(

@@ -1,4 +1,4 @@
-"""Follow the settings file in who may use the queues: read it anew when it changes, and when that is asked."""
+"""Follow the settings file for the keys of queues: read it again when it changes, and on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from headgate.queue.server.access import ApplicationKeys
 
 
 def own_key(directory: Path, app: str) -> str:
-    """Return the key, made at the first start and kept where only its owner reads it.  Raise UserError."""
+    """Return the server's own key, which is created at the first start in a file that only its owner can read.
+    Raise UserError."""
     path = directory / KEY_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,7 +34,7 @@ def own_key(directory: Path, app: str) -> str:
 
 
 LOOK_INTERVAL_S = 1.0
-"""How often it is looked whether the file has changed; it is read once it has stayed the same for as long."""
+"""Seconds between two checks whether the file has changed; it is read once it has been stable for as long."""
 log = logging.getLogger("headgate.messages")
 
 
@@ -41,18 +42,18 @@ class KeyFile:
     """Hold the keys of a file. `keys` is always the same object; its content follows the file."""
 
     def __init__(self, settings: Settings, given: Mapping[str, list[str]] | None = None) -> None:
-        """Read the keys; those in `given` count in place of those of the file. Raise UserError."""
+        """Read the keys; those in `given` replace those of the file. Raise UserError."""
         self._settings, self._given = settings, given
         self._read_as = self._stamp()
         self._asked = asyncio.Event()
         self.keys = _keys_of(settings, given)
 
     def obey(self) -> None:
-        """Have the file read anew, changed or not, and with it the files that it names."""
+        """Read the file again, changed or not, with the files that it names."""
         self._asked.set()
 
     async def watch(self, interval_s: float = LOOK_INTERVAL_S) -> None:
-        """Follow the file until cancelled; what cannot be used is logged, and changes nothing."""
+        """Follow the file until cancelled; a file that cannot be used is logged, and changes nothing."""
         seen = self._read_as
         while True:
             try:
@@ -77,7 +78,7 @@ class KeyFile:
         log.info("keys of applications are those that %s says now", path)
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        """Return what tells of a change; None: there is no such file now."""
+        """Return a value that changes with the file, or None if it does not exist now."""
         try:
             told = self._settings.path.stat()
         except OSError:

@@ -21,11 +21,11 @@ DEAD = Lane(DEAD_LETTERS)
 
 
 async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
-    """Yield the id, the metadata and the body of the current dead letters of one queue or of all, page by page."""
+    """Yield the id, the metadata and the body of the dead letters of one queue or of all, page by page."""
     try:
         newest = (await at.client.backlog(DEAD, START)).newest
     except QueueGone:
-        return  # there never was one
+        return  # there are no dead letters yet
     after, end = START, position_of(newest) if newest else START
     while after < end and (page := await at.client.read(DEAD, after, PAGE)):
         for message in page:
@@ -33,7 +33,7 @@ async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, Dea
             try:
                 known, body = dead_letter(message.body)
             except ValueError:
-                continue  # somebody has posted something else there
+                continue  # another program has posted something else there
             if after <= end and queue in ("", known.queue):
                 yield message.message_id, known, body
 

@@ -1,4 +1,4 @@
-"""Open what commands stand on: the message server and the workers' store, as a worker's settings file names them."""
+"""Open what commands need: the message server and the workers' store, as a worker's settings file names them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Operator:
     file: WorkerFile
     client: MessageClient
     token: str = ""
-    """The operator's, where the file has no key."""
+    """The operator's token, for a file without a key; empty: none."""
 
     @property
     def app(self) -> Application:
@@ -47,7 +47,8 @@ class Operator:
         return workers(self.app, await self._entries())
 
     async def groups(self) -> list[tuple[str, dict[Lane, PartitionStatus | None], dict[str, WorkerRecord]]]:
-        """Return what is known of each group of the application in the store; the one without a name is empty."""
+        """Return what is known of each group of the application in the store, by name; the group without a name is
+        empty."""
         root = QueueMap(self.file.root)
         entries = await self._entries(root.path)
         below = {unescape(entry.path[len(root.path) + 1 :].partition("/")[0]) for entry in entries}
@@ -119,7 +120,7 @@ def token_of(file: WorkerFile) -> str:
 
 
 def trust_of(file: WorkerFile) -> ssl.SSLContext | None:
-    """Return which certificates of message servers to trust, besides the system's authorities. Raise UserError."""
+    """Return the certificates of message servers to trust besides the system's authorities. Raise UserError."""
     return trusting(file.ca) if file.ca else known_trust()
 
 

@@ -63,7 +63,7 @@ def schedule(
 
 
 async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any]) -> str:
-    """Set the schedule, and create its queue if that is gone; return when it posts next."""
+    """Set the schedule, and create its queue if it is missing; return when it posts next."""
     async with operator(config) as at:
         try:
             return await Calendar(at.client).schedule(queue, name, wanted)

@@ -60,12 +60,12 @@ async def run(
     port: int,
     tls: Tls | None = None,
 ) -> None:
-    """Serve until a signal; SIGHUP has the keys read anew.  Raise UserError."""
+    """Serve until a signal; on SIGHUP, read the keys again. Raise UserError."""
     stop, file = asyncio.Event(), KeyFile(settings, given)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if not sys.stdin.isatty():  # else it says that the terminal was closed
+    if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
         loop.add_signal_handler(signal.SIGHUP, file.obey)
     board = await MessageBoard.open(url, limits)
 
@@ -82,7 +82,7 @@ async def run(
 
 
 def _settings(config: str | None) -> Settings:
-    """Read the file, or nothing at all: everything has a default."""
+    """Read the file; without one, use the defaults of everything."""
     named = config or os.environ.get("HEADGATE_CONFIG") or next((p for p in SEARCHED if Path(p).is_file()), None)
     return read(Path(named)) if named else Settings(Path("headgate.conf").absolute(), {})
 

@@ -1,4 +1,4 @@
-"""`headgate queue list | lag | peek | delayed`: how it stands."""
+"""`headgate queue list | lag | peek | delayed`: show the state of queues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 Row = dict[str, Any]  # JSON
 SHOWN_MAX = 60
-"""Characters of a body in a table."""
+"""Characters of a body that a table shows."""
 
 
 def lane_of(text: str) -> Lane:
@@ -101,7 +101,7 @@ async def _lags(config: str, *, every: bool) -> list[Row]:
 
 
 def _usual(lanes: Iterable[Lane]) -> list[Lane]:
-    """Return those that jobs are for, sorted."""
+    """Return the queues that jobs may process, sorted."""
     return sorted(lane for lane in lanes if not lane.queue.startswith(RESERVED))
 
 

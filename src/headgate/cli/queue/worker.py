@@ -41,7 +41,7 @@ from headgate.web.serve import serve
 
 NAME_MAX = 200
 STUCK_STATUS = 75
-"""Exit status that asks to be started again."""
+"""Exit status that asks the supervisor for a restart."""
 
 
 @click.command()
@@ -69,7 +69,7 @@ def command(config: str, verbose: bool) -> None:
         sys.exit(end.status)
     except Stuck as stuck:
         click.echo(f"headgate worker: {stuck}", err=True)
-        os._exit(STUCK_STATUS)  # threads that never end would keep it
+        os._exit(STUCK_STATUS)  # threads that never end would keep the process alive
 
 
 async def run(file: WorkerFile) -> None:
@@ -134,7 +134,7 @@ def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:
 
 
 async def _opened(file: WorkerFile) -> Backend:
-    """Raise UserError, which says what to write where another process has the store."""
+    """Open the store. Raise UserError, which says what to write if another process has the store."""
     try:
         return await open_telling(file.store_url)
     except UserError as error:
@@ -146,13 +146,14 @@ async def _opened(file: WorkerFile) -> Backend:
 
 
 def _failure(file: WorkerFile) -> Failure | None:
-    """Choose what handles failures; hooks of the original have their likes here: dead letters are kept in any case."""
+    """Choose the hook for failures. Hooks of the original map to their counterparts here: dead letters are kept in
+    any case."""
     name = OLD_FAILURES.get(file.failure, file.failure)
     return log_failure if name == "log" else file.hook(name) if name else None
 
 
 @asynccontextmanager
-async def _context(file: WorkerFile) -> AsyncIterator[Any]:  # whatever it yields
+async def _context(file: WorkerFile) -> AsyncIterator[Any]:  # anything that it yields
     """Enter the context, plain or async, once; leave it at the end. Raise UserError."""
     if not file.context:
         yield {}

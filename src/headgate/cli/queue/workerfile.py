@@ -1,4 +1,4 @@
-"""The settings file of a queue worker: INI, with the sections and names of the original qdo, and ours beside them."""
+"""The settings file of a queue worker: INI, with the sections and names of the original qdo, and further ones."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from headgate.store.registry import STORES, scheme_of
 DEFAULT = "etc/qdo-worker.conf"
 EXTENDS_MAX = 5
 KEY_FILE = "messages.key"
-"""In the state directory of a message server: the key it made for itself."""
+"""File in a message server's state directory, with the key that the server made for itself."""
 WORKER, OLD_FAILURES = "qdo-worker", {"qdo.worker:log_failure": "log", "qdo.worker:save_failed_message": ""}
 _FIELDS = {
     "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s", "time_limit": "time_limit_s",
 }  # fmt: skip
-"""Options of [retry] that are named otherwise in a policy."""
+"""Option of [retry] -> its other name in a policy."""
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _HOOK = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _APP = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -47,9 +47,9 @@ class WorkerFile:
     key: str = ""
     app_name: str = "queuey"
     group: str = ""
-    """Empty: those that name none."""
+    """Group of workers; empty: the group without a name."""
     root: str = ROOT
-    """Of the tree in the store."""
+    """Path of the root of the tree in the store."""
     store_url: str = ""
     job: str = ""
     context: str = ""
@@ -58,7 +58,7 @@ class WorkerFile:
     choice: WorkerScope = field(default_factory=WorkerScope)
     policy: Policy = field(default_factory=Policy)
     queues: tuple[tuple[str, str, Policy], ...] = ()
-    """Pattern, job, policy."""
+    """Pattern of queue names, job, policy; the first match applies."""
     pace: JobPace = field(default_factory=JobPace)
     concurrency: int = 100
     threads: int = 100
@@ -67,13 +67,13 @@ class WorkerFile:
     session_s: float = 15.0
     ca_bundle: str = ""
     ca: Path | None = None
-    """The authority of the message servers' certificates."""
+    """File with the authority of the message servers' certificates; None: the system's authorities."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Of hooks: file and line."""
+    """Hook -> the file and line that name it."""
 
     @property
     def leases(self) -> bool:
-        """Return whether there is no store, so that the message server leases partitions."""
+        """Return whether the message server leases partitions, because there is no store."""
         return self.store_url == SERVER
 
     @property
@@ -87,8 +87,8 @@ class WorkerFile:
         rest = [RoutingRule("*", self.hook(self.job), self.policy)] if self.job else []
         return Routing((*named, *rest))
 
-    def hook(self, name: str) -> Callable[..., Any]:  # people's own functions
-        """Load `module.path:function` as Python finds modules, or from beside the file. Raise UserError."""
+    def hook(self, name: str) -> Callable[..., Any]:  # a function of the user's
+        """Load `module.path:function` from Python's module path, or from beside the file. Raise UserError."""
         module, colon, function = name.partition(":")
         at = self.places.get(name, str(self.path))
         if not colon or not module or not function:
@@ -98,7 +98,7 @@ class WorkerFile:
             sys.path.insert(0, beside)
         try:
             found = getattr(importlib.import_module(module), function)
-        except Exception as error:  # whatever the module does when it is imported
+        except Exception as error:  # importing the module may raise anything
             raise UserError(f"{at}: {name}: {type(error).__name__}: {error}") from error
         if not callable(found):
             raise UserError(f"{at}: {name} is not a function")
@@ -114,7 +114,7 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def usual(directory: Path) -> WorkerFile:
-    """Return defaults for use without a file; the key is the one that a server started here has stored."""
+    """Return defaults for use without a file; the key is the one that a message server on this machine has stored."""
     ini = IniFile(directory / DEFAULT, {}, {})
     key = directory / "state" / KEY_FILE
     try:
@@ -127,7 +127,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
     connection, chroot = _split(get.text("zookeeper", "connection"))
     store = get.text("store", "url", "")
     root = get.text(WORKER, "namespace", ROOT if store else chroot or ROOT).rstrip("/")
-    if connection and not store:  # of a ZooKeeper that others use, too, nothing is touched but the namespace
+    if connection and not store:  # in a shared ZooKeeper, touch only the namespace
         store, root = f"zookeeper://{connection}{root}?adopt=yes", ""
     if store == SERVER:
         _leasable(ini, get)
@@ -167,7 +167,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
 
 
 def _leasable(ini: IniFile, get: _Values) -> None:
-    """Raise UserError for what only workers with a store can do."""
+    """Raise UserError for options that need workers with a store."""
     for section, options in ini.sections.items():
         kind = "queue *" if section.startswith("queue ") else section
         for option in options:
@@ -192,18 +192,18 @@ def _pace(get: _Values) -> JobPace:
 
 
 class _Values:
-    """Convert values like the original: quotes, `${VAR}`, lists over several lines; and allow comments behind them."""
+    """Convert values like the original: quotes, `${VAR}`, lists over several lines; and allow comments after values."""
 
     def __init__(self, ini: IniFile, environment: Mapping[str, str]) -> None:
         self._ini, self._environment = ini, environment
         self.hooks: dict[str, tuple[str, str]] = {}
-        """Where each is named."""
+        """Hook -> the file and line that name it."""
 
     def said(self, section: str, option: str) -> bool:
         return bool(self._ini.sections.get(section, {}).get(option, ""))
 
     def text(self, section: str, option: str, default: str | None = None) -> str:
-        """Return the text of the option. Raise UserError when it cannot be a value of the option."""
+        """Return the text of the option. Raise UserError when it is not a valid value."""
         of = OPTIONS["queue *" if section.startswith("queue ") else section][option]
         raw = self._ini.sections.get(section, {}).get(option, "")
         value = "\n".join(filter(None, (self._bare(section, option, line) for line in raw.splitlines())))
@@ -217,7 +217,7 @@ class _Values:
         return value
 
     def _bare(self, section: str, option: str, line: str) -> str:
-        """Return the line without quotes, or a comment behind it. Raise UserError."""
+        """Return the line without quotes and without a trailing comment. Raise UserError."""
         line = line.strip()
         if line.startswith('"'):
             quoted = re.fullmatch(r'"([^"]*)"\s*(?:[;#].*)?', line)
@@ -248,7 +248,7 @@ class _Values:
             raise UserError(f"{self._ini.at('partitions', 'ids')}: {error}") from error
 
     def policy(self, section: str, base: Policy) -> Policy:
-        found: dict[str, Any] = {}  # numbers and truths
+        found: dict[str, Any] = {}  # numbers and booleans
         for option in RETRY:
             name = _FIELDS.get(option, option)
             default = getattr(base, name)
@@ -270,7 +270,7 @@ class _Values:
 
 
 def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
-    """Return what the value must be, when it is not; empty when it is."""
+    """Return what the value should be, or an empty string if it is valid."""
     match of.kind:
         case "whole" | "number":
             whole = "whole " if of.kind == "whole" else ""
@@ -303,7 +303,7 @@ def _shown(option: str, value: str) -> str:
 
 
 def _extended(path: Path, environment: Mapping[str, str], depth: int) -> IniFile:
-    """Read the file, with the options of the files it extends where it has none. Raise UserError."""
+    """Read the file, and add the options it lacks from the files it extends. Raise UserError."""
     ini = read_ini(path, environment)
     sections = {name: dict(options) for name, options in ini.sections.items()}
     lines = dict(ini.lines)
@@ -329,13 +329,13 @@ def _known(ini: IniFile, section: str, options: Mapping[str, str]) -> None:
             raise UserError(f"{ini.at(section, option)}: unknown option {option!r}{_near(option, OPTIONS[kind])}")
 
 
-def _near(word: str, known: Any) -> str:  # names, in whatever holds them
+def _near(word: str, known: Any) -> str:  # names, in any container
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
 
 
 def _split(connection: str) -> tuple[str, str]:
-    """Split a connection into hosts, and the path behind them."""
+    """Split a connection into its hosts, and the path after them."""
     hosts, slash, path = connection.partition("/")
     return hosts, slash + path.rstrip("/")
 

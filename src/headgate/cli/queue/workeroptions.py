@@ -129,9 +129,9 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
     },
 }
 IGNORED = ("metlog", "default")
-"""Sections of old files that mean nothing here, or are read elsewhere; with what begins like them."""
+"""Beginnings of the names of sections in old files that have no effect here, or are read elsewhere."""
 SERVER = "server:"
-"""The store of workers that have none."""
+"""URL of the store for workers that have none."""
 _COUNTED = "the server counts the tries that did not end: the third is the last"
 _RECORDED = "each message is recorded as soon as it is done"
 NOT_LEASED: dict[tuple[str, str], str] = {
@@ -156,7 +156,7 @@ NOT_LEASED: dict[tuple[str, str], str] = {
         )
     },
 }
-"""Options that are errors there, and why."""
+"""(section, option) -> why it is an error for workers without a store."""
 _HEAD = """# Options of queue workers
 
 `headgate worker -c FILE` reads an INI file with the sections and names of the original qdo, and more. Times are in

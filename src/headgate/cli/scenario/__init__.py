@@ -1,1 +1,1 @@
-"""What `headgate demo` plays."""
+"""The scenarios of `headgate demo`."""

@@ -1,4 +1,4 @@
-"""A message server and a worker beside the demo: the worker prints what the gate publishes."""
+"""A message server and a worker beside the demo: the worker prints the notices of the gate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ APP, KEY = "demo", "demo"
 
 @asynccontextmanager
 async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator[str]:
-    """Provide the URL to publish to."""
+    """Provide the URL to which notices are posted."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
     heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, ApplicationKeys({APP: [KEY]}), stop, MESSAGE_PAGES)
@@ -42,7 +42,7 @@ async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator
         yield url
     finally:
         heard.set()
-        await listening  # before its server goes
+        await listening  # before its server ends
         stop.set()
         await works
         await board.close()

@@ -1,4 +1,4 @@
-"""`headgate demo`: a gate at work on four small repositories, from nothing, in a directory of its own."""
+"""`headgate demo`: run a gate on four small repositories, from nothing, in a directory of its own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
 
 
 async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: bool, terminal: Terminal) -> int:
-    """Return the exit status; a signal ends all of it."""
+    """Play the scenario of the gate, and return the exit status; a signal ends all of it."""
     stop, served = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -138,7 +138,7 @@ async def _scenario(play: DemoPlay, venue: Venue, whole: Process, served: asynci
 
 
 def tested(status: StatusShape) -> int:
-    """Return how many items of the gate have a job that runs."""
+    """Return the number of items in the gate that have a running job."""
     items = (
         item
         for pipeline in status.pipelines
@@ -151,7 +151,7 @@ def tested(status: StatusShape) -> int:
 
 
 async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
-    """Return the seconds that the last builds of all changes in the gate took together, one after another."""
+    """Return the seconds that the last builds of all changes in the gate would have taken one after another."""
     asked = HistoryQuery({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
     for _ in range(RECORDED_LOOKS):
         if len(await whole.history.buildsets(tenant, asked)) >= changes:
@@ -162,7 +162,7 @@ async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
 
 
 def _verdict(play: DemoPlay, heads_good: bool, verbose: bool, terminal: Terminal) -> int:
-    """Print the counts, with `verbose` the whole answer to each rejected change, and return the exit status."""
+    """Print the counts and, with `verbose`, the whole answer to each rejected change; return the exit status."""
     for played in play.changes:
         if verbose and played.outcome == "rejected":
             terminal.print()

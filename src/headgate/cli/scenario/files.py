@@ -1,4 +1,4 @@
-"""The repositories of the demonstration: one of configuration, three of code that need each other."""
+"""The repositories of the demonstration: one with configuration, three with code that depends on each other."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ QUEUE = """\
 
 
 def config(pipelines: str, owner: str = "") -> dict[str, str]:
-    """Return the files of the configuration.  `owner`: what stands before the names of repositories.  One job is a
-    playbook where Ansible is installed beside Headgate."""
+    """Return the files of the configuration. `owner` is the prefix of the repositories' names. One job is a
+    playbook if Ansible is installed beside Headgate."""
     queue = "" if "- queue:" in pipelines else QUEUE
     playbook = find_spec("ansible") is not None
     announce = "jobs/announce.yaml" if playbook else "jobs/announce"
@@ -136,7 +136,7 @@ APP = {
 }
 
 IN_TURN = ("unit", "together")
-"""Jobs of which one waits for the other."""
+"""Two jobs, one of which waits for the other."""
 CODE = {"core": CORE, "api": API, "app": APP}
 SETTINGS = """\
 [scheduler]

@@ -1,4 +1,4 @@
-"""The story of machines: one is added, a pipeline burns it in, and once it has passed, builds are given it."""
+"""The scenario of machines: one is added, a pipeline burns it in, and once it has passed, builds may use it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ INTEGRATION = """
 
 
 def play(root: Path, terminal: Terminal) -> int:
-    """Return the exit status: 0 only if all is as expected.  Raise UserError."""
+    """Play the scenario, and return the exit status: 0 only if everything is as expected. Raise UserError."""
     with stage.two_servers(root) as (lab, ports):
         return asyncio.run(_play(root, lab, ports, terminal))
 
@@ -96,7 +96,7 @@ async def _nothing(_: Process) -> None:
 
 
 async def _burned_in(whole: Process, lab: Lab, ports: list[int], terminal: Terminal) -> list[dict[str, str]]:
-    """Add two new machines, and return what each is marked with."""
+    """Add two new machines, and return the marks on each."""
     taken = whole.context.map.cache.connection("lab").occasions.taken.path
     await stage.until(whole, lambda: bool(whole.context.mirror.under(taken)))
     for uuid, name, cores, port in ((GOOD, "m1", "1", ports[0]), (SHORT, "m2", "4096", ports[1])):

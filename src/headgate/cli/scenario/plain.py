@@ -1,4 +1,4 @@
-"""The demonstration on plain git: changes are pushed, and what became of each is read from git alone."""
+"""The demonstration on plain git: changes are pushed, and the results are read from git alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ baseurl = hub
 canonical_hostname = demo.example
 """
 TOLD = "\n      told: {}"
-"""What makes a pipeline report to the queues, too."""
+"""Lines that make a pipeline report to the queues, too."""
 QUEUES = """\
 
 [notices]
@@ -104,7 +104,7 @@ class PlainGit:
         return made
 
     async def checked(self, changes: Sequence[DemoChange]) -> None:
-        """Return at once: nobody waits for checks here."""
+        """Return at once: nobody waits for checks on plain git."""
 
     async def approve(self, change: DemoChange) -> None:
         await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
@@ -143,7 +143,7 @@ class PlainGit:
 
 @asynccontextmanager
 async def plain(root: Path, say: Printing | None) -> AsyncIterator[PlainGit]:
-    """Provide it; with `say`, a message server and a worker beside it, which is told what happens."""
+    """Provide plain git; with `say`, also a message server and a worker, which prints through it what happens."""
     repositories = Repositories(root)
     if say is None:
         yield PlainGit(repositories, CONNECTION, PIPELINES.format(told=""))

@@ -1,4 +1,4 @@
-"""The play: what happens to two changes without a gate; then changes go through one, and each gets an answer."""
+"""The play: first two changes land without a gate; then changes go through a gate, and each gets an answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Played:
     change: DemoChange
     title: str
     expected: str
-    """landed | rejected"""
+    """Expected outcome: landed | rejected"""
     outcome: str = "lost"
     note: str = ""
 
@@ -58,10 +58,8 @@ class DemoPlay:
         return change
 
     def without_gate(self) -> bool:
-        """Merge the two changes that break each other as people do, and say what that comes to.
-
-        Return whether the tests fail with both, and with neither alone.
-        """
+        """Merge the two changes that break each other, as people do without a gate, and print the result. Return
+        whether the tests fail with both, and with neither alone."""
         self._say("Three repositories need each other: app calls api, and api calls core.")
         self._say("Two people each write a change; alone, each passes all tests:")
         good = True
@@ -76,7 +74,7 @@ class DemoPlay:
         return good and bool(lines)
 
     async def propose(self) -> None:
-        """Propose all changes, each on the heads as they are now."""
+        """Propose all changes, each on the current heads."""
         await self._propose("core", "docs", {"README": "Arithmetic.\n"}, "Say what core is")
         await self._propose("app", "docs", {"README": "The application.\n"}, "Say what app is")
         await self._propose(RENAME.project, "rename-add", dict(RENAME.content), RENAME.title)
@@ -94,9 +92,9 @@ class DemoPlay:
         await self._outcomes()
 
     async def _approve(self) -> None:
-        """Approve the changes one after the other, as people do.  Repositories are watched each on its own: changes
-        that are approved at one moment may be seen in another order, and that decides which of two that break each
-        other fails."""
+        """Approve the changes one after the other, waiting until Headgate has seen each. Repositories are watched
+        separately: changes approved at the same moment may be seen in another order, and that decides which of two
+        that break each other fails."""
         await self._venue.checked([played.change for played in self.changes])
         for played in self.changes:
             await self._venue.approve(played.change)
@@ -104,7 +102,7 @@ class DemoPlay:
                 await self._venue.heard(played.change)
 
     async def _outcomes(self) -> None:
-        """Wait until it is told of each change that it landed or was rejected."""
+        """Wait until each change has landed or was rejected."""
         end = time.monotonic() + OUTCOME_TIMEOUT_S
         while time.monotonic() < end and any(played.outcome == "lost" for played in self.changes):
             for played in self.changes:
@@ -121,7 +119,7 @@ class DemoPlay:
                 self._say(f"            {played.reason}")
 
     def heads_pass(self) -> bool:
-        """Say whether the heads of all repositories pass all tests together, and return it."""
+        """Test the heads of all repositories together; print and return whether all tests pass."""
         failures = self._trial.failures()
         self._say(f"The heads of {', '.join(files.CODE)} {'FAIL' if failures else 'pass'} all tests together.")
         for line in failures:

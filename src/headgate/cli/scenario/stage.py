@@ -1,4 +1,4 @@
-"""Provide what demonstrations on machines need: `headgate run` in this process, with an inventory of ssh servers."""
+"""Provide what demonstrations with machines need: `headgate run` in this process, with an inventory of ssh servers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def two_servers(root: Path) -> Iterator[tuple[Lab, list[int]]]:
 
 
 def repositories_of(root: Path, config: Mapping[str, str]) -> Repositories:
-    """Return them: one with the configuration, and one with an application."""
+    """Return the repositories: one with the configuration, and one with an application."""
     repositories = Repositories(root)
     repositories.create("config", dict(config))
     repositories.create("app", {"README": "app\n"})
@@ -63,7 +63,7 @@ def repositories_of(root: Path, config: Mapping[str, str]) -> Repositories:
 
 @asynccontextmanager
 async def running(root: Path, settings: str, tenants: str, furnish: Furnish) -> AsyncIterator[Process]:
-    """Provide everything, once its pages are served; `furnish` comes before anything runs."""
+    """Provide everything, once the pages are served; `furnish` is called before anything runs."""
     (root / "headgate.conf").write_text(settings)
     (root / "tenants.yaml").write_text(tenants)
     stop, served = asyncio.Event(), asyncio.Event()
@@ -84,14 +84,14 @@ async def running(root: Path, settings: str, tenants: str, furnish: Furnish) -> 
 
 
 async def add_machine(whole: Process, uuid: str, name: str, properties: Mapping[str, str], *tags: str) -> None:
-    """Put one into the inventory; it is of the project lab."""
+    """Put a machine into the inventory, in the project lab."""
     made = Object(SITE, MACHINE, "lab", uuid, name, {"provider": "racks", **properties}, tags)
     await whole.inventory.apply(ROOT, [Create(made)])
 
 
 async def landed(whole: Process, repositories: Repositories) -> bool:
-    """Propose a change of the application, approve it, and wait until its machines are clean again; return whether its
-    branch has it."""
+    """Propose a change of the application, approve it, and wait until its machines are clean again; return whether
+    its branch has it."""
     commit = repositories.propose("app", "greet", {"hello": "hi\n"})
     repositories.approve("app", "greet")
     context = whole.context
@@ -103,7 +103,7 @@ async def landed(whole: Process, repositories: Repositories) -> bool:
 
 
 async def until(whole: Process, holds: Callable[[], bool]) -> None:
-    """Wait until it does, as the mirror shows it.  Raise UserError when that takes too long."""
+    """Wait until the condition holds in the mirror. Raise UserError when that takes too long."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not holds():

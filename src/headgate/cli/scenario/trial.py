@@ -30,10 +30,8 @@ class Trial:
         self._root, self._clone = root, clone
 
     def failures(self, *changes: Merged) -> Sequence[str]:
-        """Return the lines that say why tests fail with these changes merged by git; none if all pass.
-
-        Raise RuntimeError when git refuses to merge.
-        """
+        """Return the lines that say why tests fail with these changes merged by git; empty if all pass. Raise
+        RuntimeError when git refuses to merge."""
         with tempfile.TemporaryDirectory(dir=self._root) as name:
             place = Path(name)
             for project in files.CODE:

@@ -1,4 +1,4 @@
-"""Define where the demonstration plays: plain git, or a stand-in for a forge."""
+"""Declare what the demonstration needs of its venue: plain git, a forge or its stand-in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Venue(Protocol):
 
     @property
     def settings(self) -> str:
-        """Return the sections of its connections."""
+        """Return the sections of its connections for the settings file."""
         ...
 
     @property
@@ -37,31 +37,32 @@ class Venue(Protocol):
         """Make the repositories."""
 
     async def attend(self, whole: Process) -> None:
-        """Know that Headgate runs, and where."""
+        """Take note that Headgate runs, and at which address."""
 
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
     ) -> DemoChange:
-        """Propose a change on the head as it is now."""
+        """Propose a change on the current head."""
         ...
 
     async def checked(self, changes: Sequence[DemoChange]) -> None:
-        """Wait until each has been checked, where people wait for that."""
+        """Wait until each change has been checked, on venues where people wait for that."""
 
     async def approve(self, change: DemoChange) -> None:
-        """Approve it."""
+        """Approve the change."""
 
     async def heard(self, change: DemoChange) -> None:
-        """Wait until Headgate knows that it is approved."""
+        """Wait until Headgate has seen the approval."""
 
     async def look(self, change: DemoChange) -> tuple[str, str]:
-        """Return what became of it (landed, rejected or nothing yet), and what Headgate says of it."""
+        """Return the outcome of the change (landed, rejected, or empty for none yet), and Headgate's message about
+        it."""
         ...
 
     def clone(self, project: str) -> Path:
-        """Return what to clone, to see what landed."""
+        """Return the URL to clone in order to see what landed."""
         ...
 
     def doors(self) -> Sequence[str]:
-        """Return lines that say what people can look at and do afterwards."""
+        """Return lines about what people can look at and do afterwards."""
         ...

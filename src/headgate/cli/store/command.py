@@ -1,4 +1,4 @@
-"""`headgate store`: the whole tree to a file and back, also from one kind of store to another; and its end."""
+"""`headgate store`: copy the whole tree to a file and back, also to another kind of store; or delete it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
 
 
 def _filled(history: str, file: Path) -> str:
-    """Put the history of the file into the database, and return what is to be said of it.  Raise UserError."""
+    """Put the history of the file into the database, and return a message about it. Raise UserError."""
     try:
         with open(file, "rb") as lines:
             told = history_rows(lines)
@@ -140,7 +140,7 @@ def _filled(history: str, file: Path) -> str:
 
 
 def _history(config: str | None, store: str) -> str:
-    """Return the URL of the history; empty where a store is named, and there are no settings to say it."""
+    """Return the URL of the history; empty if a store was named and there are no settings."""
     try:
         settings = find(config)
     except UserError:
@@ -151,7 +151,7 @@ def _history(config: str | None, store: str) -> str:
 
 
 def _numbered(path: str) -> bool:
-    """Return whether the store numbers the entry, as the map says of its place."""
+    """Return whether the store numbers the entry, according to the map."""
     found = find_place(trees(), path)
     return found is not None and found.place is not None and found.place.node == "sequence" and bool(found.rest)
 
@@ -164,7 +164,7 @@ def _url(config: str | None, store: str) -> str:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work. Raise UserError."""
+    """Run the coroutine. Raise UserError."""
     try:
         return asyncio.run(work)
     except StoreError as error:

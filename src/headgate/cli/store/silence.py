@@ -1,4 +1,4 @@
-"""A store that does not answer is spoken of before anybody wonders."""
+"""Report soon that a store does not answer, before users wonder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 log = logging.getLogger("headgate")
 
 SILENCE_S = 1.5
-"""After which it is said."""
+"""Seconds without an answer after which that is reported."""
 
 
 def told(url: str) -> str:
-    """Return the kind of the store and its hosts, without what is secret."""
+    """Return the kind of the store and its hosts, without secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -40,8 +40,8 @@ def _say(url: str) -> None:
 
 
 @contextmanager
-def _noticed(say: Callable[[], None]) -> Any:  # contextlib's own
-    """Call `say` once when what runs inside takes longer than SILENCE_S."""
+def _noticed(say: Callable[[], None]) -> Any:  # the type of contextlib
+    """Call `say` once if the body takes longer than SILENCE_S."""
     timer = asyncio.get_running_loop().call_later(SILENCE_S, say)
     try:
         yield
@@ -56,7 +56,7 @@ class Telling:
         self._inner, self._name = inner, name
         self._silent = False
 
-    def __getattr__(self, name: str) -> Any:  # what the backend offers beyond
+    def __getattr__(self, name: str) -> Any:  # further methods of the backend
         return getattr(self._inner, name)
 
     def _say(self) -> None:

@@ -1,4 +1,4 @@
-"""A store by its URL.  Each kind is loaded only where it is used."""
+"""Open a store by its URL. Each kind is loaded only when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["MEMORY", "SQLITE", "StoreAway", "open_to_read", "open_url", "said"]
 
 
 class StoreAway(AwayError):
-    """Report that no server answers; one may later."""
+    """Report that no server answers now; one may later."""
 
 
 def said(error: StoreError) -> UserError:
@@ -26,7 +26,7 @@ async def open_url(url: str) -> Backend:
 
 
 async def open_to_read(url: str) -> Backend:
-    """Open a store to read beside its writer; a path is that of an SQLite file. Raise UserError."""
+    """Open a store for reading while another process writes it; a path names an SQLite file. Raise UserError."""
     if "://" in url and not url.startswith(SQLITE):
         return await open_url(url)
     try:

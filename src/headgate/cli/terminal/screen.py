@@ -1,4 +1,4 @@
-"""The terminal that a command prints to, and what is drawn again and again in it."""
+"""The terminal that a command prints to, and drawings in it that are updated."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headgate.cli.terminal.table import Drawing
 from headgate.cli.terminal.text import CODES, ELLIPSIS, Style, Text
 
 SIZE = (80, 24)
-"""Columns and rows of a terminal that does not say."""
+"""Columns and rows to assume for a terminal that does not report its size."""
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-"""The cursor."""
+"""Sequences that hide and show the cursor."""
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-"""The screen beside the one with the shell's lines."""
+"""Sequences that enter and leave the alternate screen."""
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Terminal:
-    """Print to standard output, or to `out`. What is no terminal gets plain text, of any width."""
+    """Print to standard output, or to `out`. Anything but a terminal gets plain text, of any width."""
 
     def __init__(self, out: TextIO | None = None, environment: Mapping[str, str] = os.environ) -> None:
         self.out = out or sys.stdout
@@ -31,7 +31,7 @@ class Terminal:
         self.is_terminal = self.out.isatty()
         dumb = environment.get("TERM") in ("dumb", "unknown")
         self.moves = self.is_terminal and not dumb
-        """Whether what was printed can be drawn over."""
+        """Whether printed lines can be overwritten."""
         self.styles = self._styles() if self.moves or (environment.get("FORCE_COLOR") and not dumb) else frozenset()
 
     def _styles(self) -> frozenset[Style]:
@@ -39,7 +39,7 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return columns and rows, as they are now."""
+        """Return the current columns and rows."""
         found = (0, 0)
         with suppress(OSError, ValueError):
             found = os.get_terminal_size(self.out.fileno())
@@ -51,7 +51,7 @@ class Terminal:
 
     @property
     def width(self) -> int | None:
-        """Return the columns, or nothing where there is no end of a line."""
+        """Return the columns, or None if lines have no limit."""
         return self.size[0] if self.is_terminal else None
 
     def print(self, what: Drawing | str = "", style: Style = "") -> None:
@@ -64,7 +64,7 @@ class Terminal:
             self.send(shown)
 
     def send(self, text: str) -> None:
-        """Send what is clean, with the sequences in it."""
+        """Send text that is already harmless, including its control sequences."""
         self.out.write(text)
         self.out.flush()
 
@@ -76,8 +76,8 @@ class Printing(Protocol):
 
 
 class LiveDrawing:
-    """Draw in place: on a `screen` beside the shell's lines, or below what is printed meanwhile. Nothing of it is left
-    at the end, however that comes. Where nothing can be drawn over, nothing is drawn."""
+    """Draw in place: on the alternate `screen`, or below lines that are printed meanwhile. The drawing disappears
+    at the end, even after an error. If the terminal cannot overwrite lines, nothing is drawn."""
 
     def __init__(self, terminal: Terminal, screen: bool = False) -> None:
         self._terminal, self._screen = terminal, screen
@@ -98,7 +98,7 @@ class LiveDrawing:
             self._terminal.send(SHOW + LEAVE if self._screen else self._start() + ERASE_BELOW + SHOW)
 
     def update(self, drawing: Drawing) -> None:
-        """Draw it, if it is other than what is drawn."""
+        """Draw it, if it differs from what is shown."""
         if not self._terminal.moves:
             return
         size = width, height = self._terminal.size
@@ -111,12 +111,12 @@ class LiveDrawing:
         self._shown, self._size = lines, size
 
     def above(self, text: str) -> None:
-        """Print lines that stay, above what is drawn."""
+        """Print lines that stay, above the drawing."""
         shown = self._painted(self._shown, self._size[0]) if self._size else ""
         self._terminal.send(self._start() + ERASE_BELOW + text + shown)
 
     def _start(self) -> str:
-        """Return to the first line; in a terminal that was made narrower, lines have become several."""
+        """Move to the drawing's first line; in a terminal that has become narrower, a line may take several rows."""
         if self._screen:
             return HOME
         width = self._terminal.size[0]
@@ -124,8 +124,8 @@ class LiveDrawing:
         return f"\r\x1b[{rows - 1}A" if rows > 1 else "\r"
 
     def _painted(self, lines: list[Text], width: int) -> str:
-        """Write over what is there, so that nothing flickers. A full line is erased before: what erases the rest of a
-        line would take its last character."""
+        """Write over the lines without erasing first, so that nothing flickers. Only full lines are erased before:
+        erasing the rest of the line afterwards would remove their last character."""
         *most, last = lines or [Text()]
         shown = [(line.painted(self._terminal.styles), line.columns < width) for line in most]
         over = (f"{text}{ERASE_LINE}" if short else f"{ERASE_LINE}{text}" for text, short in shown)

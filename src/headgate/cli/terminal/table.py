@@ -1,4 +1,4 @@
-"""Tables, and blocks of what stands one below the other."""
+"""Tables, and blocks of drawings one below the other."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Protocol
 from headgate.cli.terminal.text import Style, Text
 
 GAP = 2
-"""Columns of the terminal between two of a table."""
+"""Spaces between two columns of a table."""
 ALIGNED_MAX = 1_000
-"""Columns of the terminal: a wider cell is printed whole, and what follows it stands further to the right."""
+"""Width up to which columns are aligned; a wider cell is printed whole, and the cells after it move to the right."""
 
 
 class Drawing(Protocol):
     """Declare what can be printed."""
 
     def lines(self, width: int | None = None) -> list[Text]:
-        """Return its lines, for a terminal of `width` columns if there is one."""
+        """Return the lines for a terminal of `width` columns; None: there is no limit."""
 
 
 class Block:
-    """Hold what stands one below the other."""
+    """Hold drawings that stand one below the other."""
 
     def __init__(self, *parts: Drawing) -> None:
         self._parts = parts
@@ -32,13 +32,13 @@ class Block:
 
 
 def paragraph(text: str, style: Style = "") -> Block:
-    """Return a text of several lines; one of a single line, `Text`, shows where others put an end of a line into it."""
+    """Return a text of several lines; `Text`, which is a single line, would show line breaks as escapes."""
     return Block(*(Text(line, style) for line in text.split("\n")))
 
 
 class TextTable:
-    """Hold rows of cells, which are as wide as they need be; where the terminal is too narrow for that, the widest
-    columns of cells are broken into lines, or cropped if `crop` says so."""
+    """Hold rows of cells, which are as wide as they need to be; if the terminal is too narrow, the cells of the
+    widest columns are wrapped, or cropped with `crop`."""
 
     def __init__(self, *heads: str, title: str = "", crop: bool = False) -> None:
         self._title, self._crop = title, crop
@@ -73,7 +73,7 @@ class TextTable:
 
 
 def _shrunk(widths: list[int], room: int) -> list[int]:
-    """Give narrow columns what they need, and the others equal shares of the rest."""
+    """Give narrow columns the width they need, and the others equal shares of the rest."""
     given = list(widths)
     for done, n in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
         given[n] = max(1, min(widths[n], room // (len(widths) - done)))
@@ -82,7 +82,7 @@ def _shrunk(widths: list[int], room: int) -> list[int]:
 
 
 def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
-    """Join cells to a line without spaces at its end."""
+    """Join cells to a line without trailing spaces."""
     made, missing = Text(), 0
     for cell, width in zip(cells, widths, strict=False):
         if cell.pieces:

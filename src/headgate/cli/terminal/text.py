@@ -1,4 +1,4 @@
-"""Lines of a terminal: how many columns they take, which styles they have, and where they are cut."""
+"""Lines for a terminal: their width, their styles, and where they are cut."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from headgate.base.texts import line
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "cyan"]
 CODES: Mapping[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
-"""By which a terminal begins a style."""
+"""Style -> code that starts it."""
 CHARACTERS_MAX = 1_000_000
-"""Of a line; the rest is not printed."""
+"""Limit on the characters of a line; the rest is not printed."""
 GLYPH_MAX = 16
-"""Characters of a glyph that is measured; marks beyond these are left out."""
+"""Limit on the characters of a glyph; marks beyond it are left out."""
 TAB = 4
 ELLIPSIS = "…"
 CARRIER = "\u25cc"
-"""Shown below a mark that has no character of its own, so that it changes none of another text."""
+"""Shown below a mark without a character of its own, so that it does not attach to other text."""
 _JOINERS = "\u200b\u200c\u200d"
 _AS_PICTURE = "\ufe0f"
-"""What makes a picture of the character before it, twice as wide in most terminals."""
+"""Variation selector that turns the character before it into a picture, twice as wide in most terminals."""
 
 
 @lru_cache(4096)
 def _width(character: str) -> int:
-    """Return the columns of a character; where terminals differ, the most that one takes."""
+    """Return the columns of a character; where terminals differ, the larger number."""
     if character in _JOINERS or "\u1160" <= character <= "\u11ff":  # vowels and ends of Korean syllables
         return 0
     if unicodedata.category(character) in ("Mn", "Me"):
@@ -36,7 +36,7 @@ def _width(character: str) -> int:
 
 
 class Glyph(NamedTuple):
-    """Hold a character with the marks on it, between which nothing is cut."""
+    """Hold a character with its marks, which is never cut apart."""
 
     text: str
     columns: int
@@ -61,8 +61,9 @@ def columns(text: str) -> int:
 
 
 class Text:
-    """Hold one line of pieces with a style each. Its text may be anybody's: a control character, a line's end or what
-    turns the direction of text is shown as an escape, and neither sent to the terminal nor counted wrongly."""
+    """Hold one line of pieces with a style each. The text may come from anybody: control characters, line breaks
+    and marks of direction are shown as escapes; they are never sent to the terminal, and their width is counted
+    correctly."""
 
     __slots__ = ("pieces",)
 
@@ -83,15 +84,15 @@ class Text:
         return sum(columns(text) for text, _ in self.pieces)
 
     def lines(self, width: int | None = None) -> list[Text]:
-        """Return it uncut: a terminal itself breaks what is too long, and one who copies it gets one line."""
+        """Return the line uncut: the terminal wraps what is too long, and copying yields one line."""
         return [self]
 
     def painted(self, shown: Collection[Style]) -> str:
-        """Return what to send to a terminal that shows these styles."""
+        """Return the characters to send to a terminal that shows these styles."""
         return "".join(f"\x1b[{CODES[style]}m{text}\x1b[0m" if style in shown else text for text, style in self.pieces)
 
     def cropped(self, width: int) -> Text:
-        """Return what fits in `width` columns, and an ellipsis in place of the rest."""
+        """Return as much as fits in `width` columns, with an ellipsis for the rest."""
         if self.columns <= width:
             return self
         found = self._glyphs()
@@ -119,7 +120,7 @@ class Text:
 
 
 def joined(texts: Iterable[Text], between: str = "") -> Text:
-    """Return texts in one line, with spaces or the like `between` them."""
+    """Join texts to one line, with `between` between them."""
     made = Text()
     for text in texts:
         made.pieces += (*Text(between if made.pieces else "").pieces, *text.pieces)
@@ -127,7 +128,7 @@ def joined(texts: Iterable[Text], between: str = "") -> Text:
 
 
 def _of(found: Iterable[Glyph]) -> Text:
-    """Make a text of glyphs, which are clean."""
+    """Make a text of glyphs that are already harmless."""
     made, pieces = Text(), list[tuple[list[str], Style]]()
     for glyph in found:
         if not pieces or pieces[-1][1] != glyph.style:
@@ -138,7 +139,7 @@ def _of(found: Iterable[Glyph]) -> Text:
 
 
 def _fitting(found: list[Glyph], start: int, width: int) -> int:
-    """Return the end of what fits."""
+    """Return the index at which the part that fits ends."""
     end = start
     while end < len(found) and found[end].columns <= width:
         width -= found[end].columns
@@ -147,7 +148,7 @@ def _fitting(found: list[Glyph], start: int, width: int) -> int:
 
 
 def _space(found: list[Glyph], start: int, end: int) -> int:
-    """Return where the last space is that follows a word, or 0."""
+    """Return the index of the last space that follows a word, or 0."""
     for at in range(end, start, -1):
         if found[at].text == " " and found[at - 1].text != " ":
             return at

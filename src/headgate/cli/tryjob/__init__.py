@@ -1,1 +1,1 @@
-"""`headgate try`: one job, now, on files as they are."""
+"""`headgate try`: run one job now, on files as they are."""

@@ -52,7 +52,8 @@ from headgate.store.store import Store
 
 
 async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], None]) -> BuildOutcome:
-    """Run a build, and pass its log to `say` as it is written. If cancelled, nothing of the build keeps running."""
+    """Run a build, and pass its log to `say` as it is written. After a cancellation, nothing of the build keeps
+    running."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
     executor, stop, answered = Executor(context, runner, builds_max=1), asyncio.Event(), asyncio.Event()

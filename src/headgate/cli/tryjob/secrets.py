@@ -1,4 +1,4 @@
-"""Secrets of a job that is tried: plain ones as they are, encrypted ones as a file of the user says."""
+"""Secrets of a job that is tried: plain ones as they are, encrypted ones from a file of the user's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headgate.gate.returns.secrets import Sealed
 from headgate.ports.secrets import SecretError
 
 Pieces = tuple[str, ...]
-"""What encryption made of a value: whoever has it asks for that value."""
+"""Encrypted pieces of a value, by which its plain text is looked up."""
 
 
 class GivenSecrets:
-    """See `ports.secrets.Secrets`: no key is needed, as somebody has said what is in them."""
+    """Implement `ports.secrets.Secrets` without a key: the user supplies the plain texts."""
 
     def __init__(self, clear: Mapping[tuple[str, Pieces], str]) -> None:
         self._clear = clear
@@ -30,7 +30,7 @@ class GivenSecrets:
         return self._opened(project, data)
 
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
-        """Return nothing of it: no job comes after one that is tried."""
+        """Return an empty value: no job follows one that is tried."""
         return Sealed(connection, project)
 
     async def unsealed(self, sealed: Sealed) -> bytes:
@@ -48,7 +48,8 @@ class GivenSecrets:
 
 
 def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
-    """Return what the job's playbooks read.  Raises UserError for what is missing, and for what nobody reads."""
+    """Return the secrets that the job's playbooks read. Raise UserError for missing ones, and for those that no
+    playbook reads."""
     said = _read(path) if path is not None else {}
     wanted = {s.name: s for book in (*job.pre_run, *job.run, *job.post_run) for s in book.secrets if s.oidc is None}
     if unknown := [name for name in said if name not in wanted]:
@@ -108,17 +109,17 @@ def _text(value: Any, path: Path | None, name: str, keys: tuple[str, ...]) -> st
 
 
 def _short(secret: PlaybookSecret) -> str:
-    """Return the project's name, as its connection has it."""
+    """Return the project's name within its connection."""
     return secret.project.partition("/")[2]
 
 
 def _pieces(data: Any) -> Pieces | None:
-    """Return the pieces of what is encrypted; None for all else."""
+    """Return the encrypted pieces of a value; None if it is not encrypted."""
     return tuple(data[ENCRYPTED]) if isinstance(data, dict) and list(data) == [ENCRYPTED] else None
 
 
 def _encrypted(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Pieces]]:
-    """Yield every encrypted value, and the way to it."""
+    """Yield every encrypted value, and the path to it."""
     if (pieces := _pieces(data)) is not None:
         yield keys, pieces
     elif isinstance(data, dict | list):

@@ -1,4 +1,4 @@
-"""Work trees: which project each is of, and the configuration they hold."""
+"""Work trees: the project of each, and the configuration in it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _named(name: str, loaded: LoadedTenant) -> TenantProject:
 
 
 async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection]) -> TenantProject:
-    """Find the project that one of the work tree's remotes is. Raise UserError, GitError."""
+    """Find the project that one of the work tree's remotes names. Raise UserError, GitError."""
     _, lines = await git("config", "--get-regexp", r"^remote\..*\.url$", at=path, ok=(0, 1))
     urls = {_plain(line.partition(" ")[2]) for line in lines.splitlines()}
     for source in loaded.tenant.projects:
@@ -80,8 +80,8 @@ def _plain(url: str) -> str:
 
 
 def laid_over(loaded: LoadedTenant, found: Sequence[ProjectWorkTree]) -> LoadedTenant:
-    """Return the tenant as it would be with the configuration of the trees.  Raises ConfigErrors for what they
-    break."""
+    """Return the tenant with the configuration of the work trees in place of its own. Raise ConfigErrors for what
+    that breaks."""
     files = {
         tree.source.project: {tree.branch: on_disk(tree.path, tree.source.config_paths)}
         for tree in found

@@ -195,8 +195,8 @@ class MessageBoard:
         return total
 
     async def upkeep(self) -> None:
-        """Until cancelled: remove expired messages, deliver due ones, and ring for messages that other processes
-        post to the same PostgreSQL."""
+        """Remove expired messages, deliver due ones, and ring for messages that other processes post to the same
+        PostgreSQL, until cancelled."""
         await run_until(asyncio.Event(), self._keep_purging(), self._keep_delivering(), self._keep_listening())
 
     async def _keep_purging(self) -> None:

@@ -1,1 +1,1 @@
-"""The demonstration on stand-ins for forges."""
+"""The demonstration with stand-ins for forges."""

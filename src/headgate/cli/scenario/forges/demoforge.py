@@ -1,4 +1,5 @@
-"""The demonstration on a stand-in for a forge: people propose and approve there, and read there what became of it."""
+"""The demonstration on a forge or its stand-in: people propose and approve changes there, and read the results
+there."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ TENANTS = """\
 
 
 def pipelines(forge: str) -> str:
-    """Return those that the how-to page of a forge has."""
+    """Return the pipelines on the how-to page of a forge."""
     return (resources("headgate.cli.scenario.forges") / f"{forge}.yaml").read_text()
 
 
@@ -51,7 +52,7 @@ class Hosted:
     tenant: str = TENANT
     _paths: dict[DemoChange, str] = field(default_factory=dict)
     _told: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Path -> what was said of it already."""
+    """Path of a change -> the lines about it that were already printed."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -90,7 +91,7 @@ class Hosted:
         await self._until(change, lambda seen: bool(self.host.said(seen, "gate")[0]), HEARD_TIMEOUT_S)
 
     async def _until(self, change: DemoChange, holds: Callable[[PageChange], bool], patience_s: float) -> None:
-        """Wait until that holds; what does not is seen by the outcome."""
+        """Wait until the condition holds, or time out: a failure shows in the outcome."""
         end_s, path = time.monotonic() + patience_s, self._paths[change]
         while time.monotonic() < end_s:
             if holds((await self._seen())[path]):
@@ -115,7 +116,7 @@ class Hosted:
         )
 
     async def _seen(self) -> dict[str, PageChange]:
-        """Return every change by its path, and say what is new of it."""
+        """Return every change by its path, and print its news."""
         found = {one.path: one for one in await self.host.actions.seen()}
         for path, one in found.items():
             told = (

@@ -39,7 +39,7 @@ class OnGerrit:
     server: LocalGerrit
     root: Path
     url: str
-    """Of the server before it."""
+    """URL of the server in front of Gerrit."""
     connection: str = "review"
     branch: str = "master"
     authors: Sequence[str] = NAMES[:1]
@@ -69,7 +69,7 @@ class OnGerrit:
         )
 
     def hook(self, gate: str) -> None:
-        """Do nothing: Headgate listens to Gerrit."""
+        """Do nothing: Headgate listens to Gerrit's events."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         key = (who, project)
@@ -80,7 +80,7 @@ class OnGerrit:
         return path(project, made.number)
 
     def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
-        """Return what `Host` says.  A change whose check failed is not taken by the gate."""
+        """Return what `Host` says. The gate does not take a change whose check failed."""
         marks = {mark.name: mark.state for mark in seen.marks}
         state = marks.get(f"headgate:{pipeline}", "") or (marks.get("headgate:check", "") if pipeline == "gate" else "")
         state = "" if state == "success" and f"headgate:{pipeline}" not in marks else state
@@ -99,7 +99,7 @@ class OnGerrit:
 
 @asynccontextmanager
 async def host(root: Path) -> AsyncIterator[Host]:
-    """Provide it.  Raise UserError where there is no LocalGerrit."""
+    """Provide Gerrit. Raise UserError where there is no LocalGerrit."""
     if missing():
         raise UserError(missing())
     port = free_ports(1)[0]

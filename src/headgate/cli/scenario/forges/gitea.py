@@ -41,7 +41,7 @@ class OnGitea(StandIn):
         one.roles = {HEADGATE: "admin", REVIEWER: "write", **dict.fromkeys(AUTHORS, "write")}
 
     def settle(self) -> str:
-        self.hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
+        self.hub.world.mergeability_asks = 0  # postponed work is tried again after some seconds
         for login in (HEADGATE, REVIEWER, *AUTHORS):
             self.hub.world.account(login)
         token = self.hub.token(HEADGATE)
@@ -62,6 +62,6 @@ class OnGitea(StandIn):
 
 @asynccontextmanager
 async def host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide it."""
+    """Provide the stand-in."""
     async with gitea(root / "gitea") as hub:
         yield OnGitea(hub)

@@ -26,7 +26,7 @@ class OnGitHub(StandIn):
     """See `StandIn`."""
 
     def __init__(self, hub: GitHub, app: App, key: Path) -> None:
-        """Take `key`, the file for the key of the app."""
+        """Take `key`, the file with the key of the app."""
         super().__init__(hub.url, GitHubPageActions(hub.forge))
         self.hub, self.app, self.key = hub, app, key
 
@@ -36,7 +36,7 @@ class OnGitHub(StandIn):
         one.roles = dict.fromkeys((REVIEWER, *AUTHORS), "write")
 
     def settle(self) -> str:
-        self.hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
+        self.hub.world.mergeability_asks = 0  # postponed work is tried again after some seconds
         self.hub.install(self.app, "acme")
         for login in (REVIEWER, *AUTHORS):
             self.hub.person(login)
@@ -58,6 +58,6 @@ class OnGitHub(StandIn):
 
 @asynccontextmanager
 async def host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide it."""
+    """Provide the stand-in."""
     async with github(root / "github") as hub:
         yield OnGitHub(hub, hub.app(hook_secret=SECRET), root / "app.pem")

@@ -57,6 +57,6 @@ class OnGitLab(StandIn):
 
 @asynccontextmanager
 async def host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide it."""
+    """Provide the stand-in."""
     async with gitlab(root / "gitlab") as hub:
         yield OnGitLab(hub)

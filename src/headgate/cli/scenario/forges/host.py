@@ -1,4 +1,4 @@
-"""Define what a stand-in for a forge is to the demonstration."""
+"""Declare what the demonstration needs of a forge or its stand-in."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Protocol
 from headgate.testing.forges.pages import PageActions, PageChange
 
 OWNER = "acme/"
-"""What stands before the names of the repositories."""
+"""Prefix of the repositories' names."""
 TENANT = "example"
-"""As the pages below docs/how-to have it."""
+"""Name of the tenant, the same as on the pages below docs/how-to."""
 AUTHORS, REVIEWER = ("ada", "cleo"), "bob"
 HEADGATE, SECRET = "headgate", "open sesame"
 
@@ -24,17 +24,17 @@ class Host(Protocol):
     def actions(self) -> PageActions: ...
     @property
     def url(self) -> str:
-        """Return where people look, without a slash at the end."""
+        """Return the address of the forge's pages, without a slash at the end."""
         ...
 
     @property
     def connection(self) -> str:
-        """Return its name in the pipelines."""
+        """Return the name of the connection in the pipelines."""
         ...
 
     @property
     def branch(self) -> str:
-        """Return the default branch of its repositories."""
+        """Return the default branch of the repositories."""
         ...
 
     @property
@@ -45,23 +45,24 @@ class Host(Protocol):
         """Make a repository."""
 
     def settle(self) -> str:
-        """Give everybody their rights, and protect branches; return the section of the settings."""
+        """Give everybody their rights, and protect branches; return the connection's section of the settings."""
         ...
 
     def hook(self, gate: str) -> None:
-        """Deliver what happens to Headgate, whose pages are there."""
+        """Let the forge deliver its events to Headgate, whose pages are at this address."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         """Propose a change; return the path of its page."""
         ...
 
     def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
-        """Return how a change shows a pipeline to stand (a state, or nothing yet), and what Headgate says of that."""
+        """Return the state that the change's page shows for a pipeline (empty: none yet), and Headgate's message
+        about it."""
         ...
 
     def clone(self, project: str) -> Path: ...
     def doors(self) -> Sequence[str]:
-        """Return lines that say how to propose a change of one's own."""
+        """Return lines that say how to propose a change yourself."""
         ...
 
 
@@ -97,7 +98,7 @@ class StandIn(ABC):
 
     @abstractmethod
     def token(self, who: str) -> str:
-        """Return what somebody shows git instead of a password."""
+        """Return the token that this user shows git in place of a password."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         """See `Host`."""
@@ -105,7 +106,7 @@ class StandIn(ABC):
         return await self.actions.propose(f"{project}:{topic}", who, title, text)
 
     def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
-        """Return what `Host` says, of the check or status of each pipeline, and of a comment where it failed."""
+        """Return the state that the checks or statuses of the pipeline show, and Headgate's comment if it failed."""
         state = next((mark.state for mark in seen.marks if mark.name == f"{TENANT}/{pipeline}"), "")
         comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]
         return state, comments[-1].partition("<!--")[0].strip() if comments else ""

@@ -41,7 +41,8 @@ class OnPagure(StandIn):
             one.options["Web-hooks"] = gate
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        """Propose it from a fork: no branch is protected at Pagure, so each of the project itself configures."""
+        """Propose the change from a fork: Pagure protects no branch, so every branch of the project itself counts
+        as configuration."""
         person, at = self.hub.person(who), self.hub.world.projects[project]
         fork = self.hub.world.projects.get(f"forks/{who}/{project}") or person.fork(at)
         return PagurePageActions(self.hub.acts).path(person.propose(at, topic, files, title, text, home=fork))
@@ -58,6 +59,6 @@ class OnPagure(StandIn):
 
 @asynccontextmanager
 async def host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide it."""
+    """Provide the stand-in."""
     async with pagure(root / "pagure") as hub:
         yield OnPagure(hub)

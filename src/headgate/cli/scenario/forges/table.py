@@ -1,4 +1,4 @@
-"""List where `headgate demo` can play."""
+"""List the venues of `headgate demo`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _nothing(what: str, style: Style = "") -> None:
     """Print nothing."""
 
 
-def _host(forge: str) -> Callable[[Path], Any]:  # as the module's `host` has it
-    """Return what opens a forge below a directory; its module is imported when it is called."""
+def _host(forge: str) -> Callable[[Path], Any]:  # the type of the module's `host`
+    """Return a function that opens a forge below a directory; it imports the forge's module when called."""
 
     def opened(root: Path) -> Any:  # as above
         with needing(f"headgate demo --forge {forge}", "demo"):
@@ -50,8 +50,8 @@ def _hosted(host: Callable[[Path], AbstractAsyncContextManager[Host]]) -> Opened
 STAND_INS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[StandIn]]] = {
     forge: _host(forge) for forge in ("gitea", "github", "gitlab", "pagure")
 }
-"""Name of a forge -> what opens a stand-in for it, below a directory."""
+"""Name of a forge -> opens a stand-in for it below a directory."""
 HOSTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Host]]] = {**STAND_INS, "gerrit": _host("gerrit")}
-"""With those that are the forge itself."""
+"""The same, with forges that are real."""
 VENUES: Mapping[str, Opened] = {"git": plain, **{name: _hosted(HOSTS[name]) for name in sorted(HOSTS)}}
-"""Name -> what opens it, below a directory, and prints what happens there."""
+"""Name of a venue -> opens it below a directory, and prints what happens there."""
