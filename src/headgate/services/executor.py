@@ -69,14 +69,14 @@ class Executor:
         containers: bool = False,
         machines: OwnMachines | None = None,
     ) -> None:
-        """Serve the builds of a zone, and if `unzoned` those of no zone, too.
+        """Serve the builds of a zone and, if `unzoned`, those without a zone, too.
 
-        `labels`: of its machines; none: it serves them all.
-        `lacks`: what its builds do without, for people.  `beginning_max`: see `RequestWorker`.
-        `keeping`: keeps what at most `held_max` builds used that people asked to be held.
-        `logs`: has what builds write kept elsewhere.  `containers`: whether jobs can run in images here.
-        `machines`: those of the runner's own, of which others are told.
-        Without `nodes` every build runs on what the runner has of its own."""
+        `labels` are those of its machines; empty: it serves all labels. `lacks` names, for people, what its builds
+        do without. `beginning_max`: see `RequestWorker`. `keeping` preserves what builds used that people asked to
+        hold, for at most `held_max` builds. `logs` stores the logs of builds elsewhere. `containers` says whether
+        jobs can run in images here. `machines` are those of the runner's own, which the executor announces. Without
+        `nodes`, every build runs on the runner's own resources.
+        """
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._beginning_max = beginning_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()

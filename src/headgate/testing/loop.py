@@ -118,8 +118,8 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
 
 
 def tidily(runs: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """Yield what they return.  Nothing looks for garbage during a run, which takes a sixth of its time, but after each,
-    and then among what is new: nothing else may hold on to what a run was made of."""
+    """Yield the results of the runs. Garbage collection, which would take a sixth of a run's time, is off during a
+    run; after each run, only new objects are collected: so nothing outside may keep references to a run's objects."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -88,10 +88,10 @@ class Access:
         return chosen.name if chosen else "headgate"
 
     def bearer(self, connection: Connection, csrf: str | None = None) -> Bearer | None:
-        """Return who asks, or None for nobody in particular.
+        """Return the caller, or None for an anonymous one.
 
-        `csrf` is the token of a page, where no header can bring it.  Raise 401 for a token that is not good, 403 for
-        what a browser keeps when that is not enough.
+        `csrf` is the CSRF token of a page that cannot send it in a header. Raise 401 for an invalid token, and 403
+        for a session cookie without the proof that a request needs besides it.
         """
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if not scheme:
@@ -107,8 +107,9 @@ class Access:
         return self.sessions.place(connection.scope.get("scheme", "http"), connection.headers.get("host", ""))
 
     def _visitor(self, connection: Connection, csrf: str | None) -> Bearer | None:
-        """Return who is logged in to the pages.  Pages of another origin are nobody when they read; to write, and to
-        follow by a socket, a page of ours has to bring the token.  Raise 403."""
+        """Return the person who is logged in to the pages, by the session cookie. For reading, requests from pages
+        of another origin count as anonymous; writing, and opening a websocket, need the CSRF token of one of our
+        own pages. Raise 403."""
         place, headers = self.place(connection), connection.headers
         value = place.given(SESSION, headers) if place is not None else ""
         if place is None or self.sessions is None or not value:

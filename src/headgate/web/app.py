@@ -48,7 +48,8 @@ from headgate.web.routes import (
 from headgate.web.site import OPEN, Site, must_read
 
 ALSO = frozenset({"info", "authorizations"})
-"""What is there for the root as well, and is then the tenant's: clients read of `info` that there is but one."""
+"""Words below /api that exist both for the root and for a tenant; an application rooted at a tenant serves the
+tenant's: `info` then tells clients that there is a single tenant."""
 
 
 def of_tenants(paths: Iterable[str]) -> frozenset[str]:

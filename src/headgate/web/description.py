@@ -1,9 +1,10 @@
-"""The description of the API in OpenAPI: what the signatures of handlers say, and what they say in `opt`.
+"""Describe the API in OpenAPI, from the signatures of handlers and from their `opt`.
 
-`opt["rest"]` has the ends of a path that takes the rest of an address, `opt["body"]` the type of the body by the last
-word of the path where it depends on that, `opt["query"]` what may be asked, `opt["answers"]` the content types of what
-is not JSON, `opt["alike"]` further statuses whose answers look as the one that succeeds, `opt["bare"]` those without a
-body, and `opt["refuses"]` refusals that others do not have.
+Keys of `opt`: `rest` lists the possible ends of a path whose last key takes the rest of an address; `body` maps the
+last word of such a path to the type of the body, where that differs; `query` declares the query's parameters;
+`answers` lists the content types of answers that are not JSON; `alike` lists further statuses whose answers have
+the form of the successful one; `bare` lists statuses without a body; `refuses` adds refusals that other handlers do
+not have.
 """
 
 from __future__ import annotations

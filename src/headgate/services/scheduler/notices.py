@@ -156,9 +156,11 @@ def reports(
     tenant: Tenant,
     all_pipelines: Collection[Pipeline] = (),
 ) -> Iterator[tuple[str, OutboxMessage]]:
-    """Yield each connection and what it is told, in order: one report for each reporter that the pipeline names.
+    """Yield pairs of a connection and a message to it, in order: one report for each reporter that the pipeline
+    names.
 
-    A forge is told of its own changes; other connections of all changes.  `all_pipelines`: those of the tenant.
+    A forge gets the reports on its own changes; other connections get those on all changes. `all_pipelines` are
+    those of the tenant.
     """
     pipeline, forges = world.pipeline, set(world.pipeline.drivers)
     if not pipeline.posts and not forges:
@@ -183,8 +185,9 @@ def reports(
 
 
 def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> dict[str, Any]:
-    """Return the reporter's own keys.  What does not count although the change names it is commented on even where a
-    result is not, so that somebody reads it; a check has room for it."""
+    """Return the keys of the reporter. If it is not to comment, but the change names dependencies that do not
+    count, the comment on success is enabled, so that somebody reads about them; a check shows them without a
+    comment."""
     silent = how.get("comment") is False and not how.get("check")
     if silent and kind == "success" and untested(change, world):
         return {**how, "comment": True}
@@ -192,8 +195,8 @@ def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> d
 
 
 def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collection[Pipeline]) -> bool:
-    """Say whether what a reporter sets may start a pipeline of the tenant: what its own account does at a forge is no
-    news to it, and nobody is told of it but for that."""
+    """Tell whether a status or label that a reporter sets may start a pipeline of the tenant. A forge connection
+    ignores events that its own account caused, so these need an event of their own."""
     if name != change.connection:
         return False  # another account, whose actions cause events
     said = [(key, words) for key, words in _STARTS.items() if how.get(key) and how[key] not in _BEGUN]

@@ -38,11 +38,12 @@ class EtcdCommits:
         self._settling = asyncio.Lock()
 
     async def settle(self) -> None:
-        """Make sure that no earlier commit of unknown outcome can still take effect. Every commit compares the fence,
-        and this call changes it: a commit that is still under way fails on it and is made again. Raise Unavailable.
+        """Make sure that no earlier commit of unknown outcome can still take effect. Every commit checks the
+        version of the fence, and this call changes it: a commit that is still under way then fails and is made
+        again. Raise Unavailable.
 
-        No commit expects that there is no fence: so one that arrives late is void also when the fence is gone.  A fence
-        that arrives late makes commits void, too, that are then made again.
+        No commit expects the fence to be missing: so a late commit fails even after the fence has expired. A fence
+        that is itself written late makes valid commits fail, too; these are then made again.
         """
         async with self._settling:
             if self._unsure:

@@ -1,15 +1,15 @@
-"""Remember what is known of nodes, so that most commits take one request: a multi proves it, or fails and writes
-nothing.
+"""Remember facts about nodes, so that most commits take one request: a multi that checks the facts, or else fails and
+writes nothing.
 
-ZooKeeper can check that a node's data was written so many times, not that it is still the same node.  That a node was
-not deleted and made again is proved beside it:
+ZooKeeper can check how often a node's data was written, not that it is still the same node.  Further checks prove that
+it was not deleted and created again:
 
-- An entry's deletion leaves a node without data there for SWEEP_S.  Whoever makes an entry where such a node is also
-  writes the counter `birth_path` of the place; who checks a version checks that counter, too.  A fact is used for
-  AGE_MAX_S, well below SWEEP_S, or for as long as a watch vouches for it.
-- An entry under a lease is gone, without a trace, when the lease is: who checks its version also checks that
-  `lease_path` is there.
-- A name with a number, once deleted, is gone: no other child of that parent gets it.
+- The deletion of an entry leaves a node without data in its place for SWEEP_S.  A commit that creates an entry where
+  such a node exists also writes the counter `birth_path` of the place; a commit that checks a version checks that
+  counter, too.  A fact is used for AGE_MAX_S, well below SWEEP_S, or for as long as a watch confirms it.
+- An entry under a lease disappears with the lease and leaves no trace: a commit that checks its version also checks
+  that `lease_path` exists.
+- A numbered name is never used again after its deletion: no other child of that parent gets it.
 """
 
 from __future__ import annotations

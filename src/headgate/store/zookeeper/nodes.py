@@ -1,9 +1,10 @@
 """Map entries to ZooKeeper's nodes, and read them.
 
-A node's data is its entry's value.  A node without data is not an entry: it is there for those below it, or because its
-entry was deleted a moment ago.  A version is the zxid of the last write.  Names that begin with `~` are the backend's
-own: `/~` says that the tree is ours, `/~/leases/<session>` and `/~/births/<nnn>` are in `facts`, and `<parent>/~` keeps
-a parent whose children are numbered, for ZooKeeper counts anew when a parent is made anew.
+A node's data is its entry's value. A node without data is not an entry: it exists for the nodes below it, or
+because its entry was deleted a moment ago. A version is the zxid of the last write. Names that begin with `~` are
+the backend's own: `/~` marks the tree as Headgate's, `facts` explains `/~/leases/<session>` and `/~/births/<nnn>`,
+and `<parent>/~` keeps a parent whose children are numbered from being removed, because ZooKeeper starts counting
+again when a parent is created again.
 """
 
 from __future__ import annotations

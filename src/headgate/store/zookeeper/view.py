@@ -1,7 +1,9 @@
-"""A subtree as it is on the servers, kept by one recursive watch: events say where, one read says what.
+"""A copy of a subtree on the servers, kept current by one recursive watch: events name the changed nodes, and one
+read fetches their contents.
 
-What is shown is shown commit by commit: only once everything that events have named is read, and no event came
-meanwhile.  After a lost connection the servers are asked what changed since; the rest is not read again.
+Changes become visible commit by commit: only once everything that events have named is read, and no further event
+arrived meanwhile. After a lost connection, the servers are asked what has changed since; everything else is not
+read again.
 """
 
 from __future__ import annotations

@@ -209,10 +209,11 @@ async def start_three(fleet: QueueFleet, session_s: float) -> None:
 
 
 def disturbances(fleet: QueueFleet, lead_dies: Disturbance) -> dict[str, tuple[Disturbance, int]]:
-    """Return what may come, in turn, beginning with three workers: name -> it, and how many share afterwards.
+    """Return the disturbances in the order in which they come, from a start with three workers: name -> the
+    disturbance, and the number of workers that share partitions afterwards.
 
-    The store's leader dies among workers with long sessions: whether a short one outlives the election depends on
-    how busy the machine is.
+    The store's leader dies while all workers have long sessions: whether a short one outlives the election depends
+    on how busy the machine is.
     """
 
     async def joins() -> None:

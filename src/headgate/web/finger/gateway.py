@@ -1,7 +1,7 @@
-"""Answer whoever asks for the log of a build, by its id and a newline, with the bytes of the log so far, and then those
-that are written, until the build has ended.  There is no frame and no mark of the end.
+"""Serve logs of builds over finger: the request is the id of a build and a newline; the answer is the bytes of the
+log so far, and then new ones until the build has ended. There are no frames, and nothing marks the end.
 
-Whoever asks is nobody in particular: a build of a tenant that is not for everybody does not exist.
+Callers are anonymous: for them, builds of tenants that not everybody may read do not exist.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def place_of(root: str, scheme: str, host: str) -> PageOrigin:
 
 
 def ours(place: PageOrigin, headers: Mapping[str, str]) -> bool:
-    """Return whether a page of ours asks, or a person who follows a link: not a page of another origin, be it of the
-    same site, for whom the browser would send what it keeps."""
+    """Return whether the request comes from one of our own pages, or from a person who followed a link. Browsers
+    send our cookies for pages of other origins, too, for example of the same site: those requests do not count."""
     said = headers.get("origin")
     if said is not None:
         return _same(said, place, headers.get("host", ""))
@@ -74,8 +74,8 @@ def _same(origin: str, place: PageOrigin, host: str) -> bool:
 
 
 def may_write(place: PageOrigin, headers: Mapping[str, str], value: str, token: str) -> str:
-    """Return why what a browser keeps is not enough to change something; empty: a page of ours asks, and knows the
-    token.  Every browser names the origin of what writes."""
+    """Return why a cookie is not enough to change something; empty: the request comes from one of our own pages and
+    has the CSRF token. Browsers always send the Origin header with requests that write."""
     if headers.get("origin") is None or not ours(place, headers):
         return "only pages of this server may change anything for who is logged in; see [web] root"
     if not hmac.compare_digest(token.encode(), token_of(value).encode()):

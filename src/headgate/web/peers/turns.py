@@ -1,8 +1,9 @@
-"""Requests have a share of the process's time, and take turns in it: the rest is for whoever lands changes there.
+"""Requests have a share of the process's time and take turns in it; the rest belongs to the gate in the same
+process.
 
-What a request costs is measured, not guessed.  As long as all of them together stay within their share nobody waits.
-Beyond it they wait in lines, one for each peer and kind of question, and the lines are served in turn: so whoever asks
-the dearest question again and again waits for themselves.
+The cost of requests is measured, not guessed. While all requests together stay within their share, none waits.
+Beyond it they wait in lines, one for each peer and kind of question, and the lines are served in turn: so a peer
+that repeats the most expensive question delays mostly itself.
 """
 
 from __future__ import annotations

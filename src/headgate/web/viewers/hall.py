@@ -1,7 +1,7 @@
-"""The process that viewers look on from: it has their connections, and sends all of them the same bytes.
+"""The process that holds the connections of all viewers, and sends all of them the same bytes.
 
-Whoever reads slowly holds one frame and is then shown what there is by then; whoever reads nothing is let go.  It knows
-nothing but what it is told, serves nobody else, and ends with whoever began it.
+A slow reader holds one frame, and then gets the state of that moment; the connection of a viewer that reads nothing
+is closed. The process knows only what its parent tells it, serves nothing else, and ends with its parent.
 """
 
 from __future__ import annotations

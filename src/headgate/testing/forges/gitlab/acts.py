@@ -180,8 +180,8 @@ class FakeGitLabActs:
     def note(
         self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str, *, resolvable: bool = False
     ) -> Note | None:
-        """Say something.  Lines that are quick actions are done, and are no part of what is said; None: nothing else
-        was.  Raise FakeGitLabRefused."""
+        """Comment on a merge request. Lines with quick actions are carried out and are not part of the comment;
+        return None if nothing else was in it. Raise FakeGitLabRefused."""
         said = self._acted(one, who, body)
         if not said.strip():
             return None
