@@ -59,7 +59,7 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
     if bool(key) != bool(secret):
         raise UserError(f"{at} access_key and secret_key_file are given both, or neither")
     try:
-        from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # an import that few have
+        from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # a library that few have
     except ImportError as error:
         raise LackingError(f"{settings.path}: {NO_LIBRARY}") from error
     try:

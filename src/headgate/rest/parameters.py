@@ -23,7 +23,7 @@ _BODY, _QUERY = "body", "query"
 JSONBody = Annotated[T, _BODY]
 FromQuery = Annotated[T, _QUERY]
 _WHERE = re.compile(r"`\$\.(.+)`$")
-"""The end of msgspec's message that names the invalid part."""
+"""Matches the end of msgspec's message, which names the invalid part."""
 
 
 def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:

@@ -169,7 +169,9 @@ def _said(error: urllib.error.HTTPError) -> str:
     return str(found.get("description") or error.reason) if isinstance(found, dict) else error.reason
 
 
-def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None) -> Any:  # an error of urllib
+def _opened(
+    request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None
+) -> Any:  # a response of urllib
     direct = [urllib.request.ProxyHandler({})] if _is_here(request.host.rpartition(":")[0] or request.host) else []
     opener = urllib.request.build_opener(_NoRedirects, *direct, urllib.request.HTTPSHandler(context=tls))
     return opener.open(request, timeout=timeout_s)

@@ -104,7 +104,7 @@ class QueueRecord(msgspec.Struct, frozen=True):
     kind: str
     consistency: str
     principles: str
-    """Principals that may use the queue, comma-separated; empty: only the application."""
+    """Principals with access to the queue, comma-separated; empty: only the application."""
     created_ms: int
     messages_max: int = 0
     """Limit on the messages of each partition; 0: none."""

@@ -106,7 +106,7 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
     """Stream where something was posted, and when queues are created, removed or enlarged: one stream for all queues of
     an application.
 
-    `ready` comes first; whoever looks at queues after it misses nothing.  It ends as `stream` does.
+    `ready` comes first; a caller that reads queues after that misses nothing.  It ends as `stream` does.
     """
 
     async def events() -> AsyncIterator[Event]:

@@ -61,7 +61,7 @@ class SharingView:
         return head_of(lane, self.priorities.get(lane.queue, 1))
 
     def strand(self, lane: Lane) -> list[Lane]:
-        """Return the lanes that exist of the strand."""
+        """Return the existing lanes of the strand."""
         return [one for one in strand_of(lane, self.priorities.get(lane.queue, 1)) if one in self.lanes]
 
 
