@@ -1,5 +1,5 @@
-"""`headgate hook`: hooks for git servers that reject what Headgate cannot take, and show who pushes the tenant's
-page."""
+"""`headgate hook`: hooks for git servers; they reject what Headgate cannot take, and point people who push to the
+tenant's page."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class JobFunction:
 def job(
     queue: str, *, attempts: int = 3, time_limit_s: float = 0.0, concurrency: int = 1
 ) -> Callable[[Callable[..., Any]], JobFunction]:
-    """Mark `function(message, context)`, plain or async, as what processes the messages of a queue."""
+    """Mark `function(message, context)`, plain or async, as the job for the messages of a queue."""
     if attempts < 1 or concurrency < 1 or time_limit_s < 0:
         raise ValueError("attempts and concurrency are at least 1, time_limit_s at least 0")
     return lambda function: JobFunction(function, queue, attempts, time_limit_s, concurrency)

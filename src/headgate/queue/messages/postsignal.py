@@ -52,7 +52,7 @@ class PostSignal:
                 del self._listeners[app]
 
     def ring(self, app: str, lane: Lane | None) -> None:
-        """Wake those who wait for a lane; None means that the queues themselves have changed."""
+        """Wake callers that wait for a lane; None means that the queues themselves have changed."""
         for listener in self._listeners.get(app, ()):
             listener.tell(lane)
 
