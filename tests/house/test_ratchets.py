@@ -26,8 +26,8 @@ SLEEPS = 142
 """Sleeps in tests, but for those that run in virtual time."""
 IMPORT_SHARE = 0.084
 """Lines that import, of all lines."""
-RECIPES = {"requests.py": 191, "backlog.py": 189, "claims.py": 184, "lock.py": 157, "blob.py": 132}
-"""Recipes of more than 120 lines."""
+RECIPES = {"requests.py": 139, "claims.py": 134, "backlog.py": 129}
+"""Recipes of more than 120 lines of code."""
 
 
 @cache
@@ -85,5 +85,14 @@ def test_paths_of_the_store_are_put_together_in_the_map() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "recipes").glob("*.py")), ids=lambda path: path.stem)
-def test_a_recipe_has_at_most_120_lines(path: Path) -> None:
-    assert path.read_text().count("\n") <= RECIPES.get(path.name, 120)
+def test_a_recipe_has_at_most_120_lines_of_code(path: Path) -> None:
+    """Comments, docstrings and empty lines do not count, so that nobody saves on explanations."""
+    explained = {
+        number
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(path.read_text().split("\n"), 1)
+    code = [line for number, line in lines if line.strip("# ") and line.lstrip()[0] != "#" and number not in explained]
+    assert len(code) <= RECIPES.get(path.name, 120)
