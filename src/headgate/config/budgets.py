@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 MB = 1_000_000
 FILE_MAX_BYTES = 2 * MB
-"""Of one file; what is longer is not even read."""
+"""Largest size of one file; a longer one is not even read."""
 BRANCH_MAX_BYTES = 10 * MB
-"""Of all files of one branch of a project."""
+"""Largest size of all files of one branch of a project together."""
 FILES_MAX = 5_000
-"""Of one branch."""
+"""Largest number of files of one branch."""
 
 
 class Budgets(NamedTuple):
@@ -18,15 +18,15 @@ class Budgets(NamedTuple):
 
     file_max_bytes: int = FILE_MAX_BYTES
     values_max: int = 500_000
-    """In one file, its aliases written out."""
+    """Most values in one file, with its aliases expanded."""
     written_max_bytes: int = 40 * MB
-    """Text of one file, its aliases written out."""
+    """Most text of one file, with its aliases expanded."""
     jobs_max: int = 1_000
-    """Of one item."""
+    """Most jobs of one item."""
     edges_max: int = 20_000
-    """Dependencies between the jobs of one item."""
+    """Most dependencies between the jobs of one item."""
     item_max_bytes: int = 40 * MB
-    """Of all frozen jobs of one item, as they are kept."""
+    """Largest size of all frozen jobs of one item together, as they are stored."""
 
 
 DEFAULTS = Budgets()

@@ -40,9 +40,9 @@ class Index:
     """Keep, beside a layout, what is needed to make the next layout from it."""
 
     claims: dict[Key, tuple[Stanza, ...]] = field(default_factory=dict)
-    """In the order that decides who is first."""
+    """Stanzas that define each key, in the order that decides which comes first."""
     readers: dict[Key, frozenset[Stanza]] = field(default_factory=dict)
-    """Who refers to it."""
+    """Key -> stanzas that refer to it."""
     reads: dict[Stanza, frozenset[Key]] = field(default_factory=dict)
     parsed: dict[Place, ParsedBranch] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class LayoutDefinitions:
     """In the order in which they are defined."""
     pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)
     jobs: dict[str, list[Stanza]] = field(default_factory=dict)
-    """Without the built-in noop."""
+    """Name -> variants, without the built-in noop."""
     projects: dict[str, list[Stanza]] = field(default_factory=dict)
     """Canonical name -> stanzas that configure it."""
     patterns: list[Stanza] = field(default_factory=list)
@@ -82,11 +82,11 @@ class LayoutDefinitions:
     """kind -> name -> its definition, for kinds of which there is one of a name."""
     errors: tuple[ConfigError, ...] = ()
     findings: LinkErrors = field(default_factory=LinkErrors)
-    """What `errors` are made of."""
+    """Findings from which `errors` is made."""
     index: Index | None = None
-    """There when other layouts can be made from this one."""
+    """Index from which other layouts can be made; None when they cannot be made from this one."""
     remembered: dict[str, list[Stanza]] = field(default_factory=dict)
-    """Answers of `stanzas`."""
+    """Cached answers of `stanzas`: canonical name -> stanzas."""
     _noop: list[Stanza] = field(default_factory=_noop)
 
     @property

@@ -18,7 +18,7 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
     max_nodes: int = -1
     """Of the tenant; -1: any number."""
     digest: str = ""
-    """Of what a machine is made of: of another one, it is another machine."""
+    """Digest of all that a machine is made from; when it differs, the machine is a different one."""
     also: tuple[str, ...] = ()
     """Aliases of some of its static machines."""
 
@@ -43,18 +43,18 @@ class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     canonical: str
     project: str
-    """That defines it; canonical."""
+    """Canonical name of the project that defines it."""
     connection: str
-    """Of that project."""
+    """Connection of that project."""
     branch: str
     format: str
-    """Of the files that are uploaded there."""
+    """Format of the files that are uploaded to the provider."""
     image: dict[str, Any] = {}
     """Every key, with everything inherited and every default."""
     digest: str = ""
-    """Of what is uploaded: providers that say the same share the upload."""
+    """Digest of what is uploaded; providers with equal digests share the upload."""
     retain: int = 2
-    """How many builds are kept."""
+    """Number of builds that are kept."""
     rebuild_age_s: int = 0
     """Of what age a build is due again; 0: nobody asks for one by itself."""
 
@@ -63,20 +63,20 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one place where machines are made."""
 
     name: str
-    """Canonical: in two tenants it is one provider."""
+    """Canonical name; two tenants that use it use the same provider."""
     connection: str
     driver: str
     labels: tuple[FlatLabel, ...]
     said: dict[str, Any] = {}
-    """The other keys of it and its sections."""
+    """The other keys of the provider and its sections."""
     limits: dict[str, float] = {}
     launch_attempts: int = 3
     launch_timeout_s: int = 0
-    """0: none."""
+    """Seconds that a launch may take; 0: no limit."""
     images: tuple[FlatImage, ...] = ()
-    """Those that jobs build."""
+    """The images that jobs build."""
     hosts: tuple[dict[str, Any], ...] = ()
-    """Of the driver `static`: its machines, each as the configuration lists it."""
+    """Machines of a provider with the driver `static`, each as the configuration lists it."""
     projects: tuple[str, ...] = ()
     """Canonical names of those that say something of it: its own and those of its sections."""
 

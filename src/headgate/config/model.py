@@ -18,13 +18,13 @@ class JobRole(msgspec.Struct, frozen=True, omit_defaults=True):
     """Canonical name."""
     connection: str
     name: str = ""
-    """What a repository that is itself a role is called."""
+    """Name of the role when the repository itself is one."""
     implicit: bool = False
-    """The repository of the job itself: nobody asked for it."""
+    """Whether it is the repository of the job itself, which is added without being listed."""
 
 
 ANSIBLE = (".yaml", ".yml")
-"""Ends of the names of playbooks; whatever else is run is a program."""
+"""Suffixes of the names of playbooks; any other file that is run is a program."""
 
 
 class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,12 +52,12 @@ class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
     trusted: bool = False
     """From a config-project: always run at its landed state, never at a proposed one."""
     nesting: int = 0
-    """How many variants had been applied when it was added; outer is smaller."""
+    """Number of variants that had been applied when it was added; smaller is further out."""
     semaphores: tuple[str, ...] = ()
     cleanup: bool = False
-    """Run also when the build is aborted."""
+    """Whether it also runs when the build is aborted."""
     ignore_result: bool = False
-    """It was named by cleanup-run, whose failures do not count."""
+    """Whether cleanup-run names it, whose failures do not count."""
     roles: tuple[JobRole, ...] = ()
     """Nearest first."""
     secrets: tuple[PlaybookSecret, ...] = ()
@@ -96,7 +96,7 @@ class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
     """With zuul_project: as the change proposes it."""
     required: bool = True
     trusted: bool = False
-    """Of a config-project: always as landed."""
+    """Whether it belongs to a config-project and is therefore always read as landed."""
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -155,7 +155,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """Canonical names of the projects whose roles are offered."""
     nodeset: Nodeset = Nodeset()
     nodeset_alternatives: tuple[Nodeset, ...] = ()
-    """Tried in this order when `nodeset` cannot be had."""
+    """Nodesets that are tried in this order when `nodeset` is not available."""
     pre_timeout_s: int | None = None
     timeout_s: int | None = None
     post_timeout_s: int | None = None
@@ -184,16 +184,16 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_exposure: str = "ignore"
     """ignore | redact | fail, when a secret is found in the log."""
     ansible_version: str = ""
-    """That it is to run with; empty in what was frozen before every job had one."""
+    """Version of Ansible that the job runs with; empty in jobs frozen before every job had one."""
     ansible_asked: bool = False
-    """Whether the job or its tenant names that version; else any that is installed will do."""
+    """Whether the job or its tenant names that version; otherwise any installed version will do."""
     ansible_split_streams: bool | None = None
     workspace_scheme: str = "golang"
     workspace_checkout: bool | str = True
     failure_output: tuple[str, ...] = ()
-    """RE2 patterns; a line of output that matches means failure already."""
+    """RE2 patterns; a line of output that matches one means that the build fails."""
     image: str = ""
-    """That its programs run in, and that is a host of its playbooks, by its name in a registry."""
+    """Name, in a registry, of the image in which its programs run and which is a host of its playbooks."""
     image_file: str = ""
     """Of the proposed tree: what their image is built of."""
     image_build_name: str = ""
@@ -345,7 +345,7 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
     triggers: tuple[TriggerFilter, ...] = ()
     drivers: dict[str, str] = {}
-    """Connection that it names -> driver, of forges but for plain git."""
+    """Connection that the pipeline names -> its driver, for forges other than plain git."""
     require_approved: tuple[str, ...] = ()
     """Connections for which `require: {approved: true}` is set."""
     require: dict[str, dict[str, Any]] = {}
