@@ -52,7 +52,7 @@ class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
     image: dict[str, Any] = {}
     """Every key, with everything inherited and every default."""
     digest: str = ""
-    """Digest of what is uploaded; providers with equal digests share the upload."""
+    """Digest of what is uploaded; providers of one connection with equal digests share the upload."""
     retain: int = 2
     """Number of builds that are kept."""
     rebuild_age_s: int = 0
