@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 DAYS_MAX = 3_000
-"""Days that are looked through for a day that fits."""
+"""Number of days in which a matching day is searched."""
 HOURS = 24
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -29,7 +29,7 @@ class CronSchedule(NamedTuple):
     """0 is Monday."""
     seconds: frozenset[int]
     jitter_s: int
-    """A moment is put off by up to so many seconds."""
+    """Largest random delay of a moment, in seconds."""
 
 
 def schedule(text: str) -> CronSchedule:

@@ -18,25 +18,25 @@ from headgate.queueing.lanes import TTL_MAX_S
 
 class Driver(NamedTuple):
     trigger: Keys | None
-    """Of one entry; None: it triggers nothing."""
+    """Keys of one trigger; None if the driver triggers nothing."""
     require: Keys | None
-    """Of `require` and `reject`; None: it has neither."""
+    """Keys of `require` and `reject`; None if the driver has neither."""
     reporter: Keys | None
-    """None: it reports nothing."""
+    """Keys of one reporter; None if the driver reports nothing."""
     free: bool = False
-    """Reporters may have any other key, too."""
+    """Whether reporters may have any other key, too."""
     lands: tuple[str, ...] = ()
     """Keys of a success reporter that land the change when they are true."""
     deprecated: tuple[str, ...] = ()
-    """Keys of a trigger that have a better successor; they make a warning."""
+    """Keys of a trigger that have a successor; using one is a warning."""
     forgiven: str = ""
-    """Name of the warnings that what is wrong with a trigger becomes, but for unknown keys; empty: it is an error."""
+    """Name of the warnings that errors of a trigger become, except for unknown keys; empty if they stay errors."""
     idle: str = ""
-    """Why whatever a pipeline says to it has no effect here; empty: it has one."""
+    """Reason why a pipeline's settings for it have no effect here; empty if they have one."""
     posts: bool = False
-    """Its reports go to whoever takes them there, whatever connection the change is of."""
+    """Whether it reports changes of every connection, not only of its own."""
     named: tuple[str, ...] = ()
-    """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
+    """Keys of a requirement that name people; they work only where the server authenticates people."""
 
 
 def _of(dialect: Dialect) -> Driver:
@@ -160,7 +160,7 @@ DRIVERS: dict[str, Driver] = {
     "sql": Driver(None, None, {}, free=True, idle="every buildset is in the history anyway"),
 }
 ALWAYS_THERE = {"timer": "timer", "zuul": "zuul"}
-"""Connections every installation has -> their driver."""
+"""Connections that every installation has -> their driver."""
 
 
 @cache
@@ -177,7 +177,7 @@ def _united() -> Driver:
 
 
 ANY = "any"
-"""Driver of a connection of which nothing but its name is known: it may say what any of them may."""
+"""Driver of a connection of which only the name is known: it accepts the keys of all drivers."""
 
 
 def driver_named(name: str) -> Driver | None:

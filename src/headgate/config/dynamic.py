@@ -26,37 +26,37 @@ NOT_IN_FORCE = "Not In Force"
 LAYOUTS_MAX = 50
 """Proposed layouts kept, by content."""
 FOLLOWED_MAX = 100
-"""Branches exchanged in a layout; when more have changed it is made anew."""
+"""Branches replaced in an existing layout; if more have changed, the layout is assembled from nothing."""
 STATIC = ("semaphore", "section", "provider")
-"""Kinds of which a proposal is checked, and takes effect when it has landed."""
+"""Kinds of stanzas for which a proposal is only checked; they take effect once it has landed."""
 
 
 class LayoutRequest(msgspec.Struct, frozen=True):
     """Hold what a chain of changes proposes, and what to freeze with it."""
 
     buildset: str
-    """Which waits for the answer."""
+    """Id of the buildset that waits for the answer."""
     pipeline: str
     project: str
     branch: str
     ref: str = ""
     files: tuple[str, ...] | None = None
-    """The change touches; None: not known."""
+    """Files that the change modifies; None when unknown."""
     texts: Texts = {}
-    """Of the whole chain; nothing: it proposes no configuration."""
+    """Configuration of the whole chain; empty if it proposes none."""
     ahead: Texts = {}
-    """Of the chain without the change itself."""
+    """Configuration of the chain without the change itself."""
     containing: tuple[str, ...] = ()
     """Branches that contain the commit of a tag."""
     parameters: dict[str, Any] = {}
-    """That somebody gave who put it into the pipeline by hand."""
+    """Parameters from the person who enqueued it by hand."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
     """Hold the result of judging a proposal."""
 
     errors: tuple[ConfigError, ...]
-    """It brings."""
+    """Errors that the proposal introduces."""
     graph: FrozenGraph
 
 
@@ -70,11 +70,11 @@ def refusal(asked: LayoutRequest, why: str) -> Judgement:
 @dataclass(frozen=True, slots=True)
 class _Proposal:
     layout: Layout
-    """To be used."""
+    """Layout with which jobs of the change are chosen."""
     everything: tuple[ConfigError, ...]
-    """What would be wrong if all of it landed."""
+    """Errors that would exist if the whole proposal landed."""
     usable: tuple[ConfigError, ...]
-    """What is wrong with what may be used before it lands."""
+    """Errors in the part that takes effect before it lands."""
 
 
 @dataclass(slots=True)
@@ -86,12 +86,12 @@ class TenantLayouts:
     cache: ParseCache
     landed: Layout
     _told: frozenset[ConfigError]
-    """What is wrong with the landed layout."""
+    """Errors of the landed layout."""
     contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """project -> branch -> digest of the files of the branch (`config.branches.content_of`): those the landed layout
     was made of, or, where they are held back, those in the place of which it has what was there before."""
     refused: tuple[ConfigError, ...] = ()
-    """What is wrong with what is held back."""
+    """Errors in the branches that are held back."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
 
     @classmethod

@@ -26,9 +26,9 @@ from headgate.config.secrets import SecretOpener
 from headgate.config.tenants import TenantProject
 
 CACHE_MAX = 40_000
-"""Parsed branches kept, and files."""
+"""Number of parsed branches, and of files, that are kept."""
 TOO_LARGE = "Configuration Too Large"
-"""Name of errors about what is more than its budget."""
+"""Name of errors about input that exceeds its budget."""
 _FORBIDDEN = "pipelines are defined in config-projects only; move it there"
 T = TypeVar("T")
 
@@ -42,9 +42,9 @@ class Stanza:
     source: Source
     line: int
     pragma: Mapping[str, Any] = field(default_factory=dict)
-    """Of the same file: implied-branch-matchers, implied-branches."""
+    """Pragma of the same file: implied-branch-matchers, implied-branches."""
     position: int = 0
-    """Among the stanzas of its project and branch."""
+    """Position among the stanzas of its project and branch."""
 
     @property
     def name(self) -> str:
@@ -74,19 +74,19 @@ class ParsedBranch:
     errors: tuple[ConfigError, ...]
     digest: str
     files: Mapping[str, str] = field(default_factory=dict)
-    """What it was made of: path -> text."""
+    """Files from which it was made: path -> text."""
 
 
 class _Content(NamedTuple):
     """Hold what a file says, on whichever branch."""
 
     items: tuple[tuple[str, Table, int] | Wrong, ...]
-    """(kind, body, line), or what is wrong."""
+    """Stanzas as (kind, body, line), or errors."""
     pragma: Mapping[str, Any]
 
 
 Contents = OrderedDict[str, _Content]
-"""By digest of project settings and text."""
+"""Digest of project settings and text -> parsed content."""
 
 
 class ParseCache:
@@ -102,7 +102,7 @@ class ParseCache:
         self._files: Contents = OrderedDict()
         self._opener = opener
         self.parsed = 0
-        """How often something really was parsed."""
+        """Number of branches that were parsed rather than found in the cache."""
 
     def parse(self, project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
         settings = msgspec.json.encode(replace(project, protection=None))  # it says nothing of what is read

@@ -22,17 +22,17 @@ from headgate.config.regex.walk import Exhausted, Walk
 COMPILED_MAX = 4_096
 """Patterns kept compiled."""
 ANSWERS_MAX = 1_000
-"""Answers kept of a pattern that RE2 does not know."""
+"""Number of answers kept for a pattern that RE2 does not support."""
 LENGTH_MAX = 20_000
 """Characters of a pattern."""
 RANGES_MAX = 3_000_000
-"""Characters in all ranges of a pattern that RE2 does not know."""
+"""Number of characters in all ranges of a pattern that RE2 does not support."""
 ENGINE_STEPS_MAX = 1_000_000
-"""Python's engine may take, some milliseconds."""
+"""Steps that Python's engine may take: some milliseconds."""
 WALK_STEPS_MAX = 30_000
-"""A walk may take, some tenths of a second."""
+"""Steps that a walk may take: some tenths of a second."""
 MEMORY_BYTES, MEMORY_MAX_BYTES = 1 << 20, 8 << 20
-"""RE2 may use for one pattern, and for one that is too large for that."""
+"""Memory that RE2 may use for a pattern, and for one that needs more than that."""
 
 Rule = str | Mapping[str, Any]
 
@@ -63,7 +63,7 @@ class Matcher(Protocol):
 class Compiled(NamedTuple):
     matcher: Matcher
     legacy: str
-    """Why RE2 refuses it, when only Python accepts it."""
+    """Reason why RE2 rejects it, if only Python accepts it; else empty."""
 
 
 class Legacy:

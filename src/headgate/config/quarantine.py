@@ -19,7 +19,8 @@ from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, Stanza
 
 LOOKS_MAX = 200
-"""Layouts that are made to find out which of many branches are wrong; of more, those not looked at are held."""
+"""Number of layouts that are assembled to find the wrong ones of many branches; beyond it, unchecked branches are held
+back."""
 
 
 def held(landed: Layout, fresh: Branches) -> frozenset[Place]:

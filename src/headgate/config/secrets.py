@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from headgate.config.files.document import ENCRYPTED, Encrypted
 
 CHUNKS_MAX = 1_000
-"""Pieces one encrypted text may be cut into."""
+"""Largest number of pieces of one encrypted text."""
 
 
 class SecretClosed(Exception):

@@ -21,9 +21,9 @@ TIMEOUTS = ("timeout", "pre-timeout", "post-timeout")
 class AdditionVerdict(NamedTuple):
     admitted: bool
     errors: tuple[ConfigError, ...] = ()
-    """Why it is not; or warnings of what is.  Neither: another stanza says the same."""
+    """Reasons for a rejection, or warnings about what is admitted; empty if it repeats another stanza."""
     pipeline: Pipeline | None = None
-    """What an admitted pipeline stanza comes to."""
+    """Pipeline that an admitted pipeline stanza defines."""
 
 
 class Admission:

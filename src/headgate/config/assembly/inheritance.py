@@ -17,7 +17,7 @@ from headgate.config.machines import STATIC, FlatImage, FlatLabel, FlatProvider
 from headgate.config.parse import Stanza
 
 SECTIONS_MAX = 100
-"""That a provider inherits from, one from the other."""
+"""Longest chain of sections from which a provider inherits."""
 _NOT_OURS = {"name", "section", "parent", "abstract", "connection", "description", "images", "flavors", "labels"}
 """Keys of sections and providers that are not for the driver."""
 _OF_LAUNCHER = {
@@ -27,9 +27,9 @@ _OF_LOGIN = {
     "username", "connection-type", "connection-port", "python-path", "shell-type", "retain-count", "max-retain-count",
     "rebuild-age",
 }  # fmt: skip
-"""Keys of an image that mean nothing to what is uploaded."""
+"""Keys of an image that do not affect what is uploaded."""
 _SAID_OF = {"description", "final", "allow-override"}
-"""Keys of an image, flavor or label that mean nothing to a machine."""
+"""Keys of an image, flavor or label that do not affect a machine."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "image": {"python-path": "auto", "tags": {}},
     "flavor": {"public-ipv4": False, "public-ipv6": False},
@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 _LENT = ("volume-size", "volume-type", "iops", "throughput", "userdata")
-"""Keys that a label has from its flavor, else from its image."""
+"""Keys that a label takes from its flavor, or else from its image."""
 
 
 def canonical(stanza: Stanza) -> str:

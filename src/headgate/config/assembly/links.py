@@ -23,7 +23,7 @@ T = TypeVar("T")
 D = TypeVar("D", bound=LayoutDefinitions)
 
 HELPED_MAX = 100
-"""Errors that say what may have been meant."""
+"""Number of errors that suggest a similar name."""
 _NONE: tuple[Stanza, ...] = ()
 
 

@@ -25,7 +25,7 @@ from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 
 PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
-"""Key of a section or provider -> what it attaches."""
+"""Key of a section or provider -> kind of stanza that it attaches."""
 Known = Callable[[str, str], Stanza | None]
 """(kind, name) -> its definition."""
 

@@ -23,7 +23,7 @@ from headgate.config.patterns import Undecided
 UNMERGED_GITHUB = ("cherry-pick",)
 """Merge modes that GitHub does not have."""
 _INHERITED = ("final", "intermediate", "protected", "type", "image-build-name")
-"""What others are checked against."""
+"""Attributes of a job against which jobs that inherit from it are checked."""
 
 
 def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:

@@ -28,24 +28,24 @@ _MISSING = tuple(
 )
 _NEEDED = re.compile(r"(job) \S+ depends on (\S+), which is not")
 _OWN = ("secret", "image")
-"""Kinds that each project has its own of."""
+"""Kinds of stanzas whose names are separate in each project."""
 DEPTH_MAX = 20
-"""Causes on the way from an error to the one that began it."""
+"""Longest chain of causes from an error to its first cause."""
 
 
 class Cause(NamedTuple):
     """Represent one thing to fix."""
 
     error: ConfigError
-    """Where it is told first."""
+    """The error at the first place where it occurs."""
     alike: tuple[ConfigError, ...]
-    """The same file says the same on other branches."""
+    """Equal errors in the same file on other branches."""
     also: tuple[ConfigError, ...]
-    """The same thing is missing there, too."""
+    """Errors at other places that miss the same definition."""
     follow: tuple[ConfigError, ...]
-    """They are mended with it."""
+    """Errors that disappear when this one is corrected."""
     graphs: tuple[CheckedGraph, ...]
-    """None of their jobs run."""
+    """Job graphs that this error makes impossible: none of their jobs run."""
 
     @property
     def weight(self) -> int:

@@ -16,12 +16,12 @@ from headgate.config.layout import Layout
 from headgate.config.parse import ParsedBranch, Stanza
 
 DEPTH_MAX = 50
-"""Generations of children that are told."""
+"""Generations of children that are listed."""
 
 
 class Child(NamedTuple):
     generation: int
-    """From 1."""
+    """Number of the generation, from 1."""
     name: str
     stanza: Stanza
 
@@ -29,7 +29,7 @@ class Child(NamedTuple):
 class Attachment(NamedTuple):
     pipeline: str
     stanza: Stanza
-    """Of a project or a template."""
+    """Stanza of a project or a template."""
     line: int
 
 
@@ -40,14 +40,14 @@ class Need(NamedTuple):
 
 class Uses(NamedTuple):
     children: tuple[Child, ...]
-    """Each beneath its parent, as a tree is read."""
+    """Children in depth-first order, each after its parent."""
     attached: tuple[Attachment, ...]
     needed: tuple[Need, ...]
     """Jobs that depend on it."""
     projects: frozenset[str]
-    """Whose graphs it has a part in."""
+    """Projects whose job graphs contain it."""
     without: tuple[GraphFinding, ...]
-    """What would be wrong if it were not there."""
+    """Errors that would follow if it did not exist."""
 
 
 def uses(layout: Layout, job: str) -> Uses:

@@ -26,7 +26,7 @@ _AS_THEY_ARE = (
 )
 _VARIABLES = ("vars", "extra_vars", "host_vars", "group_vars")
 Named = Callable[[str], str]
-"""Canonical name of a project, as far as it is known."""
+"""Name as written -> canonical name of the project, as far as it is known."""
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:

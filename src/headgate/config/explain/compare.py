@@ -9,7 +9,7 @@ from headgate.config.explain import describe
 from headgate.config.model import ConfigError, FrozenGraph
 
 _WHERE = ("inheritance",)
-"""Says where something is written, not what it does: moved lines are no change."""
+"""Attributes that say where something is written, not what it does: moved lines are no change."""
 
 
 class AttributeDifference(NamedTuple):
@@ -26,9 +26,9 @@ class GraphDifference(NamedTuple):
     new: list[dict[str, Any]]
     gone: list[dict[str, Any]]
     changed: dict[str, list[AttributeDifference]]
-    """Job name -> what is different of it."""
+    """Job name -> attributes that differ."""
     order: list[str]
-    """The jobs that stay, in their new order, when it is another one."""
+    """Jobs in both graphs, in their new order; empty if the order is the same."""
     errors_new: list[ConfigError]
     errors_gone: list[ConfigError]
 

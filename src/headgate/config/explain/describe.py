@@ -47,12 +47,12 @@ _FIRST = (
     "ansible_version",
     "workspace_scheme",
 )
-"""In this order; then everything else a job has, by name."""
+"""Attributes that come first, in this order; all others follow by name."""
 _UNSET = (
     "description", "override_checkout", "ansible_version", "image", "image_file", "image_build_name", "success_message",
     "failure_message",
 )  # fmt: skip
-"""Empty text is none."""
+"""Attributes for which an empty text means that nothing is set."""
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:

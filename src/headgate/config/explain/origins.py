@@ -29,26 +29,27 @@ _KEYS = {
     "override_checkout": ("override-checkout", "override-branch"),
     "post_review": ("post-review", "secrets"),
 }
-"""Attribute as it is told -> keys of a stanza that set it, where that is not its own name."""
+"""Attribute in an answer -> keys of a stanza that set it, where the names differ."""
 _DEEP = ("variables", "extra_variables", "host_variables", "group_variables")
 _DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
-"""Nobody sets these."""
+"""Attributes that no stanza sets."""
 
 
 class Origin(NamedTuple):
     """Represent a place in a variant, one step on the way to a frozen job."""
 
     step: int
-    """From 1; 0: variables of the project, beneath those of all variants before what attaches the job."""
+    """Number of the step, from 1; 0 stands for the variables of the project, which every variant up to the one that
+    attaches the job overrides."""
     job: str
-    """Of which job it is a variant."""
+    """Name of the job of which this is a variant."""
     project: str
-    """Canonical name; empty, as all that follows, of what is built in."""
+    """Canonical name of the project; empty for a built-in, like all fields below."""
     branch: str
     path: str
     line: int
     attaching: bool
-    """It is what a project's or a template's stanza says of the job."""
+    """Whether it is the entry of a job in the stanza of a project or a template."""
 
 
 class OriginStep(NamedTuple):
@@ -56,14 +57,14 @@ class OriginStep(NamedTuple):
 
     value: Any
     origin: Origin
-    """With the line of the attribute itself."""
+    """Origin, with the line of the attribute itself."""
 
 
 class Attribute(NamedTuple):
     path: str
-    """As `explain.describe` has it; into mappings with dots."""
+    """Attribute as in `explain.describe`; dots lead into mappings."""
     settings: tuple[OriginStep, ...]
-    """The last is what holds."""
+    """Settings in the order in which they apply; the last one counts."""
 
 
 class Elements(NamedTuple):
@@ -71,18 +72,18 @@ class Elements(NamedTuple):
 
     path: str
     settings: tuple[OriginStep, ...]
-    """One an element, in the order of the list."""
+    """One setting for each element, in the order of the list."""
 
 
 class Explained(NamedTuple):
     job: str
     variants: tuple[Origin, ...]
-    """In the order in which they are applied."""
+    """Variants in the order in which they apply."""
     attributes: tuple[Attribute | Elements, ...]
     errors: tuple[ConfigError, ...]
-    """Why it comes to no job."""
+    """Errors for which the job cannot be frozen."""
     frozen: dict[str, Any]
-    """As `explain.describe` has it; as far as it came."""
+    """Attributes as in `explain.describe`, up to the first error."""
 
 
 def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = "", project: str = "") -> Explained:

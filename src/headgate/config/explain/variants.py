@@ -38,7 +38,7 @@ _PLAIN: dict[str, tuple[str, Any]] = {
     "workspace_scheme": ("workspace-scheme", "golang"),
     "workspace_checkout": ("workspace-checkout", True),
 }
-"""Attribute of the answer -> that of the language, and what it is where nobody says."""
+"""Attribute in the answer -> the language's key, and the default."""
 _LISTS = {name: name.replace("_", "-") for name in ("tags", "provides", "requires", "failure_output")}
 _VARIABLES = {
     "variables": "vars",

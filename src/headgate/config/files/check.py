@@ -42,7 +42,7 @@ class Check(NamedTuple):
     tags: frozenset[str] = frozenset()
     """`override`, `inherit`: tags the value may carry."""
     schema: Callable[[], Schema] = dict
-    """The same for editors, as far as JSON Schema can say it."""
+    """The same check for editors, as far as JSON Schema can express it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class StanzaKey:
     note: str = ""
     required: bool = False
     idle: str = ""
-    """Why it has no effect here, for people; empty: it has one (`keys.consumers` names who reads it)."""
+    """Reason, for people, why the key has no effect here; empty if it has one (`keys.consumers` names the code that
+    reads it)."""
 
 
 Keys = Mapping[str, StanzaKey]
@@ -78,7 +79,7 @@ name = _of(
     lambda v: isinstance(v, str) and one_line(v, len(v)) == v,
     {"type": "string"},
 )
-"""What others call it by, and what reports, pages and terminals show."""
+"""A name: others refer to it, and reports, pages and terminals show it."""
 text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str), {"type": ["string", "null"]})
 word = _of(
     "text or a number",

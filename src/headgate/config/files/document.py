@@ -12,7 +12,7 @@ from headgate.config.budgets import DEFAULTS, Budgets, sized
 from headgate.config.files.source import Wrong, unreadable
 
 DEPTH_MAX = 200
-"""Levels of nesting, aliases written out."""
+"""Levels of nesting, with aliases expanded."""
 INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 100
 """Characters of a number."""

@@ -38,7 +38,7 @@ class Spelled(NamedTuple):
     text: str
     extent: Extent
     key: bool
-    """It is a key of a mapping, and the last of `path`."""
+    """Whether it is the key of a mapping, which is then the last element of `path`."""
 
 
 @lru_cache(maxsize=64)

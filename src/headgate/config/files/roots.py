@@ -8,14 +8,14 @@ from typing import NamedTuple
 STANDARD_PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
 """Where a project keeps its configuration; the first that exists counts."""
 IGNORE = ".zuul.ignore"
-"""A file of this name takes its directory, and all below it, out of the configuration."""
+"""Name of a file that excludes its directory, and everything below it, from the configuration."""
 
 
 class Roots(NamedTuple):
     read: tuple[str, ...]
     """Files in the order in which they are read."""
     spurned: tuple[str, ...]
-    """The first file of each root that an earlier root makes void."""
+    """First file of each root that is ignored because an earlier root exists."""
 
 
 def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:

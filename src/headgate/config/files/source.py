@@ -17,11 +17,11 @@ LINE_SHOWN_MAX = 500
 NAMED_MAX = 12
 """Known words listed in a message."""
 SCHEMA = "Unknown"
-"""Name of errors about form: what is not YAML, has an unknown key, or the wrong type."""
+"""Name of errors about form: text that is not YAML, an unknown key, or a wrong type."""
 UNKNOWN_WORD = "Unknown Word"
 """Name of warnings about words that mean nothing to a driver."""
 NO_EFFECT = "No Effect"
-"""Name of warnings about what is accepted and does nothing here."""
+"""Name of warnings about settings that are accepted without effect."""
 NEVER = "Trigger Never Matches"
 """Name of warnings about triggers that nothing can start."""
 MEANING = "Unknown Configuration Error"
@@ -69,7 +69,7 @@ class Wrong(Exception):
 
 
 _UNREADABLE = "\0headgate: "
-"""Begins what stands for the text of a file that was not read; no YAML holds a NUL."""
+"""Prefix of the placeholder for the text of a file that was not read; no YAML contains a NUL."""
 
 
 def unread(why: str) -> str:

@@ -13,11 +13,11 @@ from headgate.config.freeze.sections import SectionEntry
 from headgate.config.parse import Stanza
 
 ANCESTORS_MAX = 200
-"""Jobs on the way from a job to its base."""
+"""Longest chain of parents from a job to its base job."""
 VARIANTS_MAX = 2_000
-"""Variants that apply to one job, its ancestors' included."""
+"""Number of variants that apply to one job, including those of its ancestors."""
 ALL = ""
-"""Key of the checkout that holds for every project that has none of its own."""
+"""Key of the checkout for projects that have none of their own."""
 
 
 class NoParent(Exception):

@@ -44,11 +44,11 @@ class FreezeQuestion:
     """Canonical name."""
     target: FreezeTarget
     files: tuple[str, ...] | None = None
-    """The change touches; None or empty: every file matcher matches."""
+    """Files that the change modifies; if None or empty, every file matcher matches."""
     ahead: LayoutDefinitions | None = None
-    """What holds without the change, when the change alters the configuration."""
+    """Definitions without the change, if the change alters the configuration."""
     given: dict[str, Any] = field(default_factory=dict)
-    """Parameters of an enqueuing by hand."""
+    """Parameters of an enqueueing by hand."""
 
 
 def freeze(layout: LayoutDefinitions, asked: FreezeQuestion) -> FrozenGraph:

@@ -18,11 +18,11 @@ class JobCandidate:
 
     job: FrozenJob
     optional: bool
-    """It does not match the files of the change: run only when a job that does needs it."""
+    """Whether it runs only if a job that runs needs it, because its own file matchers do not match."""
     forbidden: ConfigError | None
-    """Why it cannot be run, should it come to that."""
+    """Reason why it must not run, reported only if it would run."""
     error: Callable[[str], ConfigError]
-    """An error at the place where the job is attached."""
+    """Function that returns an error at the place where the job is attached."""
 
 
 class GraphRoom:

@@ -14,12 +14,12 @@ class FreezeTarget(NamedTuple):
     """Hold what something is frozen for."""
 
     branch: str = ""
-    """Of a change, or of a branch itself; empty for tags and other refs."""
+    """Branch of a change or of a branch's ref; empty for tags and other refs."""
     ref: str = ""
     containing: tuple[str, ...] = ()
     """Branches that contain the commit of a tag."""
     anywhere: bool = False
-    """A tag of which it is not known yet which branches contain it: any may."""
+    """Whether it is a tag whose containing branches are not known yet, so that every branch matches."""
 
     def matches(self, rules: Any) -> bool:
         """Return whether one of the users' patterns matches at the start. Without patterns, everything matches."""

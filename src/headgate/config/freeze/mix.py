@@ -40,14 +40,14 @@ class Mix:
     def __init__(self, name: str, layout: LayoutDefinitions) -> None:
         self.name, self._layout, self._tenant = name, layout, layout.tenant
         self._values: dict[str, Any] = {}
-        """Attribute -> value so far.  JSON."""
+        """Attribute -> value so far, as JSON."""
         self._books = Books(layout)
         self._semaphores: dict[str, bool] = {}
         self._required: dict[str, RequiredProject] = {}
         self._include_vars: dict[IncludeVars, None] = {}
         self._nodeset: tuple[str | Table, Stanza] | None = None
         self._final = self._protected = ""
-        """Where it was made so; the project."""
+        """Place that made the job final, and project that made it protected."""
         self._controlled: dict[str, str] = {}
         self._last_name = ""
         self._intermediate = False
@@ -58,7 +58,7 @@ class Mix:
         self.allowed: frozenset[str] | None = None
         """Canonical names: two connections may have the same short one."""
         self.config_attached = False
-        """By a config-project: then allowed-projects does not matter."""
+        """Whether a config-project attached the job; allowed-projects does not apply then."""
 
     def apply(self, stanza: Stanza, body: Table, *, of: str, attaching: bool = False) -> None:
         """Apply one more variant; `of` is the job it is a variant of. Raise VariantRefused."""

@@ -12,7 +12,7 @@ from headgate.config.kinds.nodeset import misread
 from headgate.config.model import Node, NodeGroup, Nodeset
 
 ALTERNATIVES_MAX = 200
-"""Nodesets one nodeset may come to, and names on the way to one of them."""
+"""Number of alternatives of one nodeset, and of names on the way to one of them."""
 
 
 class UnknownNodeset(Exception):

@@ -19,13 +19,13 @@ class JobSecrets(NamedTuple):
     """Describe what the secrets of one variant mean for the job."""
 
     restrict: bool
-    """They can be read by code that was not reviewed: after review only."""
+    """Whether unreviewed code can read them, so that the job runs only after review."""
     passed_only: bool
     """That code is a parent's."""
 
 
 _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
-"""What the name of a repository that is a role may begin with, and the name of the role does not."""
+"""Prefixes of the name of a repository that are not part of the name of its role."""
 
 
 def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
@@ -50,9 +50,9 @@ class Books:
         self.run: list[Playbook] = []
         self.post_run: list[Playbook] = []
         self.roles: list[JobRole] = []
-        """Nearest first."""
+        """Roles, those of the nearest variant first."""
         self._trusted_roles: list[JobRole] = []
-        """Those of them that config-projects named: a proposal adds none, wherever its job stands."""
+        """Roles that config-projects named; a proposal cannot add any, wherever it defines its job."""
         self._home_paths: list[str] = []
 
     def add(self, stanza: Stanza, body: Table, level: int, attaching: bool) -> JobSecrets:

@@ -63,4 +63,4 @@ CHECKED: dict[str, Class] = {
         "a job names an undeclared semaphore: one build at a time holds it", _NOTHING, "warning"
     ),
 }
-"""What is told only to those who ask: no change is refused for it."""
+"""Problems that only a check reports: no change is rejected for them."""

@@ -56,7 +56,7 @@ def events(*known: str) -> StanzaKey:
 
 
 texts, patterns = many(text), many(regex)
-"""One or a list of them, any of which is enough."""
+"""One value or a list of values, of which any may match."""
 
 
 def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list[Wrong]:

@@ -49,11 +49,11 @@ class MergeRule(StrEnum):
 class JobKey(StanzaKey):
     merge: MergeRule = MergeRule.LAST
     context: bool = False
-    """May be set on a job that is final: it does not change how the job is executed."""
+    """Whether it may be set on a final job, because it does not change how the job runs."""
     control: bool = False
-    """May be named in attribute-control."""
+    """Whether attribute-control may name it."""
     field: str = ""
-    """Of `FrozenJob`: it has the value of the last variant as it stands.  Empty: `freeze/mix` makes something of it."""
+    """Field of `FrozenJob` that takes the value of the last variant unchanged; empty if `freeze/mix` computes it."""
 
 
 def _key(
@@ -120,7 +120,7 @@ _REUSED = "what succeeded on the same inputs is not run again; given only the re
 _UNLIMITED = "seconds; 0 and less: the executor's limit"
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
-"""Of a job that says none, in a tenant that says none."""
+"""Version for jobs and tenants that set none."""
 HOME_PATHS_FORBIDDEN = (".ssh/config", ".kube/config")
 RESERVED_VARS = frozenset(
     [
@@ -221,6 +221,6 @@ JOB: dict[str, JobKey] = {
     "preserve-home-paths": _key(_TEXTS, MergeRule.ADD, idle=_HOME),
 }
 PROJECT_JOB: dict[str, JobKey] = JOB
-"""What a project's pipeline section may say of a job: the same."""
+"""Keys of a job in a pipeline section of a project: the same as in a job stanza."""
 CONTROLLED = frozenset(name for name, key in JOB.items() if key.control)
 EXECUTION = frozenset(name for name, key in JOB.items() if not key.context)

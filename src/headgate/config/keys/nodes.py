@@ -28,16 +28,16 @@ from headgate.config.keys.forms import loose, words
 
 class NodeDriver(NamedTuple):
     own: Keys
-    """Of sections and providers, besides those that every one has."""
+    """Keys of sections and providers beyond the common ones."""
     images: Keys
     flavors: Keys
     labels: Keys
     whole: bool = True
-    """Are these all of its keys?  If not, what is unknown is passed over."""
+    """Whether these are all of its keys; if not, unknown keys are ignored."""
     refuses: bool = False
-    """Is an unknown key of a section or provider an error?"""
+    """Whether an unknown key of a section or provider is an error."""
     formats: tuple[str, ...] = ()
-    """Of files that jobs build and it takes as images, the usual one first; empty: it takes none."""
+    """Formats of files that it accepts as images, the usual one first; empty if it accepts none."""
 
     @property
     def attached(self) -> tuple[tuple[str, Keys], ...]:
@@ -65,12 +65,12 @@ def _amounts(value: Any, spot: ValueSpot) -> None:
 AMOUNTS = Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema)
 _ITSELF = StanzaKey(Check("said of the label itself", _label_itself))
 SLOTS_MAX = 100
-"""Builds at a time on one machine."""
+"""Largest number of concurrent builds on one machine."""
 _SLOTS = count(1, SLOTS_MAX)
 LISTED_MAX = 500
-"""Slots of all the machines that a provider lists."""
+"""Largest number of slots on all machines that a provider lists."""
 CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
-"""How machines are reached; no other way is gone: `local` would be the executor's own machine."""
+"""Supported ways to reach a machine; others are rejected, since `local` would be the executor's own machine."""
 _TEXTS = many(text)
 _NAMED: Keys = {
     "name": StanzaKey(text, required=True),
@@ -93,7 +93,7 @@ IMAGE: Keys = {
     "max-retain-count": StanzaKey(anything),
     "rebuild-age": _key(count(60), "none", "seconds after which a build is asked for again, of one that jobs build"),
 }
-"""How many builds are kept is judged where they meet."""
+"""Keys of an image; the number of builds to keep is checked where sections and images are combined."""
 FLAVOR: Keys = {**_NAMED, "public-ipv4": _key(flag, "false"), "public-ipv6": _key(flag, "false")}
 LABEL: Keys = {
     **_NAMED,
@@ -123,7 +123,7 @@ OWN: Keys = {
     "flavor-defaults": _key(mapping, "{}", "keys of flavors"),
     "label-defaults": _key(mapping, "{}", "keys of labels"),
 }
-"""Whatever the driver."""
+"""Keys that every driver has."""
 
 _USERDATA: Keys = {"userdata": _key(text)}
 _VOLUME: Keys = {
@@ -137,7 +137,7 @@ AWS_IMPORTS = {
     "image": ("raw", "vhd", "vhdx", "vmdk", "ova"),
     "ebs-direct": ("raw",),
 }
-"""How AWS makes an image of a file -> of which formats, the usual one first."""
+"""Way in which AWS makes an image of a file -> formats of the file, the usual one first."""
 AWS_FORMATS = AWS_IMPORTS["image"]
 _FLEET: Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(text)}
 AWS = NodeDriver(
@@ -270,9 +270,9 @@ PODMAN = NodeDriver(
     formats=PODMAN_FORMATS,
 )
 NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernetes": KUBERNETES, "podman": PODMAN}
-"""Driver of a connection -> what it is told."""
+"""Driver of a connection -> keys that it accepts."""
 ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, whole=False)
-"""Whatever makes machines understands this much."""
+"""Keys that every driver of machines understands."""
 NO_UPLOADS = {
     "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
 }

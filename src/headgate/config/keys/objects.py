@@ -23,10 +23,10 @@ from headgate.config.files.check import (
 
 NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
-"""What describes where nodes come from; loaded only with include-provider-config."""
+"""Kinds that describe where nodes come from; loaded only with include-provider-config."""
 CONFIG_KINDS = ("pipeline", "job", "project", "project-template", "nodeset", "secret", "semaphore", "queue")
 KINDS = (*CONFIG_KINDS, *NODEPOOL_KINDS, "pragma")
-"""Everything a file may define, in the order in which a layout is put together, but for pragma."""
+"""All kinds that a file may define, in the order in which a layout is assembled, with pragma last."""
 
 MERGE_MODES = (
     "merge",

@@ -15,7 +15,7 @@ REPORTERS = (
     "disabled",
     "dequeue",
 )
-"""What happened -> which connections are told, and how."""
+"""Keys of a pipeline that list the reporters for one outcome."""
 _GROWTH = one_of("linear", "exponential")
 _BY_CONNECTION = "by connection, in the words of its driver"
 

@@ -31,7 +31,7 @@ class ImageName:
     """Represent an image in a registry."""
 
     repository: str
-    """With the registry."""
+    """Repository, with its registry."""
     tag: str
     digest: str = ""
     """`sha256:...`, when the name says which image it is whatever its tag comes to mean."""

@@ -11,9 +11,9 @@ from headgate.config.files.source import Wrong
 from headgate.config.keys.objects import INLINE_NODESET, NODESET
 
 EXECUTOR_NAMES = ("localhost", "127.0.0.1", "::1")
-"""Any of these is the executor itself in an inventory of Ansible."""
+"""Names that mean the executor itself in an Ansible inventory."""
 _MEANT = re.compile(r"[\[\]{}:,;!&@\s]")
-"""Has a meaning in names of an inventory: ranges, ports, lists."""
+"""Characters with a meaning in names of an inventory: ranges, ports, lists."""
 DEPTH_MAX = 50
 """Levels of alternatives written inside each other."""
 

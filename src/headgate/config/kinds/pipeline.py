@@ -119,7 +119,7 @@ class _Said:
     def __init__(self, body: Table, tenant: Tenant, warnings: list[Wrong]) -> None:
         self._body, self._tenant, self._warnings = body, tenant, warnings
         self._idle: set[str] = set()
-        """Connections that were told of."""
+        """Connections for which a warning was already given."""
 
     def _sections(self, key: str, allowed: tuple[str, ...] | None) -> Iterator[tuple[str, Driver, Any, int]]:
         section = self._body.get(key, Table(0))

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from headgate.config.regex import tree as t
 
 MANY = 10**15
-"""More than anybody waits for; larger numbers are not told apart."""
+"""Upper bound of counts: more steps than anybody waits for."""
 
 
 class MatchCost(NamedTuple):
     ways: int
-    """In how many it can match at one place."""
+    """Number of ways in which it can match at one place."""
     steps: int
-    """To try them all."""
+    """Number of steps to try all ways."""
 
 
 def steps_max(pattern: t.Tree, length: int) -> int:

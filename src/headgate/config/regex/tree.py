@@ -7,7 +7,7 @@ from re import _compiler, _constants, _parser  # type: ignore[attr-defined]  # n
 from typing import Any
 
 Item = tuple[Any, Any]
-"""(kind, what is said of it), as the parser makes them"""
+"""(kind, arguments), as the parser makes them."""
 Tree = Any
 """A sequence of items that knows its width."""
 
@@ -23,9 +23,9 @@ GROUPREF = _constants.GROUPREF
 GROUPREF_EXISTS = _constants.GROUPREF_EXISTS
 IN = _constants.IN
 PLAIN = frozenset((_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, IN, _constants.AT))
-"""They match in one way, if at all."""
+"""Kinds that match in at most one way."""
 MANY_ROUNDS = int(_constants.MAXREPEAT)
-"""Without end."""
+"""Number of rounds that stands for an unlimited repetition."""
 TYPES = int(_parser.TYPE_FLAGS)
 
 

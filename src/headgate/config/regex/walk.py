@@ -12,7 +12,7 @@ from typing import Any
 from headgate.config.regex import tree as t
 
 Groups = tuple[tuple[int, int] | None, ...]
-"""What each group holds: from, to; empty when no reference needs them."""
+"""Start and end of each group's match; empty when no reference needs them."""
 
 
 class Exhausted(Exception):
@@ -81,7 +81,7 @@ class Walk:
         self._leaves: dict[tuple[int, int, int], Any] = {}
         self._refers = pattern.state.groups > 1 and _holds(pattern, (t.GROUPREF, t.GROUPREF_EXISTS))
         self._ordered = self._refers or _holds(pattern, (t.ATOMIC_GROUP, t.POSSESSIVE_REPEAT))
-        """Does it matter which of several ways is the first?"""
+        """Whether it matters which of several ways comes first."""
 
     def matches(self, *, whole: bool) -> bool:
         """Match at the start, and to the end with `whole`. Raise Exhausted."""
