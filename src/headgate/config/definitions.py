@@ -26,7 +26,7 @@ Place = tuple[str, str]
 """(project, branch)"""
 
 _UNKNOWN = TenantProject("", "", "", trusted=True)
-"""Where built-in things are defined."""
+"""Project of built-in definitions."""
 
 
 def _noop() -> list[Stanza]:
@@ -67,7 +67,7 @@ class LayoutDefinitions:
     branches: dict[str, tuple[str, ...]]
     """project -> branches whose configuration is read, default branch first."""
     budgets: Budgets = DEFAULTS
-    """Of what an item may come to."""
+    """Limits on the size of an item."""
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     """In the order in which they are defined."""
     pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
     flavor: dict[str, Any]
     min_ready: int = 0
     max_nodes: int = -1
-    """Of the tenant; -1: any number."""
+    """Largest number of machines of this label that the tenant may have; -1 for no limit."""
     digest: str = ""
     """Digest of all that a machine is made from; when it differs, the machine is a different one."""
     also: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 STATIC = "static"
-"""The driver of machines that are there anyway: they are listed, and neither made nor removed."""
+"""Driver of existing machines, which are listed and neither made nor removed."""
 
 
 class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,7 +56,7 @@ class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
     retain: int = 2
     """Number of builds that are kept."""
     rebuild_age_s: int = 0
-    """Of what age a build is due again; 0: nobody asks for one by itself."""
+    """Age in seconds at which the image is built again; 0 if it is never built again automatically."""
 
 
 class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,7 +78,7 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: tuple[dict[str, Any], ...] = ()
     """Machines of a provider with the driver `static`, each as the configuration lists it."""
     projects: tuple[str, ...] = ()
-    """Canonical names of those that say something of it: its own and those of its sections."""
+    """Canonical names of the projects that define it: its own and those of its sections."""
 
     @property
     def is_static(self) -> bool:

@@ -90,10 +90,10 @@ class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
     """Canonical name; empty: the project of the change (`zuul_project`)."""
     connection: str = ""
     branch: str = ""
-    """Of the stanza that names it; empty when another project is named."""
+    """Branch of the stanza that names it; empty when another project is named."""
     zuul_project: bool = False
     use_ref: bool = True
-    """With zuul_project: as the change proposes it."""
+    """Whether the file is read as the change proposes it; used with zuul_project."""
     required: bool = True
     trusted: bool = False
     """Whether it belongs to a config-project and is therefore always read as landed."""
@@ -195,19 +195,19 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     image: str = ""
     """Name, in a registry, of the image in which its programs run and which is a host of its playbooks."""
     image_file: str = ""
-    """Of the proposed tree: what their image is built of."""
+    """Path in the proposed tree of the file from which the image of its programs is built."""
     image_build_name: str = ""
-    """Of an image that is defined in the project that attaches the job."""
+    """Name of an image that the project which attaches the job defines."""
     reuse: bool = False
-    """Ours: a build of it that succeeded on the same inputs stands for another one."""
+    """Whether a build that succeeded on the same inputs replaces a new one. Added by Headgate."""
     noop: bool = False
     """The built-in job: always SUCCESS, never sent to an executor."""
     inheritance: tuple[str, ...] = ()
     """For people: `job project branch file:line` of every variant applied, in order."""
     key: str = ""
-    """What tells it from the others of its graph, where that is not its name: jobs of several changes may share one."""
+    """Id within its graph where the name is not unique, because jobs of several changes share it; else empty."""
     refs: tuple[int, ...] = ()
-    """The changes of its item that it is for, by number; empty: the first."""
+    """Numbers of the changes of its item for which it runs; empty for the first."""
 
     @property
     def id(self) -> str:
@@ -385,6 +385,6 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     rerun_only_failed: bool = False
     """Ours: jobs that passed are not run again for a patchset that failed, as long as all they work on is the same."""
     reuse: bool = False
-    """Ours: that of jobs that do not say."""
+    """Default of `reuse` for jobs that do not set it. Added by Headgate."""
     window: Window = Window()
     supercedes: tuple[str, ...] = ()

@@ -13,13 +13,13 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent what one person says about a change of plain git: that it is approved, or that it must not land."""
 
     who: str
-    """As the server knows them."""
+    """Name by which the server knows the person."""
     commit: str
-    """The patchset it is said of."""
+    """Commit of the patchset to which it refers."""
     ref: str
-    """Where it is said; it goes when it is taken back."""
+    """Ref that holds it; deleted when it is withdrawn."""
     since_ms: int = 0
-    """When it was first seen, milliseconds since the epoch, UTC."""
+    """Time at which it was first seen, in milliseconds since the epoch (UTC)."""
 
 
 class PipelineCheck(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,7 +36,7 @@ class ForgeAccount(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent an account at a forge."""
 
     name: str = ""
-    """The name they log in with."""
+    """Login name."""
     email: str = ""
     permission: str = ""
     """read | write | admin | none; empty: nobody has asked."""
@@ -47,13 +47,13 @@ class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
 
     who: ForgeAccount
     label: str
-    """As Gerrit names it; `review` elsewhere."""
+    """Gerrit's name of the label; `review` on other forges."""
     value: str
     """`2`, `-1`; approved | changes_requested | commented | dismissed | pending."""
     since_ms: int = 0
-    """When it was given; 0: that is not known."""
+    """Time at which it was given; 0 when unknown."""
     old_value: str = ""
-    """Of a vote that an event tells of: what it was before; empty: the event does not say."""
+    """Earlier value of a vote in an event; empty if the event does not contain it."""
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,64 +78,64 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent a condition that the forge sets for a merge."""
 
     text: str
-    """What is wanted, for people, as the end of a sentence that begins with the change."""
+    """The requirement, for people, as the end of a sentence that begins with the change."""
     met: bool | None = None
-    """None: the forge has not made up its mind; it is waited for."""
+    """Whether it is met; None while the forge has not decided, which Headgate waits for."""
     bypassed: bool = False
-    """Our account may merge without it."""
+    """Whether Headgate's account may merge without it."""
     missing: tuple[str, ...] = ()
-    """Labels or contexts that it lacks: where a pipeline sets all of them itself, nothing stands in its way."""
+    """Labels or contexts that it lacks; a pipeline that sets all of them itself may go ahead."""
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hold what may change while the patchset stays the same."""
 
     us: tuple[str, ...] = ()
-    """The accounts that Headgate writes as, as `ForgeAccount.name` and `ProgramStatus.who` have them."""
+    """Headgate's own accounts, as in `ForgeAccount.name` and `ProgramStatus.who`."""
     state: str = ""
-    """The forge's own word, as Gerrit's NEW."""
+    """State in the forge's own words, such as Gerrit's NEW."""
     draft: bool | None = None
-    """A draft, or work in progress."""
+    """Whether it is a draft or work in progress."""
     current: bool = True
-    """Is it the newest patchset?"""
+    """Whether it is the newest patchset."""
     votes: tuple[Vote, ...] | None = None
     approved: bool | None = None
-    """Whether the forge takes it as approved, where it says so."""
+    """Whether the forge regards it as approved; None if the forge does not tell."""
     score: int | None = None
-    """Thumbs up less thumbs down, where those are counted."""
+    """Thumbs up minus thumbs down; None where a forge does not count them."""
     statuses: tuple[ProgramStatus, ...] | None = None
     labels: tuple[str, ...] | None = None
     """Labels or tags."""
     hashtags: tuple[str, ...] | None = None
     topic: str | None = None
     together: bool = False
-    """The forge merges all open changes of its topic when it merges one."""
+    """Whether the forge merges all open changes of a topic together."""
     unresolved: int | None = None
     """Threads of discussion that are not resolved."""
     mergeable: bool | None = None
-    """Whether it merges without conflicts; None: the forge is still looking."""
+    """Whether it merges without conflicts; None while the forge is still checking."""
     rules: tuple[Rule, ...] | None = None
-    """Those in force; None: they are not known, and the forge is asked when it is to land."""
+    """Rules in force; None when unknown: Headgate then asks the forge before it lands the change."""
     mark: str = ""
-    """How far the driver has told of what happened to it, in its own words."""
+    """Position up to which the driver has sent events of this change, in the driver's own form."""
 
 
 class ForgeEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent what happened, as triggers name it."""
 
     event: str
-    """In the words of the driver: comment-added, pull_request, gl_push."""
+    """Name of the event in the driver's words: comment-added, pull_request, gl_push."""
     action: str = ""
     who: ForgeAccount | None = None
     comments: tuple[str, ...] = ()
-    """The text, and of Gerrit each comment on the patchset."""
+    """Text of the comment, and on Gerrit each comment on the patchset."""
     votes: tuple[Vote, ...] = ()
-    """All that the event shows, those that it did not change, too."""
+    """All votes in the event, including those that it did not change."""
     added: tuple[str, ...] = ()
     """Labels, tags or hashtags."""
     removed: tuple[str, ...] = ()
     statuses: tuple[ProgramStatus, ...] = ()
     state: str = ""
-    """Of a review that was submitted; of a flag."""
+    """State of a submitted review or of a flag."""
     checker: str = ""
     """Uuid of Gerrit's checker."""

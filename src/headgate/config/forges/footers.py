@@ -11,9 +11,9 @@ FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"]+", re.IGNORECASE)
 _AROUND = "*_`'.,;:!)]}"
-"""What stands behind an address in a sentence, and is not a part of it."""
+"""Characters that may follow an address in a sentence without being part of it."""
 _CHANGE_ID = re.compile(r"I[0-9a-f]{40}")
-"""The old form of Gerrit."""
+"""Gerrit's old form of a change id."""
 _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
 
 
@@ -43,7 +43,7 @@ class Named(NamedTuple):
     needs: tuple[str, ...] = ()
     """Keys of changes, whether anybody has proposed them or not."""
     unknown: tuple[str, ...] = ()
-    """Footers that name no change that could be here, as they are written."""
+    """Footers, as written, that name no change that could be in this installation."""
 
 
 def named(

@@ -17,7 +17,7 @@ APPROVALS: Keys = {
     "newer-than": StanzaKey(age),
     "not-author": StanzaKey(flag, "false"),
 }
-"""What several people say of a change of plain git."""
+"""Keys of requirements for approvals by several people on plain git."""
 
 
 def _happened(wanted: object, seen: TermSubject) -> bool:

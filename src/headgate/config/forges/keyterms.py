@@ -60,11 +60,11 @@ class TermSubject(NamedTuple):
     """The moment at which it is to come in; None: it is there already, and what only counts at that moment is not asked
     again, nor what Headgate itself says of it."""
     kind: str = ""
-    """Of an event: `gate.change.EventKind`."""
+    """Kind of the event, a `gate.change.EventKind`."""
     happening: ForgeEvent | None = None
-    """Of an event of a forge."""
+    """The event itself, if a forge sent it."""
     ours: frozenset[str] = frozenset()
-    """The labels and contexts that the pipeline's reporters set."""
+    """Labels and contexts that the pipeline's reporters set."""
 
     @property
     def change(self) -> ProposedChange:
@@ -108,7 +108,7 @@ def forms(terms: Terms) -> Keys:
 
 
 OF_CHANGE = frozenset({"require", "reject", "require-approval", "reject-approval", "require-status", "reject-status"})
-"""Keys of triggers."""
+"""Keys of a trigger that ask something of the change."""
 
 
 class Dialect(NamedTuple):
@@ -118,15 +118,15 @@ class Dialect(NamedTuple):
     require: Terms
     reporter: Keys
     unless_said: Mapping[str, Any] = {}
-    """Keys of a trigger that are asked for with this value where they are not said."""
+    """Key of a trigger -> value that is required where the key is missing."""
     instead: Mapping[str, str] = {}
-    """Key of a trigger -> the one that it gives way to where both are said."""
+    """Key of a trigger -> key that replaces it where both are set."""
     told: Mapping[str, tuple[ForgeEvent, ...]] = {}
     """Kind of event -> what it is in the words of triggers, where no more is known of it."""
     sets: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
-    """Of one reporter: the labels and contexts that it sets."""
+    """Function that returns the labels and contexts that one reporter sets."""
     nobody: frozenset[str] = frozenset()
-    """Events and actions of which nobody is told who did them: what asks for a permission never matches them."""
+    """Events and actions whose author is unknown; a trigger that requires a permission never matches them."""
     closes: Callable[[_Hows, _Hows], _Hows] = lambda _begun, _said: ()
     """Reporters of the beginning, and of the end of an item that is taken out -> what has to be said besides, so that
     nothing stays open at the forge."""
@@ -137,12 +137,11 @@ class Dialect(NamedTuple):
     free: bool = False
     """Whether reporters may have any other key, too."""
     forgiven: str = ""
-    """Name of the warnings that what is wrong with a trigger becomes, but for unknown keys; empty: it is an error."""
+    """Name of the warnings that errors of a trigger become, except for unknown keys; empty if they stay errors."""
     named: tuple[str, ...] = ()
-    """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
+    """Keys of a requirement that name people; they work only where the server authenticates people."""
     refs_too: bool = False
-    """Are refs let in whatever a pipeline requires of changes?  Elsewhere a ref does not meet what is asked of
-    changes."""
+    """Whether refs are admitted regardless of requirements for changes; on other forges a ref never meets those."""
 
 
 def triggered(dialect: Dialect, said: Mapping[str, Any], seen: TermSubject) -> bool:

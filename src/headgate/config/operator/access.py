@@ -8,9 +8,9 @@ from typing import Any
 from headgate.config.operator.model import AuthorizationRule
 
 BUILT_IN_ROLES = ("admin", "read")
-"""Everything; reading alone."""
+"""Roles with all permissions, and with permission to read only."""
 UID_CLAIM = "zuul_uid"
-"""Stands for the claim that names the user, whichever it is."""
+"""Placeholder for the claim that names the user."""
 _MISSING = object()
 
 

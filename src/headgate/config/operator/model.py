@@ -16,14 +16,14 @@ from headgate.config.model import ConfigError
 from headgate.config.patterns import Rule, any_whole
 
 ALIKE_MAX = 4
-"""Projects of one last name that are suggested."""
+"""Number of projects with an equal last name that are suggested."""
 
 
 class Connection(NamedTuple):
     name: str
     canonical_hostname: str
     driver: str = "git"
-    """What it may say in pipelines: a key of `drivers.DRIVERS`."""
+    """Driver, which decides the keys that pipelines may use: a key of `drivers.DRIVERS`."""
     bound: bool = False
     """Whether its server binds the names that people approve and veto under to who pushes."""
 
@@ -32,7 +32,7 @@ class Protection(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name the protected and the locked branches of a project, as its forge reports them."""
 
     protected: frozenset[str] | None = None
-    """None: it does not say, so every branch counts as one."""
+    """Protected branches; None if the forge does not tell, so that every branch counts as protected."""
     locked: frozenset[str] | None = None
     """Nobody may push there.  None: it does not say, so none counts as one."""
 
@@ -60,7 +60,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
     allow_reporter_jobs: bool = False
     configure_projects: tuple[Rule, ...] = ()
     protection: Protection | None = None
-    """As its forge said last; the file says nothing of it."""
+    """Protection that its forge last reported; it is not part of the file."""
 
     @property
     def is_selective(self) -> bool:
@@ -114,7 +114,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     project: str = ""
     """Whose machines they are; `*`: everybody's."""
     triggering: bool = False
-    """Only the machine that started the item."""
+    """Whether only the machine that started the item qualifies."""
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -132,13 +132,13 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     max_nodes_per_job: int = 5
     max_nodes_per_project: int = -1
     max_nodes_of: dict[str, int] = {}
-    """Project -> that of its own."""
+    """Project -> its own limit of nodes."""
     resource_limits: dict[str, float] = {}
-    """Kind -> how much machines of its builds may take at a time."""
+    """Kind of resource -> amount that machines of its builds may use at a time."""
     max_job_timeout_s: int = 10_800
-    """-1 is no limit; so for nodes."""
+    """Largest timeout of a job in seconds; -1 for no limit."""
     labels: dict[str, Label] = {}
-    """Without any, executors use machines of their own."""
+    """Labels of machines; if there are none, executors use machines of their own."""
     max_oidc_ttl_s: int = 10_800
     default_oidc_ttl_s: int = 3_600
     allowed_oidc_issuers: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     anonymous_read_access: bool = True
     authentication_realm: str = ""
     idle: tuple[ConfigError, ...] = ()
-    """Warnings of what is said of it and has no effect here."""
+    """Warnings about settings of the tenant that have no effect here."""
 
     @cached_property
     def trusted(self) -> dict[str, str]:
@@ -241,7 +241,7 @@ class TenantFile(msgspec.Struct, frozen=True, omit_defaults=True):
     tenants: dict[str, Tenant]
     """In the order of the file."""
     refused: dict[str, tuple[ConfigError, ...]] = {}
-    """Tenants that cannot be loaded, and why; the others are not touched by it."""
+    """Tenants that cannot be loaded -> errors; they do not affect the others."""
     warnings: tuple[ConfigError, ...] = ()
     rules: dict[str, AuthorizationRule] = {}
     roles: dict[str, Role] = {}
