@@ -16,6 +16,7 @@ from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import CheckedOut
 
@@ -35,7 +36,7 @@ class Empty:
         return ("master",)
 
     async def checkout(
-        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
         dest.mkdir(parents=True)
         (dest / "job").write_text("#!/bin/sh\n")
@@ -44,10 +45,17 @@ class Empty:
 
 
 class Alone:
-    """A build that shares nothing with others."""
+    """A build that shares nothing with others, and that nobody watches or holds."""
 
-    async def pause(self, data: dict[str, Any]) -> None:
+    async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         raise NotImplementedError("the job does not pause")
+
+    def begun(self) -> None: ...
+
+    def fails(self) -> None: ...
+
+    async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
+        return ""
 
     @asynccontextmanager
     async def holding(self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float) -> AsyncIterator[bool]:

@@ -54,7 +54,7 @@ QUESTIONS: dict[str, tuple[Filter, str]] = {
 def table(url: str, size: int) -> tuple[float, dict[str, tuple[float, float]]]:
     """Return the seconds of the insertions, and for each question the milliseconds of the first page and a deep one."""
     with psycopg.connect(url) as connection:
-        connection.execute(TABLE)  # type: ignore[arg-type]  # no literal
+        connection.execute(TABLE)
         connection.commit()
         began = time.perf_counter()
         for number in range(size):
@@ -73,7 +73,7 @@ def _pages(connection: psycopg.Connection[tuple[str, ...]], where: str) -> tuple
     asked = f"select * from object where {where} and uuid > %s order by uuid limit {PAGE}"
 
     def page(after: str) -> str:
-        rows = connection.execute(asked, (after,)).fetchall()  # type: ignore[arg-type]  # no literal
+        rows = connection.execute(asked, (after,)).fetchall()
         return str(rows[-1][0]) if rows else after
 
     after = ""

@@ -40,17 +40,6 @@ class Trivial(Empty):
         return CheckedOut("1" * 40)
 
 
-class Undisturbed(Alone):
-    """A build that nobody looks on at, or holds."""
-
-    def begun(self) -> None: ...
-
-    def fails(self) -> None: ...
-
-    async def hold(self, *_: object) -> str:
-        return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Seconds of each phase: from the request to a supervisor until its command has ended with everything it began."""
@@ -132,5 +121,5 @@ async def _build(runner: ProcessRunner, version: str) -> None:
     asked: dict[str, Any] = {"ansible_version": version, "ansible_asked": True} if version else {}
     job = FrozenJob(name="job", run=(Playbook(PROJECT, "local", "master", "play.yaml"),), **asked)
     spec = BuildSpec(fresh(), "set", "t", "gate", "i", job, change)
-    outcome = await runner.run(spec, RepoState(), asyncio.Event(), Undisturbed())
+    outcome = await runner.run(spec, RepoState(), asyncio.Event(), Alone())
     assert outcome.result == "SUCCESS", outcome.error

@@ -9,5 +9,6 @@ from bench.day.tables import table
 from headgate.cli.terminal.screen import Terminal
 
 if __name__ == "__main__":
-    sizes, store = [int(word) for word in sys.argv[1:4]], sys.argv[4] if len(sys.argv) > 4 else "etcd"
-    Terminal().print(table([measure(*sizes, store=store)], store))
+    projects, changes, schedulers = (int(word) for word in [*sys.argv[1:4], "1"][:3])
+    store = sys.argv[4] if len(sys.argv) > 4 else "etcd"
+    Terminal().print(table([measure(projects, changes, schedulers, store)], store))

@@ -63,7 +63,7 @@ class Past:
 
     def counted(self) -> tuple[int, int]:
         """Return how many builds and buildsets ended."""
-        return tuple(self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("build", "buildset"))  # type: ignore[return-value]
+        return tuple(self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("build", "buildset"))
 
     def requested(self, since_s: Mapping[str, float], pipeline: str) -> Times:
         """Return how long it was from what somebody did until the first build of the change began."""

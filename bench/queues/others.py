@@ -200,7 +200,7 @@ def skip_locked_latency(url: str, tries: int, size_bytes: int) -> list[float]:
             time.sleep(0.02 + 0.1 * n / tries)
             began_s = time.time()
             connection.execute("insert into plain (body) values (%s)", ("x" * size_bytes,))
-            until(lambda n=n: len(found) > n)  # type: ignore[misc]  # this one
+            until(lambda n=n: len(found) > n)
         worker.join()
     return sorted(found)
 
