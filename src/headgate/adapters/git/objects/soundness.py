@@ -29,8 +29,10 @@ FILES_MAX_BYTES = 8 * 2**30
 NAME_MAX_BYTES, PATH_MAX_BYTES, DEPTH_MAX = 255, 4_000, 200
 """Limits of file systems on a name, a path and the depth of directories."""
 PARENTS_MAX = 1_000
-BRANCH_MAX, CHANGE_MAX = 500, 2_000
-"""Commits of a branch that are searched for the fork point of a change, and most commits of a change."""
+SEARCHES = ((25, 25), (100, 200), (500, 2_000))
+"""Commits of a branch that are searched for the fork point of a change, and most commits of the change: each search is
+for changes for which the one before it was too short."""
+CHANGE_MAX = SEARCHES[-1][1]
 _MODES = {FileMode.TREE, FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK, FileMode.COMMIT, 0o100664}
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]*)\0", re.DOTALL)
 _SHORT = re.compile(rb"git~[0-9]+")
@@ -79,12 +81,14 @@ def _flawed(why: str) -> GitImpossible:
 
 def _few_steps(objects: SoundnessObjects, head: str, commit: str) -> tuple[list[str], str] | None:
     """Return the commits of the change and where it left the branch, or None if that takes more steps."""
-    branch = set(islice(_history(objects, head, (), []), BRANCH_MAX))
-    left = list[str]()
-    new = list(islice(_history(objects, commit, branch, left), CHANGE_MAX))
-    # If it reaches a root commit, it has passed the part of the branch that was read.
-    whole = left and len(new) < CHANGE_MAX and all(objects.parents(one) for one in new)
-    return (new, left[0]) if whole else None
+    for branch_max, change_max in SEARCHES:
+        branch = set(islice(_history(objects, head, (), []), branch_max))
+        left = list[str]()
+        new = list(islice(_history(objects, commit, branch, left), change_max))
+        # If it reaches a root commit, it has passed the part of the branch that was read.
+        if left and len(new) < change_max and all(objects.parents(one) for one in new):
+            return new, left[0]
+    return None
 
 
 def _history(objects: SoundnessObjects, commit: str, without: Collection[str], left: list[str]) -> Iterator[str]:
