@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 SIM_SEEDS ?= 200
-# A test waits for processes and servers two thirds of its time.
+# A test waits for processes and servers much of its time.
 WORKERS := $(shell expr 2 \* $$(nproc))
 SEEDS ?= 10000
 CHANGES ?= 1000

@@ -102,7 +102,7 @@ class Connection(ConnectionBase):
 
 
 class _Kept:
-    """What a command says, as far as there is room for it."""
+    """Hold the output of a command, up to a limit."""
 
     def __init__(self):
         self.text = bytearray()
