@@ -44,10 +44,10 @@ ENQUEUED_MAX = 500
 """Limit of changes that one event enqueues: the first ones in the order of their keys."""
 
 
-def rippled(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+def rippled(state: State, event: TriggerEvent, world: World, actions: list[Action]) -> State:
     """Enqueue the open changes that the event concerns if it triggers the pipeline."""
     for change in _concerned(event, world) if triggers(world.pipeline, event) else ():
-        state = enqueue(state, change, derived(event.id, change.key), world, asked)
+        state = enqueue(state, change, derived(event.id, change.key), world, actions)
     return state
 
 
@@ -63,64 +63,64 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
     return sorted(found, key=lambda change: change.key)[:ENQUEUED_MAX]
 
 
-def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, asked: list[Action]) -> State:
+def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, actions: list[Action]) -> State:
     """Return the state with an item for the occasion. If the occasion can start nothing, record a failure at once, so
     that whoever waits for it learns why."""
     change = event.change
-    after = state if occasion.trouble else enqueue(state, change, event.id, world, asked)
+    after = state if occasion.trouble else enqueue(state, change, event.id, world, actions)
     if after is not state or state.find(change.key) is not None:
         return after
     nothing = f"nothing is done about it: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
     why = occasion.trouble or nothing
     id = derived("item", world.tenant, world.pipeline.name, change.key, event.id)
     item = Item(id=id, change=change, event=event.id, enqueued_ms=world.now_ms, trouble=why)
-    asked.append(Record(item, "FAILURE", why, tested=False))
+    actions.append(Record(item, "FAILURE", why, tested=False))
     return state
 
 
 def absorb(  # noqa: C901 - one case for each kind of event
-    state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]
+    state: State, event: TriggerEvent | Answer | Managed, world: World, actions: list[Action]
 ) -> State:
-    """Return the state after `event`, and add the actions that follow to `asked`. To absorb an event twice has the same
-    effect as once."""
+    """Return the state after `event`, and append the actions that follow to `actions`. To absorb an event twice has the
+    same effect as once."""
     match event:
         case TriggerEvent() if event.kind.ripples:
-            return rippled(state, event, world, asked)
+            return rippled(state, event, world, actions)
         case TriggerEvent() if event.change.occasion is not None:
-            return occasioned(state, event, event.change.occasion, world, asked)
+            return occasioned(state, event, event.change.occasion, world, actions)
         case TriggerEvent():
-            return triggered(state, event, world, asked)
+            return triggered(state, event, world, actions)
         case MergeAnswer() | LandAnswer():
-            return answered(state, event, world, asked)
+            return answered(state, event, world, actions)
         case BuildEnded() | BuildPaused() | BuildFailing():
-            return worded(state, event, world, asked)
+            return worded(state, event, world, actions)
         case Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
             exempt = unapproved or not guarded(world.pipeline)
-            return enqueue(state, change, id, world, asked, exempt=exempt, by_hand=by_hand)
+            return enqueue(state, change, id, world, actions, exempt=exempt, by_hand=by_hand)
         case Dequeue(key=key, why=why, commit=commit, event=enqueued):
             if enqueued and not has(state, key, commit, enqueued):
                 return state
             if why and not has(state, key, commit):
                 return dealt_with(state, key)
-            return dequeued(state, key, world, asked, why, commit)
+            return dequeued(state, key, world, actions, why, commit)
         case CancelBuild():
-            return stopped(state, event, world, asked)
+            return stopped(state, event, world, actions)
         case RerunBuild():
             return rerun(state, event)
         case Promote(keys=keys):
             back = any(state.find(key) is None or kept_back(event, key, state, world) for key in keys)
-            return state if back else promoted(state, event, world, asked)
+            return state if back else promoted(state, event, world, actions)
         case LayoutChanged(taken_over=taken_over):
             fresh = state if taken_over else replace(state, failures=0, disabled=False)
-            return reconfigured(fresh, world, asked)
+            return reconfigured(fresh, world, actions)
         case _:
             assert_never(event)
 
 
-def triggered(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+def triggered(state: State, event: TriggerEvent, world: World, actions: list[Action]) -> State:
     change = event.change
     if event.kind is EventKind.REF_UPDATED and world.dependent:
-        state = _moved(state, change, world, asked)
+        state = _moved(state, change, world, actions)
     parted: tuple[Change, ...] = ()
     """Changes that were tested as one with an older patchset of this change."""
     if event.kind is EventKind.ABANDONED:
@@ -128,32 +128,32 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
         if own is not None and own.open and own.change.commit == change.commit:
             return state  # it was abandoned before it came to its known state
         newer = own is not None and own.open
-        state = dequeued(state, change.key, world, asked, commit=change.commit if newer else "", withdrawn=True)
+        state = dequeued(state, change.key, world, actions, commit=change.commit if newer else "", withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
-        state, parted = _without_old_patchset(state, change, world, asked)
+        state, parted = _without_old_patchset(state, change, world, actions)
     if triggers(world.pipeline, event, world.change_states.get(change.key)):
         current = world.change_states.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
             return state  # a newer patchset is known already, and brings its own event
-        state = enqueue(state, change, event.id, world, asked, answered=attempted(event, current, world))
+        state = enqueue(state, change, event.id, world, actions, answered=attempted(event, current, world))
     if event.fresh:
-        state = _with_dependents(state, event, world, asked)
+        state = _with_dependents(state, event, world, actions)
     for other in parted:
         if state.find(other.key) is None:
-            state = enqueue(state, other, derived(event.id, "parted", other.key), world, asked)
+            state = enqueue(state, other, derived(event.id, "parted", other.key), world, actions)
     return state
 
 
-def _with_dependents(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+def _with_dependents(state: State, event: TriggerEvent, world: World, actions: list[Action]) -> State:
     """Return the state with the changes enqueued that need the event's change and were tested without it."""
     for other in needed_by(event.change.key, world):
         news = replace(event, change=other, happening=None)  # its own forge may be another one, without a word for that
         if triggers(world.pipeline, news, world.change_states.get(other.key)):
-            state = enqueue(state, other, event.id, world, asked)
+            state = enqueue(state, other, event.id, world, actions)
     return state
 
 
-def _moved(state: State, update: Change, world: World, asked: list[Action]) -> State:
+def _moved(state: State, update: Change, world: World, actions: list[Action]) -> State:
     """Return the state after somebody else moved a branch: items that rest on its old head start again, and so does
     everything behind them.
 
@@ -175,7 +175,7 @@ def _moved(state: State, update: Change, world: World, asked: list[Action]) -> S
             if buildset is not None and buildset.ahead in resting:
                 resting.add(buildset.id)
             if buildset is not None and _lost_its_base(item, buildset, update, old=old):
-                item = reset(item, world, asked)
+                item = reset(item, world, actions)
             items.append(item)
         if any(after is not before for after, before in zip(items, queue.items, strict=True)):
             state = with_queue(state, replace(queue, items=tuple(items)))
@@ -200,7 +200,7 @@ def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool)
 
 
 def _without_old_patchset(
-    state: State, change: Change, world: World, asked: list[Action]
+    state: State, change: Change, world: World, actions: list[Action]
 ) -> tuple[State, tuple[Change, ...]]:
     """Return the state without an older patchset of the change, and the changes that were tested as one with it."""
     found = state.find(change.key)
@@ -209,7 +209,7 @@ def _without_old_patchset(
     newer = known is not None and own is not None and known.change.commit == own.commit
     if found is None or own is None or own.commit == change.commit or newer:
         return state, ()
-    after = dequeued(state, change.key, world, asked)
+    after = dequeued(state, change.key, world, actions)
     return after, tuple(one for one in found[1].left if one != own) if after is not state else ()
 
 
@@ -217,7 +217,7 @@ def dequeued(
     state: State,
     key: str,
     world: World,
-    asked: list[Action],
+    actions: list[Action],
     why: str = "",
     commit: str = "",
     *,
@@ -235,28 +235,28 @@ def dequeued(
             queue = next(queue for queue in state.queues if item in queue.items)
             if withdrawn and (item.others or item.landed):
                 item = replace(item, trouble=f"{key}, which goes together with it, was withdrawn")
-                queue = leave(queue, item, "FAILURE", world, asked, tested=False)
+                queue = leave(queue, item, "FAILURE", world, actions, tested=False)
             else:
-                told = bool(why or item.landed) or knows(item, world)
+                report = bool(why or item.landed) or knows(item, world)
                 item = replace(item, trouble=why) if why else item
-                queue = leave(queue, item, "DEQUEUED", world, asked, told=told)
+                queue = leave(queue, item, "DEQUEUED", world, actions, report=report)
             state = with_queue(state, queue)
     return state
 
 
-def stopped(state: State, work: CancelBuild, world: World, asked: list[Action]) -> State:
+def stopped(state: State, work: CancelBuild, world: World, actions: list[Action]) -> State:
     """Return the state once somebody stopped a build: it is cancelled, and its job did not pass."""
     found = running(state, work.build)
     if found is None:
         return state
     queue, item, build = found
-    asked.append(Cancel(build.id, build=True))
+    actions.append(Cancel(build.id, build=True))
     outcome = BuildOutcome(build.id, result="CANCELED", error=work.why)
     ended = BuildEnded(item.buildset.id if item.buildset is not None else "", build.job, outcome)
-    return with_queue(state, with_item(queue, with_word(item, ended, world, asked)))
+    return with_queue(state, with_item(queue, with_word(item, ended, world, actions)))
 
 
-def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, asked: list[Action]) -> State:
+def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, actions: list[Action]) -> State:
     found = next(((q, i, b) for q, i in state.items() if (b := i.buildset) and b.id == answer.buildset), None)
     if found is None:
         return state
@@ -265,7 +265,7 @@ def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, asked
         case MergeAnswer():
             queue = with_item(queue, replace(item, buildset=_merged(queue, item, buildset, answer)))
         case LandAnswer():
-            return _answered_landing(state, queue, item, answer, world, asked)
+            return _answered_landing(state, queue, item, answer, world, actions)
         case _:
             assert_never(answer)
     return with_queue(state, queue)
@@ -284,15 +284,15 @@ def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -
 
 
 def _answered_landing(
-    state: State, queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]
+    state: State, queue: Queue, item: Item, answer: LandAnswer, world: World, actions: list[Action]
 ) -> State:
     next = item.successor
-    before = len(asked)
-    state = with_queue(state, landed(queue, replace(item, successor=None), answer, world, asked))
-    if answer.differs and len(asked) > before:  # otherwise the answer repeats what is known
+    before = len(actions)
+    state = with_queue(state, landed(queue, replace(item, successor=None), answer, world, actions))
+    if answer.differs and len(actions) > before:  # otherwise the answer repeats what is known
         own = [one for one in item.left if one.key == answer.change] or [item.change]
         state = strayed(state, own[0], answer.commit, world.now_ms)
     if next is None or answer.ok:
         return state
-    state = dequeued(state, next.change.key, world, asked)
-    return enqueue(state, next.change, next.event, world, asked, exempt=next.by_hand)
+    state = dequeued(state, next.change.key, world, actions)
+    return enqueue(state, next.change, next.event, world, actions, exempt=next.by_hand)

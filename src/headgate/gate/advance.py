@@ -96,7 +96,7 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
             yield from item.buildset.semaphores
 
 
-def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
+def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     """Return the item with its job graph or its configuration errors, unchanged while these are not known yet."""
     buildset = item.buildset
     assert buildset is not None, "an item is frozen after its buildset merged"
@@ -114,7 +114,7 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
         buildset, graph=None if blocking else graph, config_errors=_distinct(blocking), warnings=warnings
     )
     item = replace(item, buildset=buildset)
-    return item if blocking else _announce(item, world, asked)
+    return item if blocking else _announce(item, world, actions)
 
 
 def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> LayoutRequest:
@@ -155,15 +155,15 @@ def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
     return (*found[:ERRORS_MAX], ConfigError("Unknown Configuration Error", more_text, severity=severity))
 
 
-def _announce(item: Item, world: World, asked: list[Action]) -> Item:
-    told = () if world.disabled else world.pipeline.reporters.get("start", ())
-    if item.started or not told or item.buildset is None or not item.buildset.jobs:
+def _announce(item: Item, world: World, actions: list[Action]) -> Item:
+    connections = () if world.disabled else world.pipeline.reporters.get("start", ())
+    if item.started or not connections or item.buildset is None or not item.buildset.jobs:
         return item
     note = filled(world.pipeline.start_message, item, world)
     for change in item.changes:
-        if change.connection in told:
+        if change.connection in connections:
             work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-            asked.append(Report(item.named(change, "start"), work, world.pipeline.precedence, "start"))
+            actions.append(Report(item.named(change, "start"), work, world.pipeline.precedence, "start"))
     return replace(item, started=True)
 
 
@@ -174,45 +174,45 @@ def waiting(state: State) -> Iterator[tuple[str, str]]:
             yield from ((semaphore, item.change.project) for semaphore in item.buildset.waits)
 
 
-def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]) -> Item:
+def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]) -> Item:
     """Skip and start jobs until nothing more can start. A job that needs no executor ends at once and may release
     others."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
-        return settled(item, None, world, asked) if item.carried else item
+        return settled(item, None, world, actions) if item.carried else item
     match = Match(item)
     if len(buildset.builds) < len(buildset.jobs) or buildset.graph.fail_fast:
-        buildset = _begun(match, buildset, ahead, permits, world, asked)
-    buildset = _resumed(buildset, asked)
+        buildset = _begun(match, buildset, ahead, permits, world, actions)
+    buildset = _resumed(buildset, actions)
     item = item if buildset is item.buildset else replace(item, buildset=buildset)
-    return settled(item, match, world, asked) if item.earlier else item
+    return settled(item, match, world, actions) if item.earlier else item
 
 
 def _begun(
-    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
+    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]
 ) -> BuildSet:
     for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
         before = buildset
-        buildset = _round(match, buildset, ahead, permits, world, asked)
+        buildset = _round(match, buildset, ahead, permits, world, actions)
         if buildset is before or len(buildset.builds) == len(before.builds):
             break
     return buildset
 
 
-def _resumed(buildset: BuildSet, asked: list[Action]) -> BuildSet:
+def _resumed(buildset: BuildSet, actions: list[Action]) -> BuildSet:
     """Resume paused builds once all that depends on them has ended; return the changed buildset."""
     done = graph.done_for(buildset) if buildset.paused else []
-    asked.extend(Resume(build.id) for build in done)
+    actions.extend(Resume(build.id) for build in done)
     builds = {**buildset.builds, **{build.job: replace(build, resumed=True) for build in done}}
     return replace(buildset, builds=builds) if done else buildset
 
 
 def _round(
-    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
+    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]
 ) -> BuildSet:
     item = match.item
     if buildset.graph is not None and buildset.graph.fail_fast and buildset.job_failed:
-        return _stop_the_rest(buildset, asked)
+        return _stop_the_rest(buildset, actions)
     instead = reused(item, buildset, world)
     if instead is None:
         return buildset
@@ -231,7 +231,7 @@ def _round(
                 builds[job.id] = before
             elif permits.take(job, item.change.project):
                 builds[job.id] = run(
-                    item, buildset, job, buildset.again.get(job.id, 1), world, asked, given=needs.artifacts
+                    item, buildset, job, buildset.again.get(job.id, 1), world, actions, given=needs.artifacts
                 )
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
@@ -261,15 +261,15 @@ def _instead(
     """Return the carried build that continues as the job's build, or one that stands for it (`reuse.stands_for`):
     NOTHING if the job is to be run, None while that is not known. What somebody ordered to run once more is always
     run."""
-    asked = job.reuse and job.id not in buildset.again
-    fresh = begun(match.item, buildset, job, 1, world, given) if asked else None
-    if fresh is not None and (goes_on := match.of(fresh)) is not None:
-        return goes_on
+    reusable = job.reuse and job.id not in buildset.again
+    fresh = begun(match.item, buildset, job, 1, world, given) if reusable else None
+    if fresh is not None and (continuing := match.of(fresh)) is not None:
+        return continuing
     permits.taken.subtract(match.given_up(job.id))
     return stands_for(buildset, job, fresh, world) if fresh is not None else NOTHING
 
 
-def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
+def _stop_the_rest(buildset: BuildSet, actions: list[Action]) -> BuildSet:
     """Cancel running builds and skip waiting jobs after the first failure of a voting job (fail-fast); a build that is
     known to fail continues, to show how it fails. Return the changed buildset."""
     builds = dict(buildset.builds)
@@ -279,6 +279,6 @@ def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
             id = derived(buildset.id, job.id, "skipped")
             builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error=FAIL_FAST)
         elif build.result is None and not build.pre_fail:  # it continues, to show how it fails
-            asked.append(Cancel(build.id, build=True))
+            actions.append(Cancel(build.id, build=True))
             builds[job.id] = replace(build, result="CANCELED", error=FAIL_FAST)
     return replace(buildset, builds=builds, waits=())

@@ -69,8 +69,10 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
         return {}
     same = {job.id for job in buildset.jobs if _is_same(before.builds.get(job.name), works.get(job.id, ""))}
     same |= {job.id for job in buildset.jobs if job.noop}
-    kept = [job for part in _parts(buildset.graph) if {one.id for one in part} <= same for job in part if not job.noop]
-    return {job.id: _stands_for(before.builds[job.name], job, buildset, world) for job in kept}
+    reused_jobs = [
+        job for part in _parts(buildset.graph) if {one.id for one in part} <= same for job in part if not job.noop
+    ]
+    return {job.id: _stands_for(before.builds[job.name], job, buildset, world) for job in reused_jobs}
 
 
 def _is_asked(item: Item, world: World) -> bool:

@@ -56,22 +56,22 @@ class Match:
         return tuple(name for one in found if one.build.result is None for name in one.semaphores)
 
 
-def reset(item: Item, world: World, asked: list[Action]) -> Item:
+def reset(item: Item, world: World, actions: list[Action]) -> Item:
     """Return the item without a base. Builds that may have the same inputs on another base continue; the others are
     cancelled."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
-        asked.append(Cancel(derived(buildset.id, "merge"), build=False))
+        actions.append(Cancel(derived(buildset.id, "merge"), build=False))
     known = {one.build.id: replace(one, since_ms=world.now_ms) for one in item.carried}
     if buildset is not None:
-        unasked = {action.id for action in asked if isinstance(action, Run)}  # requested only when the turn ends
+        unasked = {action.id for action in actions if isinstance(action, Run)}  # requested only when the turn ends
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
-    kept = dict(list(known.items())[:CARRIED_MAX])
-    asked.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in kept)
+    retained = dict(list(known.items())[:CARRIED_MAX])
+    actions.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in retained)
     earlier = dict(item.earlier)
     if buildset is not None and buildset.state is not None:
         earlier[buildset.id] = buildset.state
-    return _pruned(replace(item, buildset=None, carried=tuple(kept.values()), earlier=earlier))
+    return _pruned(replace(item, buildset=None, carried=tuple(retained.values()), earlier=earlier))
 
 
 def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
@@ -90,7 +90,7 @@ def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
             )
 
 
-def settled(item: Item, match: Match | None, world: World, asked: list[Action]) -> Item:
+def settled(item: Item, match: Match | None, world: World, actions: list[Action]) -> Item:
     """Return the item with only those carried builds of which it is still undecided whether they count; cancel those
     that are known not to count."""
     if not item.carried:
@@ -98,10 +98,10 @@ def settled(item: Item, match: Match | None, world: World, asked: list[Action]) 
     own = {build.id for build in item.buildset.builds.values()} if item.buildset is not None else set[str]()
     left = [one for one in item.carried if one.build.id not in own]
     other = match.other if match is not None else ()
-    kept = tuple(one for one in left if one.build.id not in other and _may_count(one, item.buildset, world))
-    gone = [one.build for one in left if one not in kept]
-    asked.extend(Cancel(build.id, build=True) for build in gone if build.result is None)
-    return _pruned(item if kept == item.carried else replace(item, carried=kept))
+    retained = tuple(one for one in left if one.build.id not in other and _may_count(one, item.buildset, world))
+    gone = [one.build for one in left if one not in retained]
+    actions.extend(Cancel(build.id, build=True) for build in gone if build.result is None)
+    return _pruned(item if retained == item.carried else replace(item, carried=retained))
 
 
 def _may_count(one: Carried, buildset: BuildSet | None, world: World) -> bool:

@@ -152,16 +152,16 @@ SHORT_MIN = 7
 """Smallest number of digits of a commit that can name a patchset."""
 
 
-def is_called(change: Change, said: str) -> bool:
+def is_called(change: Change, reference: str) -> bool:
     """Return whether somebody means this change, and this patchset of it: by its name, with the branch before it or the
     patchset behind it or both, or by its key.  A patchset is named by its number or its commit, or the commit's
     beginning."""
-    if said in (change.key, change.id):
+    if reference in (change.key, change.id):
         return True
     names = (change.name, f"{change.branch}/{change.name}", change.key)
-    if said in names:
+    if reference in names:
         return change.is_change
-    name, _, patchset = said.rpartition(",")
+    name, _, patchset = reference.rpartition(",")
     known = patchset in (change.patchset, change.commit) or (
         len(patchset) >= SHORT_MIN and change.commit.startswith(patchset)
     )

@@ -28,7 +28,8 @@ def word_of(result: str) -> str:
 
 def concerns(pipeline: Pipeline, name: str) -> bool:
     """Return whether the pipeline's requirements look at results of the pipeline `name`."""
-    return any(name in asked_for(said.get("check")) for said in (*pipeline.require.values(), *pipeline.reject.values()))
+    requirements = (*pipeline.require.values(), *pipeline.reject.values())
+    return any(name in asked_for(one.get("check")) for one in requirements)
 
 
 def vouching(change_state: ChangeState, word: PipelineCheck) -> ChangeState:

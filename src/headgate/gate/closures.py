@@ -23,8 +23,8 @@ class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def what(self) -> str:
         """Describe what is closed, for people."""
-        whole = f"the pipeline {self.pipeline}" if self.pipeline else "every pipeline"
-        return f"queue {self.queue} of {self.pipeline}" if self.queue else whole
+        pipeline = f"the pipeline {self.pipeline}" if self.pipeline else "every pipeline"
+        return f"queue {self.queue} of {self.pipeline}" if self.queue else pipeline
 
     @property
     def why(self) -> str:

@@ -17,7 +17,7 @@ KEPT_MAX_BYTES = 100_000
 """Size limit of the comments of one buildset in the history."""
 
 
-def told(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
+def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     """Return the comments as lines of the report, by file and line, each with its job; then how many were left out."""
     found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _of(build)]
     touched = [one for one in found if any(change.files is None or one[0] in change.files for change in changes)]
@@ -32,7 +32,7 @@ def told(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def kept(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ...]]]:
+def for_history(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ...]]]:
     """Return, by build, file -> comments, as many as there is room for in one record of the history."""
     left_bytes, found = KEPT_MAX_BYTES, dict[str, dict[str, tuple[FileComment, ...]]]()
     for build in buildset.builds.values():
@@ -54,5 +54,5 @@ def _line(path: str, comment: FileComment, job: str) -> str:
     """Format a line as compilers do. Further lines of a message are indented, so that none of them looks like a comment
     of its own."""
     place = f"{path}:{comment.line}" if comment.line else path
-    said = comment.message.replace("\n", "\n    ")
-    return f"{place}: {comment.level}: {said} [{job}]" if comment.level else f"{place}: {said} [{job}]"
+    message = comment.message.replace("\n", "\n    ")
+    return f"{place}: {comment.level}: {message} [{job}]" if comment.level else f"{place}: {message} [{job}]"

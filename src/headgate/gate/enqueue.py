@@ -34,7 +34,7 @@ def enqueue(
     change: Change,
     event: str,
     world: World,
-    asked: list[Action],
+    actions: list[Action],
     *,
     exempt: bool = False,
     by_hand: ByHand | None = None,
@@ -46,48 +46,50 @@ def enqueue(
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
-        return _unfit(state, change, event, world, asked, answered=answered)
+        return _unfit(state, change, event, world, actions, answered=answered)
     here = _here(state, change, world)
     if here is not None:
         return _succeed(state, *here, Successor(change, event, exempt))
     exempt = exempt and guarded(world.pipeline)
     if world.pipeline.manager in IN_LINE:
         own = replace(_item((change,), event, world), exempt=exempt, by_hand=by_hand)
-        return _in_line(state, own, world, asked)
+        return _in_line(state, own, world, actions)
     weighed = weigh(state, change, world)
     found, problems = weighed.found, weighed.problems
     if weighed.apart and not problems:
         state = deferring(state, Deferred(change.key, change.commit, event))
     if problems or weighed.apart:
-        return _refuse(state, change, event, problems + weighed.apart, world, asked)
+        return _refuse(state, change, event, problems + weighed.apart, world, actions)
     own = replace(_item(found.circle, event, world), by_hand=by_hand)
     own = replace(own, exempt=exempt, spared=(change.key,) if exempt and own.others else ())
-    return _let_in(state, own, found.ahead, world, asked)
+    return _let_in(state, own, found.ahead, world, actions)
 
 
-def _let_in(state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], world: World, asked: list[Action]) -> State:
+def _let_in(
+    state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], world: World, actions: list[Action]
+) -> State:
     """Return the state with the item in it, behind what it needs."""
-    state = _without_parts(state, own, world, asked)
+    state = _without_parts(state, own, world, actions)
     if not world.dependent or not (ahead or any(is_known(one, world) for one in own.changes)):
         return _alone(state, own, ahead, world)
     for group in ahead:
         if state.find(group[0].key) is None:
             needed = _item(group, own.event, world)
-            state = _append(_without_parts(state, needed, world, asked), needed, world)
+            state = _append(_without_parts(state, needed, world, actions), needed, world)
     state = _append(state, own, world)
     for one in own.changes:
-        state = _those_behind(state, one, own.event, world, asked)
+        state = _those_behind(state, one, own.event, world, actions)
     return state
 
 
-def _without_parts(state: State, item: Item, world: World, asked: list[Action]) -> State:
+def _without_parts(state: State, item: Item, world: World, actions: list[Action]) -> State:
     """Return the state without the live items that test a part of `item` until now, unless they are landing."""
     patchsets = {(one.key, one.commit) for one in item.changes}
     for queue in state.queues if item.others else ():
         for part in queue.items:
             landing = part.epilogue or (part.buildset is not None and part.buildset.landing)
             if part.live and not landing and any((one.key, one.commit) in patchsets for one in part.changes):
-                queue = leave(queue, part, "DEQUEUED", world, asked, told=False)
+                queue = leave(queue, part, "DEQUEUED", world, actions, report=False)
                 state = with_queue(state, queue)
     return state
 
@@ -120,7 +122,7 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
     return with_queue(state, with_item(queue, replace(item, successor=successor)))
 
 
-def _unfit(state: State, change: Change, event: str, world: World, asked: list[Action], *, answered: bool) -> State:
+def _unfit(state: State, change: Change, event: str, world: World, actions: list[Action], *, answered: bool) -> State:
     """Return the state for a change that may not come in now. If the change meets the pipeline's requirements but not
     those of its forge, it is remembered, to come in once it meets them, and its people are told what is missing. What
     the pipeline requires is told only to those who tried to bring the change in (`answered`)."""
@@ -134,7 +136,7 @@ def _unfit(state: State, change: Change, event: str, world: World, asked: list[A
         state = deferring(state, Deferred(change.key, change.commit, event))
     elif not (lacking and answered):
         return state
-    return refused_with(state, change, event, why_not(state, change, world), world, asked)
+    return refused_with(state, change, event, why_not(state, change, world), world, actions)
 
 
 def deferring(state: State, refused: Deferred) -> State:
@@ -143,7 +145,7 @@ def deferring(state: State, refused: Deferred) -> State:
     return replace(state, deferred=(*others, refused)[-DEFERRED_MAX:])
 
 
-def readmitted(state: State, world: World, asked: list[Action]) -> State:
+def readmitted(state: State, world: World, actions: list[Action]) -> State:
     """Return the state after letting in the changes that were refused until what they need had landed, wherever it
     did."""
     for one in state.deferred:
@@ -153,7 +155,7 @@ def readmitted(state: State, world: World, asked: list[Action]) -> State:
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
         elif _alone_ready(change_state.change, world):
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
-            state = enqueue(state, change_state.change, derived(one.event, "readmitted"), world, asked)
+            state = enqueue(state, change_state.change, derived(one.event, "readmitted"), world, actions)
     return state
 
 
@@ -176,7 +178,7 @@ def _append(state: State, item: Item, world: World) -> State:
     return with_queue(state, replace(queue, items=(*queue.items, item)))
 
 
-def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> State:
+def _in_line(state: State, item: Item, world: World, actions: list[Action]) -> State:
     """Return the state with the item at the end of its line; for an occasion, that is the line of its lane. A
     supercedent pipeline keeps only the first item, which runs, and the last."""
     change, serial = item.change, world.pipeline.manager == "serial"
@@ -187,7 +189,7 @@ def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> Sta
         queue = queue_in(state, name, world, 1)
     if not serial:
         for waiting in queue.items[1:]:
-            queue = leave(queue, waiting, "DEQUEUED", world, asked, told=False)
+            queue = leave(queue, waiting, "DEQUEUED", world, actions, report=False)
     return with_queue(state, replace(queue, items=(*queue.items, item)))
 
 
@@ -204,12 +206,12 @@ def needed_item(item: Item, changes: tuple[Change, ...], world: World) -> Item:
     return replace(_item(changes, item.event, world, live=False), id=id)
 
 
-def _those_behind(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
+def _those_behind(state: State, change: Change, event: str, world: World, actions: list[Action]) -> State:
     """Let in the changes that were only waiting for this one; return the state."""
     for other in needed_by(change.key, world):
         same_queue = takes_part(other, world) and queue_name(other, world) == queue_name(change, world)
         if same_queue and not refused(world, world.change_states.get(other.key)) and _all_present(state, other, world):
-            state = enqueue(state, other, event, world, asked)
+            state = enqueue(state, other, event, world, actions)
     return state
 
 
@@ -220,14 +222,14 @@ def _all_present(state: State, change: Change, world: World) -> bool:
 
 
 def _refuse(
-    state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
+    state: State, change: Change, event: str, problems: tuple[str, ...], world: World, actions: list[Action]
 ) -> State:
     """Return the state after its people are told why it is refused; the history records a refusal when it is new, not
     when it is repeated."""
-    after = refused_with(state, change, event, problems, world, asked)
+    after = refused_with(state, change, event, problems, world, actions)
     if after is not state:
         item, note = _item((change,), event, world), refusal(change, problems, world)
-        asked.append(Record(item, "FAILURE", note, tested=False, refused=True))
+        actions.append(Record(item, "FAILURE", note, tested=False, refused=True))
     return after
 
 
@@ -253,34 +255,34 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutVi
     return f"Nothing is done about it: no pipeline that has jobs of {change.project} ({names}) takes up {what}."
 
 
-def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
+def concluded(before: State, after: State, actions: list[Action], world: World) -> State:
     """Return the state at the end of a turn, to be settled once more: announce the changes that came in, and have them
     leave the pipelines that this one supersedes; add the reporter jobs of items that succeeded; count failures in a
     row, too many of which disable the pipeline."""
-    for action in list(asked):
-        asked.extend(vouched(action, world) if isinstance(action, Record) else ())
+    for action in list(actions):
+        actions.extend(vouched(action, world) if isinstance(action, Record) else ())
         if isinstance(action, Record) and action.result == "SUCCESS":
             after = _with_epilogue(after, action.item)
             landed = action.item.buildset is not None and action.item.buildset.landing
-            for one in action.item.whole if landed else ():
-                asked.extend(heard(EventKind.PROJECT_MERGED, action.item, one, world))
+            for one in action.item.circle if landed else ():
+                actions.extend(heard(EventKind.PROJECT_MERGED, action.item, one, world))
         elif isinstance(action, Record) and action.item.others:
             after = _parted(after, action.item, world)
-    after = corrected(readmitted(after, world, asked), world, asked)
+    after = corrected(readmitted(after, world, actions), world, actions)
     known = {(one.key, one.commit) for _, item in before.items() if item.live for one in item.changes}
     for _, item in list(after.items()):
         if item.live and not item.epilogue:
             fresh = (one for one in item.changes if (one.key, one.commit) not in known)
-            asked.extend(action for one in fresh for action in _entered(item, one, world))
-    return _counted(after, asked, world.pipeline.disable_after)
+            actions.extend(action for one in fresh for action in _entered(item, one, world))
+    return _counted(after, actions, world.pipeline.disable_after)
 
 
-def _counted(after: State, asked: list[Action], most: int | None) -> State:
+def _counted(after: State, actions: list[Action], most: int | None) -> State:
     """Return the state with its number of failures in a row, of which `most` disable the pipeline; None: no limit."""
     if most is None:
         return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
     failures = after.failures
-    for action in asked:
+    for action in actions:
         if isinstance(action, Record) and action.tested:
             failures = {"SUCCESS": 0, "FAILURE": failures + 1}.get(action.result, failures)
     disabled = after.disabled or failures >= most

@@ -72,7 +72,7 @@ def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
     return replace(buildset, builds=left, again={**buildset.again, **due})
 
 
-def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
+def promoted(state: State, work: Promote, world: World, actions: list[Action]) -> State:
     """Return the state with the named changes at the heads of their queues, each behind what it needs.
 
     They keep the order in which they are named; what they displace starts again behind them.  Nothing overtakes an item
@@ -94,7 +94,7 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
             if item.id in exempt:
                 item = _exempted(item, work.keys)
             if displaced:
-                abandon(item, asked)
+                abandon(item, actions)
                 fresh_id = derived(item.id, "promoted", work.id)
                 item = replace(item, id=fresh_id, buildset=None, trouble="", carried=(), earlier={})
             fresh.append(item)

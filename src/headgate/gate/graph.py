@@ -108,14 +108,14 @@ def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) ->
             if build is None or not (build.result or build.paused):
                 waits = True
             elif _good(build):
-                artifacts += told(build, provider, item)
+                artifacts += provided_artifacts(build, provider, item)
             elif build.result != "SKIPPED":
                 of = item.subjects(provider)[0].id
                 failed = f"Job {provider.name} of {of}, which provides what this one requires, failed"
     return Required(waits and not failed, failed, tuple(artifacts))
 
 
-def told(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
+def provided_artifacts(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
     """Return the artifacts of a build as later jobs receive them. `build` is the gate's record, not what the job
     claims."""
     zuul = build.data.get("zuul")

@@ -55,20 +55,20 @@ def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
     if body is None:
         return graph
     wanted = [job for job in graph.jobs if job.image_build_name in body.image_names]
-    known, kept = graph.by_id, set[str]()
+    known, retained = graph.by_id, set[str]()
     while wanted:
         job = wanted.pop()
-        if job.id not in kept:
-            kept.add(job.id)
+        if job.id not in retained:
+            retained.add(job.id)
             wanted += [known[one.name] for one in graph.needs(job) if one.name in known and not one.soft]
-    jobs = tuple(_without(job, kept) for job in graph.jobs if job.id in kept)
+    jobs = tuple(_without(job, retained) for job in graph.jobs if job.id in retained)
     reporters = tuple(job for job in graph.reporters if job.image_build_name in body.image_names)
     return replace(graph, jobs=jobs, reporters=reporters)
 
 
-def _without(job: FrozenJob, kept: set[str]) -> FrozenJob:
+def _without(job: FrozenJob, retained: set[str]) -> FrozenJob:
     """Return the job without its soft dependencies on jobs that are left out."""
-    dependencies = tuple(one for one in job.dependencies if one.name in kept)
+    dependencies = tuple(one for one in job.dependencies if one.name in retained)
     return job if dependencies == job.dependencies else replace(job, dependencies=dependencies)
 
 

@@ -26,7 +26,7 @@ REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
 """Merge modes that replace the proposed commits by others."""
 
 
-def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
+def ask_to_land(item: Item, queue: Queue, world: World, actions: list[Action]) -> Item:
     """Ask for the next step of landing the item, and return the item, marked as landing."""
     buildset, step = item.buildset, _step(item, world)
     assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
@@ -54,7 +54,7 @@ def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> 
     )
     alone = len(item.left) == len(step) and not item.landed
     of = () if alone else (first.change.key if _merged(first.change, world) else first.change.project,)
-    asked.append(Land(derived(buildset.id, "land", *of), work, world.pipeline.precedence))
+    actions.append(Land(derived(buildset.id, "land", *of), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))
 
 
@@ -103,7 +103,7 @@ def _company(item: Item, change: Change, step: tuple[Change, ...]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
+def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, actions: list[Action]) -> Queue:
     """Return the queue after the answer to the last requested step; an answer to an earlier step changes nothing."""
     buildset = item.buildset
     if buildset is None or not buildset.landing:
@@ -115,15 +115,15 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
         queue = with_landed(queue, item, step, answer.commit)
         done = tuple(Landed(one, answer.commit or commit_of(item, one)) for one in step)
         marked = (one for one in done if one.change.number and not _merged(one.change, world))
-        asked.extend(_mark(item, one, world, early=len(step) < len(item.left)) for one in marked)
+        actions.extend(_mark(item, one, world, early=len(step) < len(item.left)) for one in marked)
         if answer.differs:
-            queue = _unbelieved(queue, item, world, asked)
-            asked.append(_alarm(item, step[0], answer, world))
+            queue = _unbelieved(queue, item, world, actions)
+            actions.append(_alarm(item, step[0], answer, world))
         if len(step) < len(item.left):
             item = replace(item, landed=item.landed + done, buildset=replace(buildset, landing=False))
             return with_item(queue, item)
-        asked.extend(_completed(item, done, world))
-        return leave(queue, item, "SUCCESS", world, asked, told=False)
+        actions.extend(_completed(item, done, world))
+        return leave(queue, item, "SUCCESS", world, actions, report=False)
     if answer.shut:
         return with_item(queue, replace(item, buildset=replace(buildset, landing=False)))
     if answer.moved:  # somebody pushed to the branch: test again on what is there now
@@ -156,13 +156,13 @@ def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Repo
     return Report(item.named(change, "differs"), work, world.pipeline.precedence, kind=ALARM)
 
 
-def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
+def _unbelieved(queue: Queue, item: Item, world: World, actions: list[Action]) -> Queue:
     """Return the queue with every other live item, unless it is landing, to be tested again: the branch does not have
     the tested state on which these items rest."""
     items = list(queue.items)
     for position, other in enumerate(items):
         if other.id != item.id and other.live and not (other.buildset is not None and other.buildset.landing):
-            items[position] = reset(other, world, asked)
+            items[position] = reset(other, world, actions)
     return replace(queue, items=tuple(items))
 
 
@@ -174,15 +174,15 @@ def rest(item: Item) -> Item:
 
 def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Action]:
     """Return reports, for the changes that landed in earlier steps, that now all have landed."""
-    said = text(item, "SUCCESS", world)
-    told: list[Action] = []
+    report_text = text(item, "SUCCESS", world)
+    reports: list[Action] = []
     for one in item.landed:
         others = (other for other in (*item.landed, *last) if other != one)
         lines = (f"It goes together with {other.change.key}, which has landed as {other.commit}." for other in others)
-        note = "\n".join([said, "", *lines])
+        note = "\n".join([report_text, "", *lines])
         work = ReportRequest(one.change, world.pipeline.name, note, landed=one.commit)
-        told.append(Report(item.named(one.change, "landed"), work, world.pipeline.precedence, kind=LANDED))
-    return told
+        reports.append(Report(item.named(one.change, "landed"), work, world.pipeline.precedence, kind=LANDED))
+    return reports
 
 
 def lands(item: Item, world: World) -> bool:
@@ -201,17 +201,17 @@ def held_back(item: Item, world: World) -> Item:
     return replace(item, buildset=replace(item.buildset, landing_error=why))
 
 
-def told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Action]) -> Item:
+def notify_of_wait(item: Item, closing: Closing | None, world: World, actions: list[Action]) -> Item:
     """Tell people, once for each closing, that the item has passed and lands as soon as its queue is opened."""
-    if shut is None or not item.live:
+    if closing is None or not item.live:
         return replace(item, held_ms=0) if item.held_ms else item
     buildset = item.buildset
     passed = buildset is not None and buildset.complete and not buildset.landing and lands(item, world)
-    if not passed or item.held_ms == shut.since_ms:
+    if not passed or item.held_ms == closing.since_ms:
         return item
-    note = text(item, "SUCCESS", world, f"All jobs passed.  It lands once it is opened again: {shut.why}.")
+    note = text(item, "SUCCESS", world, f"All jobs passed.  It lands once it is opened again: {closing.why}.")
     for change in item.left:
         work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-        id = item.named(change, "held", str(shut.since_ms))
-        asked.append(Report(id, work, world.pipeline.precedence, kind=WAITS))
-    return replace(item, held_ms=shut.since_ms)
+        id = item.named(change, "held", str(closing.since_ms))
+        actions.append(Report(id, work, world.pipeline.precedence, kind=WAITS))
+    return replace(item, held_ms=closing.since_ms)

@@ -29,27 +29,27 @@ def leave(
     item: Item,
     result: str,
     world: World,
-    asked: list[Action],
+    actions: list[Action],
     *,
-    told: bool = True,
+    report: bool = True,
     tested: bool = True,
 ) -> Queue:
-    """Return the queue without `item`. With `told` False, nobody is notified, because the landing itself did that. With
-    `tested` False, its jobs did not decide the result, and the window stays as it is."""
-    abandon(item, asked)
+    """Return the queue without `item`. With `report` False, nobody is notified, for example because the landing itself
+    did that. With `tested` False, its jobs did not decide the result, and the window stays as it is."""
+    abandon(item, actions)
     if _is_strange(item, world):  # it came in only because it might have added jobs
-        told, tested = told and bool(world.pipeline.reporters.get("no-jobs")), False
+        report, tested = report and bool(world.pipeline.reporters.get("no-jobs")), False
     message = text(item, result, world)
-    names = reporters(result, world) if told and item.live else ()
+    names = reporters(result, world) if report and item.live else ()
     done = {one.change.key: one for one in item.landed}
-    for change in item.whole:
+    for change in item.circle:
         if change.connection in names:
             as_commit = done[change.key].commit if change.key in done else ""
             work = ReportRequest(change, world.pipeline.name, message, landed=as_commit)
             phase = kind_of(result, world)
-            asked.append(Report(item.named(change, "report", result), work, world.pipeline.precedence, phase))
+            actions.append(Report(item.named(change, "report", result), work, world.pipeline.precedence, phase))
     if item.live:
-        asked.append(Record(item, result, message, tested))
+        actions.append(Record(item, result, message, tested))
     return without(queue, item, result if tested else "DEQUEUED", world)
 
 
@@ -60,26 +60,26 @@ def _is_strange(item: Item, world: World) -> bool:
     return graph is not None and not graph.in_pipeline and not any(is_known(one, world) for one in item.changes)
 
 
-def dismiss(queue: Queue, item: Item, found: Unready, world: World, asked: list[Action]) -> Queue:
+def dismiss(queue: Queue, item: Item, found: Unready, world: World, actions: list[Action]) -> Queue:
     """Return the queue without an item whose change may not land. People are told why, unless they withdrew it
     themselves."""
     item = replace(item, trouble=found.why)
     match found.obstacle:
         case Obstacle.GONE if item.others or item.landed:  # people of the other changes do not know
-            return leave(queue, item, "FAILURE", world, asked, tested=False)
+            return leave(queue, item, "FAILURE", world, actions, tested=False)
         case Obstacle.GONE:
-            return leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world))
+            return leave(queue, item, "DEQUEUED", world, actions, report=knows(item, world))
         case Obstacle.LANDED:
-            return leave(queue, item, "DEQUEUED", world, asked)
+            return leave(queue, item, "DEQUEUED", world, actions)
         case Obstacle.CLOSED:
-            return leave(queue, item, "MERGE_FAILURE", world, asked)
+            return leave(queue, item, "MERGE_FAILURE", world, actions)
         case Obstacle.UNMET | Obstacle.LACKING | Obstacle.WAITING:
-            return leave(queue, item, "FAILURE", world, asked, tested=False)
+            return leave(queue, item, "FAILURE", world, actions, tested=False)
         case _:
             assert_never(found.obstacle)
 
 
-def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]) -> State:
+def set_aside(state: State, id: str, why: str, world: World, actions: list[Action]) -> State:
     """Return the state without an item that cannot be handled: it fails, and its report says why."""
     found = next(((queue, item) for queue, item in state.items() if item.id == id), None)
     if found is None:
@@ -92,7 +92,7 @@ def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]
         own = [Record(replace(item, buildset=None), "FAILURE", why)] if item.live else []
         abandon(item, own)
         queue = replace(queue, items=tuple(i for i in queue.items if i.id != id))
-    asked.extend(own)
+    actions.extend(own)
     return with_queue(state, queue)
 
 

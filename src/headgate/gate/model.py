@@ -254,7 +254,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(change for change in self.changes if change.key not in done)
 
     @property
-    def whole(self) -> tuple[Change, ...]:
+    def circle(self) -> tuple[Change, ...]:
         """Return all changes of its circle: first those that have landed already, then the others."""
         return (*(one.change for one in self.landed), *self.left) if self.landed else self.changes
 

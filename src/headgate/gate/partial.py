@@ -17,10 +17,10 @@ PARTED_MAX = 1_000
 """Limit of alarms of each kind that a pipeline remembers; the oldest are dropped."""
 
 
-def noted(state: State, asked: Sequence[Action], world: World) -> State:
+def noted(state: State, actions: Sequence[Action], world: World) -> State:
     """Return the state with an alarm for each item that leaves after only a part of it has landed, and without the
     alarms whose missing changes have landed by now."""
-    ended = (action.item for action in asked if isinstance(action, Record) and action.result != "SUCCESS")
+    ended = (action.item for action in actions if isinstance(action, Record) and action.result != "SUCCESS")
     alarms = {one.item: one for one in state.parted}
     alarms |= {item.id: _alarm(item, world) for item in ended if item.landed and item.id not in alarms}
     remaining = tuple(one for one in alarms.values() if not all(_has_landed(key, world) for key in one.missing))

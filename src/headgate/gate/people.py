@@ -12,8 +12,8 @@ def named(change_state: ChangeState) -> str:
     found = approvers(change_state)
     parts = [f"proposed by {', '.join(change_state.proposers)}"] if change_state.proposers else []
     parts += [f"approved by {', '.join(found)}"] if found else []
-    said = "; ".join(parts)
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
 
 
 def approvers(change_state: ChangeState) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from headgate.gate.refs import takes_part
 from headgate.gate.world import World
 
 
-def reconfigured(state: State, world: World, asked: list[Action]) -> State:
-    """Return the state under the new configuration; add the actions that follow to `asked`.
+def reconfigured(state: State, world: World, actions: list[Action]) -> State:
+    """Return the state under the new configuration; add the actions that follow to `actions`.
 
     Items whose project no longer takes part leave, and those that have another queue now move there.  Items not yet
     tested are frozen by the new layout; windows follow it.
@@ -31,9 +31,9 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
                 continue
             if _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
                 current = next(q for q in state.queues if q.id == queue.id)
-                state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
+                state = with_queue(state, leave(current, item, "DEQUEUED", world, actions))
     if world.dependent or world.pipeline.manager == "serial":
-        state = _moved(state, world, asked)
+        state = _moved(state, world, actions)
     for queue in state.queues if world.dependent else ():
         if (size := _resized(queue.window, world.pipeline.window)) != queue.window:
             state = with_queue(state, replace(queue, window=size))
@@ -68,7 +68,7 @@ def _closes_itself(change: Change, world: World) -> bool:
 # --- queues
 
 
-def _moved(state: State, world: World, asked: list[Action]) -> State:
+def _moved(state: State, world: World, actions: list[Action]) -> State:
     """Return the state with each item in the queue that it has now, behind the items that were there, in their order.
 
     An item keeps its builds as long as what is ahead of it stays the same, which the next decision checks.
@@ -79,7 +79,7 @@ def _moved(state: State, world: World, asked: list[Action]) -> State:
             if len(names.get(item.id, ())) > 1 and not _lands(item):
                 gone = replace(item, trouble=f"its changes have different queues now: {', '.join(names[item.id])}")
                 current = next(q for q in state.queues if q.id == queue.id)
-                state = with_queue(state, leave(current, gone, "FAILURE", world, asked, tested=False))
+                state = with_queue(state, leave(current, gone, "FAILURE", world, actions, tested=False))
     lines = dict[str, list[tuple[Queue, list[Item]]]]()
     for queue in state.queues:
         if not (queue.dynamic or queue.items):
@@ -90,8 +90,8 @@ def _moved(state: State, world: World, asked: list[Action]) -> State:
     made = {name: _joined(name, parts, world) for name, parts in lines.items()}
     if all(queue.dynamic or made.get(queue.name) is queue for queue in state.queues):
         return state
-    kept = [queue if queue.dynamic else made.pop(queue.name, None) for queue in state.queues]
-    queues = tuple(queue for queue in (*kept, *made.values()) if queue is not None)
+    existing = [queue if queue.dynamic else made.pop(queue.name, None) for queue in state.queues]
+    queues = tuple(queue for queue in (*existing, *made.values()) if queue is not None)
     return _without_needs(replace(state, queues=queues), world)
 
 

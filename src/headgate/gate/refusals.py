@@ -41,31 +41,37 @@ def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> b
     in."""
     if event.kind is EventKind.APPROVED:
         return True
-    what, change = event.happening, event.change
-    if event.kind is not EventKind.STIRRED or what is None or (what.statuses and what.action != "rerequested"):
+    happening, change = event.happening, event.change
+    if (
+        event.kind is not EventKind.STIRRED
+        or happening is None
+        or (happening.statuses and happening.action != "rerequested")
+    ):
         return False
-    said = what.comments or what.votes or what.added or what.removed or what.state
-    if not said and what.action not in ("approved", "rerequested"):
+    content = happening.comments or happening.votes or happening.added or happening.removed or happening.state
+    if not content and happening.action not in ("approved", "rerequested"):
         return False
     us = known.details.us if known is not None and known.details is not None else ()
-    if what.who is not None:
-        owns = what.who.name == change.owner
-        if what.who.name in us or (what.who.permission in _UNTRUSTED and not owns):
+    if happening.who is not None:
+        owns = happening.who.name == change.owner
+        if happening.who.name in us or (happening.who.permission in _UNTRUSTED and not owns):
             return False
     pipelines = (world.pipeline, *world.beside.pipelines.values())
-    return not (what.added or what.removed) or not any(_sets(one, change.connection, what) for one in pipelines)
+    return not (happening.added or happening.removed) or not any(
+        _sets(one, change.connection, happening) for one in pipelines
+    )
 
 
-def _sets(pipeline: Pipeline, connection: str, what: ForgeEvent) -> bool:
+def _sets(pipeline: Pipeline, connection: str, happening: ForgeEvent) -> bool:
     """Return whether the pipeline's own reporters change labels in this way."""
     hows = [how for reports in pipeline.reports.values() for how in reports.get(connection, ())]
     put, off = ({str(one) for how in hows for one in as_list(how.get(key))} for key in ("label", "unlabel"))
-    return {*what.added} <= put and {*what.removed} <= off
+    return {*happening.added} <= put and {*happening.removed} <= off
 
 
 def speaks(pipeline: Pipeline, connection: str) -> bool:
     """Return whether the pipeline comments on changes of the connection."""
-    if not any(connection in told for told in pipeline.reporters.values()):
+    if not any(connection in connections for connections in pipeline.reporters.values()):
         return False
     failures = pipeline.reports.get("failure", {}).get(connection, ())
     every = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
@@ -90,7 +96,7 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
 
 
 def refused_with(
-    state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
+    state: State, change: Change, event: str, problems: tuple[str, ...], world: World, actions: list[Action]
 ) -> State:
     """Return the state after the people of a change are told that it does not come in; the same state if they know
     already, or will be told later."""
@@ -105,22 +111,22 @@ def refused_with(
     if now_ms < due_ms or _crowded(state, now_ms):
         known = replace(known, due_ms=max(due_ms, now_ms + GRACE_MS))
     else:
-        known = _told(known, change, REFUSED, note, world, asked)
+        known = _with_comment(known, change, REFUSED, note, world, actions)
     others = (one for one in state.refusals if one.key != change.key)
     return replace(state, refusals=(*others, known)[-KEPT_MAX:])
 
 
-def corrected(state: State, world: World, asked: list[Action]) -> State:
+def corrected(state: State, world: World, actions: list[Action]) -> State:
     """Return the state after outdated comments on refusals are corrected, or scheduled to be."""
-    ended = {key for one in asked if isinstance(one, Record) and not one.refused for key in one.item.keys}
+    ended = {key for one in actions if isinstance(one, Record) and not one.refused for key in one.item.keys}
     later, inside = _later(state, world), state.live_keys
     for one in state.refusals:
         if one.key in later and one.key not in ended and one.key not in inside:
             continue
-        after = _corrected(one, state, one.key in inside, world, asked) if one.key not in ended else None
+        after = _corrected(one, state, one.key in inside, world, actions) if one.key not in ended else None
         if after is not one:
-            kept = (other if other.key != one.key else after for other in state.refusals)
-            state = replace(state, refusals=tuple(other for other in kept if other is not None))
+            refusals = (other if other.key != one.key else after for other in state.refusals)
+            state = replace(state, refusals=tuple(other for other in refusals if other is not None))
     return state
 
 
@@ -138,7 +144,7 @@ def _later(state: State, world: World) -> frozenset[str]:
 
 
 def _corrected(
-    one: OutsideRefusal, state: State, inside: bool, world: World, asked: list[Action]
+    one: OutsideRefusal, state: State, inside: bool, world: World, actions: list[Action]
 ) -> OutsideRefusal | None:
     """Return the refusal as it is to be kept; None to forget it. `inside`: its change is in the pipeline by now."""
     change_state = world.change_states.get(one.key)
@@ -147,7 +153,7 @@ def _corrected(
     change = change_state.change
     if inside:
         if one.said and not _announced(world.pipeline, change.connection):
-            _told(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, asked)
+            _with_comment(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, actions)
         return None
     if change.commit != one.commit:  # the comment is on another patchset, which nobody brings in
         return replace(one, due_ms=0) if one.due_ms else one
@@ -162,18 +168,18 @@ def _corrected(
         return one
     if _crowded(state, world.now_ms):
         return replace(one, due_ms=world.now_ms + PAUSE_MS)
-    return _told(one, change, REFUSED if problems else SETTLED, note, world, asked)
+    return _with_comment(one, change, REFUSED if problems else SETTLED, note, world, actions)
 
 
-def _told(
-    one: OutsideRefusal, change: Change, kind: str, note: str, world: World, asked: list[Action]
+def _with_comment(
+    one: OutsideRefusal, change: Change, kind: str, note: str, world: World, actions: list[Action]
 ) -> OutsideRefusal:
     """Return the refusal after this comment, which is reported if the pipeline comments on changes there."""
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):
         id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.told_ms))
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
-        asked.append(Report(id, work, pipeline.precedence, kind=kind))
+        actions.append(Report(id, work, pipeline.precedence, kind=kind))
     return replace(one, said=mark, told_ms=world.now_ms, due_ms=0)
 
 

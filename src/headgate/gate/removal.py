@@ -34,44 +34,44 @@ def remains(pipeline: Pipeline) -> Remains:
     return Remains(**same, reporters=tuple(dict.fromkeys(names)), reports=reports)
 
 
-def as_it_was(name: str, kept: Remains | None) -> Pipeline:
+def as_it_was(name: str, settings: Remains | None) -> Pipeline:
     """Return a pipeline that takes nothing in, and reports the ends of its items wherever it reported them before."""
-    if kept is None:
+    if settings is None:
         return Pipeline(name, "independent")
-    rest = asdict(kept) | {
-        "reporters": dict.fromkeys(TOLD, kept.reporters),
-        "reports": dict.fromkeys(TOLD, kept.reports),
+    rest = asdict(settings) | {
+        "reporters": dict.fromkeys(TOLD, settings.reporters),
+        "reports": dict.fromkeys(TOLD, settings.reports),
     }
     return Pipeline(name, **rest)
 
 
 def remembered(state: State, pipeline: Pipeline) -> State:
     """Return the state with what must be known if its pipeline is removed, as long as it has queues."""
-    kept = remains(pipeline) if state.queues else None
-    return state if kept == state.remains else replace(state, remains=kept)
+    settings = remains(pipeline) if state.queues else None
+    return state if settings == state.remains else replace(state, remains=settings)
 
 
-def dissolved(state: State, why: str, world: World, asked: list[Action]) -> State:
+def dissolved(state: State, why: str, world: World, actions: list[Action]) -> State:
     """Return the state without everything that can leave now; `why` is the reason that people read. An item that is
     landing stays until the landing is answered, and if a part of a circle has landed, the rest still lands."""
     for queue in state.queues:
         for item in queue.items:
-            if not unfinished(asked):
+            if not unfinished(actions):
                 current = next(one for one in state.queues if one.id == queue.id)
-                state = with_queue(state, _dissolved(current, item, why, world, asked))
-    for action in list(asked):
+                state = with_queue(state, _dissolved(current, item, why, world, actions))
+    for action in list(actions):
         if isinstance(action, Record) and action.result == "SUCCESS":
-            for change in action.item.whole:
-                asked.extend(heard(EventKind.PROJECT_MERGED, action.item, change, world))
+            for change in action.item.circle:
+                actions.extend(heard(EventKind.PROJECT_MERGED, action.item, change, world))
     return replace(state, queues=tuple(queue for queue in state.queues if queue.items))
 
 
-def _dissolved(queue: Queue, item: Item, why: str, world: World, asked: list[Action]) -> Queue:
+def _dissolved(queue: Queue, item: Item, why: str, world: World, actions: list[Action]) -> Queue:
     if item.buildset is not None and item.buildset.landing:
         return queue
-    shut = closing_of(world.closings, world.pipeline.name, queue.name)
+    closing = closing_of(world.closings, world.pipeline.name, queue.name)
     complete = item.buildset is not None and item.buildset.complete
-    if item.landed and complete and shut is None and result_of(item) == "SUCCESS":
-        return with_item(queue, ask_to_land(item, queue, world, asked))
+    if item.landed and complete and closing is None and result_of(item) == "SUCCESS":
+        return with_item(queue, ask_to_land(item, queue, world, actions))
     result = "FAILURE" if item.landed else "DEQUEUED"
-    return leave(queue, replace(item, trouble=why), result, world, asked, told=not item.epilogue, tested=False)
+    return leave(queue, replace(item, trouble=why), result, world, actions, report=not item.epilogue, tested=False)

@@ -16,19 +16,19 @@ from headgate.gate.readiness import Obstacle, Unready
 from headgate.gate.world import World
 
 
-def asked_again(item: Item) -> bool:
+def may_leave(item: Item) -> bool:
     """Return whether the item may still leave: it is live, runs no epilogue, and awaits no answer to a landing."""
     return item.live and not item.epilogue and not (item.buildset is not None and item.buildset.landing)
 
 
-def as_known(item: Item, world: World) -> Item:
+def with_current_needs(item: Item, world: World) -> Item:
     """Return the item with its patchsets' needs as they are known now: a change they need may have been proposed, or a
     branch made."""
-    known = tuple(_change_as_known(change, world) for change in item.changes)
+    known = tuple(_change_with_current_needs(change, world) for change in item.changes)
     return item if known == item.changes else replace(item, change=known[0], others=known[1:])
 
 
-def _change_as_known(change: Change, world: World) -> Change:
+def _change_with_current_needs(change: Change, world: World) -> Change:
     own = world.change_states.get(change.key)
     if own is None or not own.open or own.change.commit != change.commit:
         return change
@@ -36,14 +36,14 @@ def _change_as_known(change: Change, world: World) -> Change:
     return change if now == then else own.change
 
 
-def renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unready | None]:
+def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, Unready | None]:
     """Return the queue of a change tested alone, behind what it needs now; and what prevents that, or None."""
     if not queue.dynamic or world.dependent or world.pipeline.ignore_dependencies or not queue.items:
         return queue, None
     *before, item = queue.items
-    if not asked_again(item) or not item.change.is_change:
+    if not may_leave(item) or not item.change.is_change:
         return queue, None
-    item = as_known(item, world)
+    item = with_current_needs(item, world)
     if not (before or any(change.needs for change in item.changes)):
         return queue, None
     wanted = needs(item.change, world)
@@ -52,7 +52,7 @@ def renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unr
         return queue, None
     if wanted.problems:
         return queue, Unready(Obstacle.LACKING, "; ".join(wanted.problems))
-    item = reset(item, world, asked)
+    item = reset(item, world, actions)
     had = dict(zip(_patchsets(one.changes for one in before), before, strict=True))
     fresh = (
         had.get(names) or needed_item(item, group, world)
@@ -71,22 +71,22 @@ def _has_landed(change: Change, world: World) -> bool:
     return known is not None and known.landed
 
 
-def tidied(queue: Queue, kept: list[Item], world: World) -> Queue:
-    """Return the queue with the items kept, except those at the end that were there only for another item's sake, and
+def tidied(queue: Queue, items: list[Item], world: World) -> Queue:
+    """Return the queue with these items, except those at the end that were there only for another item's sake, and
     without landed buildsets on which nothing rests."""
-    while kept and not kept[-1].live:
-        kept.pop()
-    used = {item.buildset.ahead for item in kept if item.buildset is not None}
+    while items and not items[-1].live:
+        items.pop()
+    used = {item.buildset.ahead for item in items if item.buildset is not None}
     landed = tuple(id for id in queue.landed if id in used)
-    needed = {key for item in kept for change in item.changes for key in change.needs}
+    needed = {key for item in items for change in item.changes for key in change.needs}
     keys = tuple(key for key in queue.landed_keys if key in needed)
     stale = unfollowed(queue, world)
-    landed_as = queue.landed_as if kept else ()
-    same = len(kept) == len(queue.items) and all(a is b for a, b in zip(kept, queue.items, strict=True))
+    landed_as = queue.landed_as if items else ()
+    same = len(items) == len(queue.items) and all(a is b for a, b in zip(items, queue.items, strict=True))
     now = landed, keys, landed_as, stale
     if same and now == (queue.landed, queue.landed_keys, queue.landed_as, queue.unfollowed):
         return queue
-    return replace(queue, items=tuple(kept), landed=landed, landed_keys=keys, landed_as=landed_as, unfollowed=stale)
+    return replace(queue, items=tuple(items), landed=landed, landed_keys=keys, landed_as=landed_as, unfollowed=stale)
 
 
 def unfollowed(queue: Queue, world: World) -> Mapping[str, Unfollowed]:

@@ -61,9 +61,9 @@ def kind_of(result: str, world: World) -> str:
 def reporters(result: str, world: World) -> tuple[str, ...]:
     """Return the names of the connections to which `result` is reported."""
     kind = kind_of(result, world)
-    told = world.pipeline.reporters.get(kind, ())
-    if told:
-        return told
+    connections = world.pipeline.reporters.get(kind, ())
+    if connections:
+        return connections
     if kind == "no-jobs" and not world.pipeline.lands:  # the proposer reads it where the result would have been
         return world.pipeline.reporters.get("success", ())
     return world.pipeline.reporters.get("failure", ()) if kind in ("merge-conflict", "config-error", "no-jobs") else ()
@@ -92,12 +92,12 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
             for job in buildset.jobs
             for text in _warnings(buildset.builds.get(job.id))
         ]
-        lines += comments.told(buildset, item.changes)
+        lines += comments.report_lines(buildset, item.changes)
     footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
-    said = visible("\n".join(lines))
-    if len(said) > SIZE_MAX:
-        said = f"{said[:SIZE_MAX]}…\nThe rest of this report is left out."
-    return said + footer
+    body = visible("\n".join(lines))
+    if len(body) > SIZE_MAX:
+        body = f"{body[:SIZE_MAX]}…\nThe rest of this report is left out."
+    return body + footer
 
 
 def _alarm(item: Item, result: str) -> list[str]:
@@ -164,8 +164,8 @@ def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
     of = f" of {' and '.join(change.key for change in item.subjects(job))}" if item.others else ""
-    said = f"\n    {_hanging(build.excerpt)}" if build.excerpt else ""
-    return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}{said}"
+    excerpt = f"\n    {_hanging(build.excerpt)}" if build.excerpt else ""
+    return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}{excerpt}"
 
 
 CARRIED = "carried over: it began before this was started anew, and its inputs are the same"
@@ -198,13 +198,13 @@ def artifacts(build: Build) -> list[dict[str, object]]:
 
 def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[ReturnedArtifact, ...]]:
     """Return build id -> its artifacts, of as many builds as there is room for in one record of the history."""
-    left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, tuple[ReturnedArtifact, ...]]()
+    left_bytes, by_build = ARTIFACTS_MAX_BYTES, dict[str, tuple[ReturnedArtifact, ...]]()
     for build in buildset.builds.values() if buildset else ():
         found = build.returned.artifacts or ()
         left_bytes -= len(msgspec.json.encode(found)) if found else 0
         if found and left_bytes >= 0:
-            kept[build.id] = found
-    return kept
+            by_build[build.id] = found
+    return by_build
 
 
 def duration(length_ms: int) -> str:
@@ -256,11 +256,11 @@ def failing_reasons(item: Item) -> list[str]:
 def knows(item: Item, world: World) -> bool:
     """Return whether a report at the connection of one of the changes says, or will say, that it came in or that its
     jobs began."""
-    told = world.pipeline.reporters.get("start", ())
-    return any((item.started and one.connection in told) or announces(one, world) for one in item.changes)
+    connections = world.pipeline.reporters.get("start", ())
+    return any((item.started and one.connection in connections) or announces(one, world) for one in item.changes)
 
 
 def announces(change: Change, world: World) -> bool:
     """Return whether a report at the connection of the change says, or will say, that it came in."""
-    told = world.pipeline.reporters.get("enqueue", ())
-    return change.connection in told and not world.disabled and is_known(change, world)
+    connections = world.pipeline.reporters.get("enqueue", ())
+    return change.connection in connections and not world.disabled and is_known(change, world)

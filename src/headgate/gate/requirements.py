@@ -26,16 +26,16 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     if not filter.events:
         return False
     dialect = dialect_of(pipeline, filter.connection)
-    said = {name: value for name, value in filter.more.items() if known is not None or name not in dialect.of_change}
-    said |= {"event": list(filter.events), "branch": list(filter.branches), "ref": list(filter.refs)}
-    said = {name: value for name, value in said.items() if value != []}
+    terms = {name: value for name, value in filter.more.items() if known is not None or name not in dialect.of_change}
+    terms |= {"event": list(filter.events), "branch": list(filter.branches), "ref": list(filter.refs)}
+    terms = {name: value for name, value in terms.items() if value != []}
     if "ignore-deletes" in dialect.trigger:
-        said["ignore-deletes"] = filter.ignore_deletes
+        terms["ignore-deletes"] = filter.ignore_deletes
     change_state = (
         known if known is not None and known.change.commit == event.change.commit else ChangeState(event.change)
     )
     seen = TermSubject(change_state, now_ms=event.at_ms, kind=event.kind, happening=event.happening)
-    return triggered(dialect, said, seen)
+    return triggered(dialect, terms, seen)
 
 
 def ours(world: World, connection: str) -> frozenset[str]:
@@ -108,16 +108,16 @@ def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Dema
     return Demands(pipeline.drivers.get(connection, "git"), require, reject, mine, tuple(exempt))
 
 
-def amiss(asked: Demands, change_state: ChangeState, tenant: str) -> str:
+def amiss(wanted: Demands, change_state: ChangeState, tenant: str) -> str:
     """Return what keeps a change from landing, according to the state that its forge has just given, for people; empty
     if nothing does."""
-    dialect = DIALECTS.get(asked.driver, DIALECTS["git"])
-    seen = TermSubject(change_state, tenant, ours=frozenset(asked.ours))
-    if change_state.change.key not in asked.exempt:
-        found = chain(missing(dialect.require, asked.require, seen), hindering(dialect.require, asked.reject, seen))
+    dialect = DIALECTS.get(wanted.driver, DIALECTS["git"])
+    seen = TermSubject(change_state, tenant, ours=frozenset(wanted.ours))
+    if change_state.change.key not in wanted.exempt:
+        found = chain(missing(dialect.require, wanted.require, seen), hindering(dialect.require, wanted.reject, seen))
         if why := next(found, ""):
             return why
-    return next(withheld(change_state, asked.ours), "")
+    return next(withheld(change_state, wanted.ours), "")
 
 
 def of_refs(change: Change, world: World) -> str:

@@ -41,9 +41,9 @@ def _begun(queue: Queue) -> bool:
     return any(item.buildset is not None for item in queue.items)
 
 
-def unfinished(asked: list[Action]) -> bool:
+def unfinished(actions: list[Action]) -> bool:
     """Return whether as many items have left as may leave in one turn, so that more may have to leave in the next."""
-    return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
+    return sum(isinstance(action, Record) for action in actions) >= LEAVES_MAX
 
 
 def alone_and_begun(queue: Queue) -> bool:

@@ -11,9 +11,9 @@ from headgate.gate.room import WindowRoom, alone_and_begun, waits_for_room
 from headgate.gate.world import World
 
 
-def settle(state: State, world: World, asked: list[Action], settled_before: State | None = None) -> State:
-    """Request everything that the queues need. To settle twice has the same effect as once, unless `unfinished`. Raise
-    Faulty.
+def settle(state: State, world: World, actions: list[Action], settled_before: State | None = None) -> State:
+    """Return the state once each queue is decided, and append what the queues need to `actions`. To settle twice has
+    the same effect as once, unless `unfinished`. Raise Faulty.
 
     `settled_before` is the state that an earlier call returned, if the facts of the world are the same: a change that
     is tested alone and has not changed since then is not examined again.
@@ -23,11 +23,11 @@ def settle(state: State, world: World, asked: list[Action], settled_before: Stat
     for queue in state.queues:
         if before.get(queue.id) is queue and (alone_and_begun(queue) or waits_for_room(queue, room)):
             continue
-        looked_at = list[str]()
+        examined = list[str]()
         try:
-            settled = decide_queue(queue, permits, room, world, asked, looked_at)
+            settled = decide_queue(queue, permits, room, world, actions, examined)
         except Exception as error:
-            raise Faulty(looked_at[-1] if looked_at else "") from error
+            raise Faulty(examined[-1] if examined else "") from error
         if settled is not queue:
             state = with_queue(state, settled)
-    return noted(state, asked, world)
+    return noted(state, actions, world)

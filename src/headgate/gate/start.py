@@ -16,7 +16,7 @@ from headgate.gate.actions import Action, Cancel, Merge, Run
 from headgate.gate.again import work_of
 from headgate.gate.carry import reset
 from headgate.gate.change import Change
-from headgate.gate.graph import parent_data, parent_secrets, parents, told
+from headgate.gate.graph import parent_data, parent_secrets, parents, provided_artifacts
 from headgate.gate.inputs import inputs_of, is_fit
 from headgate.gate.model import Build, BuildSet, Item, Phase, State, Unfollowed
 from headgate.gate.refs import ref_at
@@ -47,20 +47,20 @@ class Base:
     live: int = 0
     """Live items ahead."""
     _merges: list[MergeItem] = field(default_factory=list)
-    """Merges of the first `_asked` items of the chain, which `merges` extends when called; `_config` has the projects
+    """Merges of the first `_covered` items of the chain, which `merges` extends when called; `_config` has the projects
     whose configuration these items touch."""
-    _asked: int = 0
+    _covered: int = 0
     _config: set[str] = field(default_factory=set)
 
     def merges(self, world: World) -> list[MergeItem]:
         """Return the chain in the form that merge requests have."""
         layout = world.layouts.landed
-        for item in self.chain[self._asked :]:
+        for item in self.chain[self._covered :]:
             self._merges += merge_items(item, self.chain, world)
             for change in item.changes:
                 if layout.touches_config(change.project, change.files, change.branch):
                     self._config.add(change.project)
-        self._asked = len(self.chain)
+        self._covered = len(self.chain)
         return self._merges
 
     def config(self, world: World) -> set[str]:
@@ -97,11 +97,11 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
     )
 
 
-def start(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
+def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     """Return the item with a new buildset on this base, and ask for its merge."""
-    item = reset(item, world, asked)
+    item = reset(item, world, actions)
     id = derived(item.id, str(item.resets), base.ahead or "")
-    asked.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
+    actions.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
     buildset = BuildSet(id=id, ahead=base.ahead, merge=Phase.RUNNING)
     return replace(item, resets=item.resets + 1, buildset=buildset, trouble="")
 
@@ -138,12 +138,12 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     )
 
 
-def abandon(item: Item, asked: list[Action]) -> None:
+def abandon(item: Item, actions: list[Action]) -> None:
     """Cancel what runs for the item: nobody wants its result any more."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
-        asked.append(Cancel(derived(buildset.id, "merge"), build=False))
-    asked.extend(Cancel(build.id, build=True) for build in item.under_way)
+        actions.append(Cancel(derived(buildset.id, "merge"), build=False))
+    actions.extend(Cancel(build.id, build=True) for build in item.under_way)
 
 
 def awaited(state: State) -> set[str]:
@@ -153,9 +153,9 @@ def awaited(state: State) -> set[str]:
     return merges | {build.id for _, item in state.items() for build in item.under_way}
 
 
-def stopped(item: Item, asked: list[Action]) -> Item:
+def stopped(item: Item, actions: list[Action]) -> Item:
     """Cancel what runs for the item, as `abandon` does, but return it with the results so far, to be reported."""
-    abandon(item, asked)
+    abandon(item, actions)
     buildset, item = item.buildset, replace(item, carried=(), earlier={}) if item.carried or item.earlier else item
     if buildset is None:
         return item
@@ -174,7 +174,7 @@ def run(
     job: FrozenJob,
     attempt: int,
     world: World,
-    asked: list[Action],
+    actions: list[Action],
     *,
     given: tuple[dict[str, object], ...] = (),
 ) -> Build:
@@ -205,7 +205,7 @@ def run(
         semaphores=semaphores,
         shared=tuple(name for name in semaphores if name in world.layouts.landed.shared),
     )
-    asked.append(Run(id, spec, world.pipeline.precedence))
+    actions.append(Run(id, spec, world.pipeline.precedence))
     return build
 
 
@@ -276,4 +276,4 @@ def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> 
     """Return the artifacts of the changes ahead, as far as the job requires them, and of the jobs it depends on."""
     names = parents(buildset, job)
     ours = ((buildset.builds.get(other.id), other) for other in buildset.jobs if other.id in names)
-    return [*build.given, *(one for done, other in ours if done for one in told(done, other, item))]
+    return [*build.given, *(one for done, other in ours if done for one in provided_artifacts(done, other, item))]

@@ -46,8 +46,8 @@ class ByTopic(Mapping[str, ChangeState]):
         return replace(change_state, change=replace(change, needs=tuple(needs)))
 
     def _together(self, change_state: ChangeState, change: Change) -> bool:
-        whole = change_state.details is not None and change_state.details.together
-        return whole or self._layout.queue_says(change.project, change.branch, BY_TOPIC)
+        together = change_state.details is not None and change_state.details.together
+        return together or self._layout.queue_says(change.project, change.branch, BY_TOPIC)
 
 
 class DependantsByTopic(Mapping[str, Collection[str]]):

@@ -13,15 +13,15 @@ from headgate.gate.start import Base, abandon, start, stopped
 from headgate.gate.world import World
 
 
-def worked_on(
+def advance_item(
     item: Item,
     obstacle: Unready | None,
     landed: tuple[str, ...],
     base: Base,
-    works: bool,
+    in_window: bool,
     permits: Permits,
     world: World,
-    asked: list[Action],
+    actions: list[Action],
 ) -> Item:
     """Return the item after everything that can be done for it on this base."""
     buildset = item.buildset
@@ -31,18 +31,18 @@ def worked_on(
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
     if obstacle is not None:
-        return replace(item if item.trouble else stopped(item, asked), trouble=obstacle.why)
+        return replace(item if item.trouble else stopped(item, actions), trouble=obstacle.why)
     stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
     if stale or item.trouble:
-        if not works:
-            abandon(item, asked)
+        if not in_window:
+            abandon(item, actions)
             return replace(item, trouble="", buildset=None, carried=(), earlier={})
-        item = start(item, base, world, asked)
+        item = start(item, base, world, actions)
     buildset = item.buildset
-    if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
-        frozen = item if buildset.graph else freeze(item, base, world, asked)
-        return advance_jobs(frozen, base.items, permits, world, asked)
-    item = settled(item, None, world, asked)
+    if buildset is not None and in_window and buildset.merge is Phase.MERGED and not buildset.config_errors:
+        frozen = item if buildset.graph else freeze(item, base, world, actions)
+        return advance_jobs(frozen, base.items, permits, world, actions)
+    item = settled(item, None, world, actions)
     if buildset is not None and buildset.waits:  # it takes no free place, and reserves none
         item = replace(item, buildset=replace(buildset, waits=()))
     return item

@@ -49,7 +49,7 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
     if not result or not item.live or item.epilogue or landed or world.disabled:
         return
     asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]
-    for change in item.whole if asking else ():
+    for change in item.circle if asking else ():
         change_state = world.change_states.get(change.key)
         if change.is_change and change_state is not None and change_state.change.commit == change.commit:
             yield Vouch(change, PipelineCheck(world.tenant, name, change.commit, result))

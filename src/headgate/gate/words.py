@@ -19,12 +19,12 @@ from headgate.gate.world import World
 BuildWord = BuildEnded | BuildPaused | BuildFailing
 
 
-def worded(state: State, word: BuildWord, world: World, asked: list[Action]) -> State:
+def worded(state: State, word: BuildWord, world: World, actions: list[Action]) -> State:
     """Return the state after this report on a build, which may belong to an earlier base of its item."""
     build = word.outcome.build if isinstance(word, BuildEnded) else word.build
     for queue, item in state.items():
         if _has(item, word.job, build):
-            return with_queue(state, with_item(queue, with_word(item, word, world, asked)))
+            return with_queue(state, with_item(queue, with_word(item, word, world, actions)))
     return state
 
 
@@ -33,16 +33,16 @@ def _has(item: Item, job: str, build: str) -> bool:
     return (found is not None and found.id == build) or carried(item, build) is not None
 
 
-def with_word(item: Item, word: BuildWord, world: World, asked: list[Action]) -> Item:
+def with_word(item: Item, word: BuildWord, world: World, actions: list[Action]) -> Item:
     """Return the item after this report on one of its builds."""
     buildset = item.buildset
     own = buildset.builds.get(word.job) if buildset is not None else None
     build = word.outcome.build if isinstance(word, BuildEnded) else word.build
     if buildset is None or own is None or own.id != build:
-        return _of_carried(item, build, word, asked)
+        return _of_carried(item, build, word, actions)
     match word:
         case BuildEnded():
-            return replace(item, buildset=_built(item, buildset, word, world, asked))
+            return replace(item, buildset=_built(item, buildset, word, world, actions))
         case BuildPaused():
             return replace(item, buildset=_paused(buildset, word))
         case BuildFailing():
@@ -51,7 +51,7 @@ def with_word(item: Item, word: BuildWord, world: World, asked: list[Action]) ->
             assert_never(word)
 
 
-def _of_carried(item: Item, build: str, word: BuildWord, asked: list[Action]) -> Item:
+def _of_carried(item: Item, build: str, word: BuildWord, actions: list[Action]) -> Item:
     """Return the item after this report on a carried build, of which it is undecided whether it counts."""
     match word:
         case BuildEnded(outcome=outcome):
@@ -62,7 +62,7 @@ def _of_carried(item: Item, build: str, word: BuildWord, asked: list[Action]) ->
             assert one is not None, "the caller has found it"
             return changed(item, build, **_end_of(one.build, outcome))
         case BuildPaused():
-            asked.append(Cancel(build, build=True))
+            actions.append(Cancel(build, build=True))
             return dropped(item, build)
         case BuildFailing():
             return changed(item, build, pre_fail=True)
@@ -88,7 +88,7 @@ def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
     }
 
 
-def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, asked: list[Action]) -> BuildSet:
+def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, actions: list[Action]) -> BuildSet:
     build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
@@ -96,10 +96,10 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
     wide = build.origin != "" and outcome.result is not None and not is_trusted(outcome)  # its executor is older
     again = wide or (outcome.result is None and build.attempt < job.attempts_max)
     if build.paused and (wide or outcome.result != "SUCCESS"):
-        buildset = _without_dependents(buildset, build, asked, ended=again)
+        buildset = _without_dependents(buildset, build, actions, ended=again)
     if again:
         attempt = build.attempt + (not wide)
-        next_one = run(item, buildset, job, attempt, world, asked, given=build.given)
+        next_one = run(item, buildset, job, attempt, world, actions, given=build.given)
         return replace(buildset, builds={**buildset.builds, job.id: next_one})
     ended = msgspec.structs.replace(build, **_end_of(build, outcome))
     return replace(buildset, builds={**buildset.builds, job.id: ended})
@@ -121,10 +121,10 @@ def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
     return replace(buildset, builds={**buildset.builds, build.job: replace(build, pre_fail=True)})
 
 
-def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:
+def _without_dependents(buildset: BuildSet, build: Build, actions: list[Action], *, ended: bool) -> BuildSet:
     """Return the buildset without the jobs that run beside a paused build that is gone, and cancel them: they have lost
     what they rested on. `ended`: leave out those that have ended as well."""
     names = dependents(buildset, build.job)
     lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
-    asked.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)
+    actions.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)
     return replace(buildset, builds={n: b for n, b in buildset.builds.items() if n not in lost})

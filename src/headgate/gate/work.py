@@ -293,14 +293,14 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the outcome with its error in one line and its excerpt in visible characters, both cut to size.  Data
         that is not of the shape in `gate.returns` is dropped, and counts as a failure of this build."""
         excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
-        told = replace(self, error=line(self.error, ERROR_SIZE_MAX), excerpt=excerpt, course=self.course.fit())
+        outcome = replace(self, error=line(self.error, ERROR_SIZE_MAX), excerpt=excerpt, course=self.course.fit())
         try:
             checked(self.data)
         except Unfit as unfit:
             why = f"what the job returned cannot be used: {unfit}"
             result = "FAILURE" if self.result in (None, "SUCCESS") else self.result
-            return replace(told, result=result, error=told.error or line(why, ERROR_SIZE_MAX), data={})
-        return told
+            return replace(outcome, result=result, error=outcome.error or line(why, ERROR_SIZE_MAX), data={})
+        return outcome
 
 
 class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):

@@ -50,7 +50,7 @@ class Layouts(Protocol):
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
         """Return whether a job of such a change may have `reuse` set in the landed configuration."""
 
-    def judged(self, asked: LayoutRequest) -> Judgement | None:
+    def judged(self, request: LayoutRequest) -> Judgement | None:
         """Return the judgement on a proposal; None while it is being made, and a later turn asks again."""
 
 

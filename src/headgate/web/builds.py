@@ -227,7 +227,7 @@ class Builds:
 
     def _refs(self, item: Item) -> tuple[PastRef, ...]:
         known = self.site.status.change_states(self.tenant).now()
-        return tuple(past_ref(change, known.get(change.key)) for change in item.whole)
+        return tuple(past_ref(change, known.get(change.key)) for change in item.circle)
 
 
 def job_of(item: Item, build: Build) -> FrozenJob | None:

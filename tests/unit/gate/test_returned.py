@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.model import FrozenJob, JobDependency
-from headgate.gate.graph import told
+from headgate.gate.graph import provided_artifacts
 from headgate.gate.model import Build
 from headgate.gate.report import artifacts
 from headgate.gate.returns.shape import checked, joined
@@ -148,7 +148,7 @@ def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str,
     outcome = BuildOutcome(spec.build, "SUCCESS", data=data).fit()
     build = Build(spec.build, "unit", result=outcome.result, error=outcome.error, data=outcome.data)
     assert (build.result, build.data) in (("SUCCESS", data), ("FAILURE", {}))
-    given = told(build, spec.job, play.item("A"))
+    given = provided_artifacts(build, spec.job, play.item("A"))
     assert decode(encode(build), Build) == build and msgspec.json.encode([artifacts(build), given])
     play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "SUCCESS", data=data)))
     for _ in range(3):

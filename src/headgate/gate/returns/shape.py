@@ -148,11 +148,11 @@ def joined(base: str, url: str) -> str:
     """Join a relative `url` with `base`. Return an empty string if either is not a URL, because older versions
     stored some that are not."""
     try:
-        whole = urljoin(f"{base.rstrip('/')}/", url)
-        _url("it", whole)
+        absolute = urljoin(f"{base.rstrip('/')}/", url)
+        _url("it", absolute)
     except (ValueError, Unfit):
         return ""
-    return whole
+    return absolute
 
 
 def _shown(text: str) -> str:

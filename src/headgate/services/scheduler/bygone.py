@@ -85,8 +85,8 @@ class Bygone:
             buildset=buildset,
             tenant=self.tenant,
             pipeline=self.pipeline,
-            change=item.whole[0],
-            others=item.whole[1:],
+            change=item.circle[0],
+            others=item.circle[1:],
             event=item.event,
             result=result,
             message=message,
@@ -100,7 +100,7 @@ class Bygone:
 
     def _builds(self, buildset: BuildSet, builds: Iterable[Build], *, final: bool) -> tuple[FinishedBuild, ...]:
         jobs = {job.id: job for job in buildset.jobs}
-        artifacts, said, found = artifacts_of(buildset), comments.kept(buildset), list[FinishedBuild]()
+        artifacts, said, found = artifacts_of(buildset), comments.for_history(buildset), list[FinishedBuild]()
         for build in map(self._known, builds):
             job = jobs[build.job]
             own = artifacts.get(build.id, ())

@@ -76,7 +76,7 @@ def notices(
 
     def about(kind: str, item: Item, what: str) -> Iterator[Notice]:
         """Yield a notice for each change of the item."""
-        for change in item.whole:
+        for change in item.circle:
             own = what if change == item.change else f"{what} {change.key}"
             told = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
             yield replace(told, buildset=item.buildset.id) if item.buildset is not None else told
@@ -98,7 +98,7 @@ def notices(
             and was.buildset.id != item.buildset.id
         ):
             found += about("item-reset", item, item.buildset.id)
-        told = _builds(was, item, dict(zip(item.whole, about("build-finished", item, ""), strict=True)))
+        told = _builds(was, item, dict(zip(item.circle, about("build-finished", item, ""), strict=True)))
         found += (replace(one, log_url=one.log_url or log_url(tenant, one.build)) for one in told)
     for action in ended:
         if action.item.live and not action.item.epilogue:
@@ -170,7 +170,7 @@ def reports(
             posted, driver = name in pipeline.posts, tenant.driver(name)
             if not posted and name not in forges:
                 continue
-            for (number, how), change in product(enumerate(hows), said.item.whole):
+            for (number, how), change in product(enumerate(hows), said.item.circle):
                 if not posted and not _concerns(name, change, said, tenant):
                     continue
                 report = _report(said.kind, said.item, change, said.result, said.text, world)

@@ -223,7 +223,7 @@ class PipelineTurn:
             begun = self.map.cache.connection(occasion.connection).occasions.begun
             piece.ops.append(Delete(begun.inside(item.event)))
         if action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
-            for change in item.whole:
+            for change in item.circle:
                 self._landed(change, piece)
         return piece
 

@@ -77,7 +77,7 @@ def _live(site: Site, tenant: str) -> Iterator[tuple[tuple[Change, ...], _Said]]
     """Yield builds in the queues that have ended, and those on their way to the history, with their changes."""
     for pipeline, item, build in site.status.builds(tenant):
         if build.result is not None:
-            yield item.whole, _Said(build.id, _name(item, build), pipeline, build.returned.file_comments or {})
+            yield item.circle, _Said(build.id, _name(item, build), pipeline, build.returned.file_comments or {})
     for ended in site.leaving(tenant):
         changes = (ended.change, *ended.others)
         yield from ((changes, _Said(one.uuid, one.job_name, ended.pipeline, one.comments)) for one in ended.builds)

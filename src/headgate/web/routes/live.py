@@ -98,7 +98,7 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
     """Yield what is in the queues."""
     for pipeline in site.tenant(tenant).layouts.landed.pipelines:
         for _, item in site.status.state(tenant, pipeline).state.items():
-            yield from item.whole
+            yield from item.circle
 
 
 @get("/api/tenant/{tenant:str}/events", opt={"answers": ("text/event-stream",)})
