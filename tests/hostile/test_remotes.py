@@ -106,7 +106,7 @@ async def test_an_address_is_no_command(
     monkeypatch.chdir(repositories.work("code"))
     run_git("remote", "add", "origin", str(repositories.hub / "code"), at=mirror)
     heads = {"refs/heads/master": repositories.head("code")}
-    for ask in (remote.told, remote.default_branch, lambda: fetch(mirror, remote, heads, first=True)):
+    for ask in (remote.listing_by_git, remote.default_branch, lambda: fetch(mirror, remote, heads, first=True)):
         with pytest.raises(RemoteError):
             await ask()
     assert not mark.exists() and run_git("for-each-ref", at=mirror) == ""
@@ -141,7 +141,7 @@ async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
 async def test_a_server_that_never_answers_is_given_up(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.adapters.git.remote.refs.LISTING_LIMITS", GitLimits(timeout_s=0.5))
     with serving(silent) as port, pytest.raises(OverTime, match="did not end within"):
-        await Remote(f"git://127.0.0.1:{port}/p").told()
+        await Remote(f"git://127.0.0.1:{port}/p").listing_by_git()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class Told(Remote):
         super().__init__("/nowhere")
         self._refs = refs
 
-    async def told(self, *names: str) -> Listing:
+    async def listing_by_git(self, *names: str) -> Listing:
         return Listing(self._refs, {})
 
 
@@ -69,7 +69,7 @@ def test_a_ref_that_cannot_be_read_is_as_it_was() -> None:
     unreadable = ("refs/for/master/one", "refs/approved/master/one", "refs/heads/b1", "refs/heads/new", "refs/x/y")
     refs, misfits = as_before(Listing({}, dict.fromkeys(unreadable, "broken")), HEADS, known)
     assert refs == {"refs/for/master/one": ONE, "refs/approved/master/one": ONE, "refs/heads/b1": ONE}
-    assert "refs/heads/new" in misfits.told and "refs/x/y" not in misfits.told and "broken" in misfits.told
+    assert "refs/heads/new" in misfits.text and "refs/x/y" not in misfits.text and "broken" in misfits.text
 
 
 def test_what_was_refused_is_asked_for_ever_more_rarely_and_believed_in_the_end() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.adapters.git.command import EMPTY_TREE, SAID_MAX_CHARS, told
+from headgate.adapters.git.command import EMPTY_TREE, MESSAGE_MAX_CHARS, printable
 from headgate.adapters.git.objects.commits import IDENTITY, Original, commit, identity, original, parts, retold, text
 from headgate.adapters.git.objects.conflicts import SHOWN_MAX, conflicts
 from headgate.testing.repositories import run_git
@@ -111,11 +111,11 @@ def test_what_has_no_tree_is_no_commit(raw: bytes) -> None:
 
 def test_what_git_says_can_be_shown_anywhere() -> None:
     said = "remote: 10%\rremote: 100%\n\x1b]0;owned\x07\x9b31m \u202e\nfatal: no\r\n\0"
-    assert told(said) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
-    assert len(told("x" * 1_000_000)) < SAID_MAX_CHARS + 10
+    assert printable(said) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
+    assert len(printable("x" * 1_000_000)) < MESSAGE_MAX_CHARS + 10
     advice = "fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\n"
     assert (
-        told(f"Permission denied (publickey).\r\n{advice}and the repository exists.\n")
+        printable(f"Permission denied (publickey).\r\n{advice}and the repository exists.\n")
         == "Permission denied (publickey)."
     )
-    assert "Could not read" in told(f"{advice}and the repository exists.\n"), "when there is nothing else"
+    assert "Could not read" in printable(f"{advice}and the repository exists.\n"), "when there is nothing else"

@@ -180,7 +180,7 @@ class ProjectLook:
         one = Look(self.connection, self.project, mirror, self.names, dict(listing.refs), {}, misfits)
         found = await one.compare(old, seen, set(), {})
         self.more = one.more or one.late
-        self.misfits = misfits.told
+        self.misfits = misfits.text
         if found is None:
             return None
         return replace(found, lingering={}, events=tuple(self._in_words(event) for event in found.events))

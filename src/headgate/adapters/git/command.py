@@ -22,7 +22,7 @@ GRACE_S = 5.0
 NEEDED = (2, 38)
 """First version of git with `git merge-tree --write-tree`."""
 ANSWER_MAX_S = 30.0
-SAID_MAX_CHARS = 2_000
+MESSAGE_MAX_CHARS = 2_000
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -94,9 +94,9 @@ and the repository exists."""
 class GitError(Exception):
     """Report a failed git command; the text is git's error, `printed` its standard output."""
 
-    def __init__(self, args: Sequence[str], code: int, said: str, printed: str = "") -> None:
-        super().__init__(said.strip() or f"git {args[0]} ended with {code}")
-        self.code, self.said, self.printed = code, said, printed
+    def __init__(self, args: Sequence[str], code: int, message: str, printed: str = "") -> None:
+        super().__init__(message.strip() or f"git {args[0]} ended with {code}")
+        self.code, self.message, self.printed = code, message, printed
 
 
 class GitImpossible(GitError):
@@ -131,24 +131,24 @@ _DAMAGED = re.compile(
 
 def is_damage(error: GitError) -> bool:
     """Return whether git failed because of the objects it worked on: they are damaged, missing or of the wrong type."""
-    return _DAMAGED.search(error.said) is not None and not is_of_this_machine(error)
+    return _DAMAGED.search(error.message) is not None and not is_of_this_machine(error)
 
 
 def is_want_of_memory(error: GitError) -> bool:
     """Return whether git needed more memory than its limit; a machine that has none left kills it instead."""
-    return re.search(r"cannot allocate memory|out of memory", error.said, re.IGNORECASE) is not None
+    return re.search(r"cannot allocate memory|out of memory", error.message, re.IGNORECASE) is not None
 
 
 def is_of_this_machine(error: GitError) -> bool:
     """Return whether git failed for something this machine lacks, such as disk space, whatever it worked on."""
-    return _OF_THIS_MACHINE.search(error.said) is not None
+    return _OF_THIS_MACHINE.search(error.message) is not None
 
 
 def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a command, without variables that could redirect it; `remote`: with the user's settings
     for remotes."""
-    kept = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
-    names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(kept)]
+    allowed = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
+    names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(allowed)]
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
@@ -232,21 +232,23 @@ async def git(
     code = process.returncode or 0
     if code not in ok:
         printed = out.decode(errors="replace")
-        raise failure(args, code, told(err.decode(errors="replace")) or told(printed[:SAID_MAX_CHARS]), printed)
+        raise failure(
+            args, code, printable(err.decode(errors="replace")) or printable(printed[:MESSAGE_MAX_CHARS]), printed
+        )
     return code, out.decode(errors="replace")
 
 
-def told(said: str) -> str:
+def printable(text: str) -> str:
     """Return the output of git, or of a remote through it, in printable form."""
-    lines = (line.rsplit("\r", 1)[-1] for line in said.replace("\r\n", "\n").rstrip("\r").split("\n"))
+    lines = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").rstrip("\r").split("\n"))
     shown = "\n".join(
         "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
     )
     shown = shown.strip()
     shown = shown.removesuffix(_ADVICE).strip() or shown
-    if len(shown) <= SAID_MAX_CHARS:
+    if len(shown) <= MESSAGE_MAX_CHARS:
         return shown
-    return f"{shown[: SAID_MAX_CHARS // 2]}\n[…]\n{shown[-SAID_MAX_CHARS // 2 :]}"
+    return f"{shown[: MESSAGE_MAX_CHARS // 2]}\n[…]\n{shown[-MESSAGE_MAX_CHARS // 2 :]}"
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -135,7 +135,7 @@ class GitEngine:
                 mirror = self.mirror(at.project, at.connection)
                 heads[at.project], branches = await ref_state(mirror, at, heads[at.project])
             except GitImpossible as error:
-                return MergeAnswer(work.buildset, False, at.item, error.said)
+                return MergeAnswer(work.buildset, False, at.item, error.message)
             except _FAILURES as error:
                 answer = MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
                 raise _later(at.project, error, answer) from error
@@ -274,12 +274,12 @@ class GitEngine:
         change = work.change
         try:
             mirror = self.mirror(change.project, change.connection)
-            told = change.old_commit if change.deletes else change.commit
-            if await mirror.bring({change.ref: told}) and not work.landed:
-                return ReportAnswer(False, f"commit {told} is not in {mirror.remote.url}")
+            commit = change.old_commit if change.deletes else change.commit
+            if await mirror.bring({change.ref: commit}) and not work.landed:
+                return ReportAnswer(False, f"commit {commit} is not in {mirror.remote.url}")
             if not change.is_change:
-                told = await asyncio.to_thread(noted, mirror, told)
-            await report(mirror, work, told, section(work.pipeline, change))
+                commit = await asyncio.to_thread(noted, mirror, commit)
+            await report(mirror, work, commit, section(work.pipeline, change))
         except _FAILURES as error:
             if isinstance(error, GitImpossible):
                 return ReportAnswer(False, str(error), refused=True)
@@ -365,8 +365,8 @@ def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
 
 def _of(project: str, error: Exception, work: LandRequest) -> str:
     """Return the text of an error, with its place if that is another repository."""
-    told = str(error) if project == work.change.project else f"{project}: {error}"
-    return f"{told}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else told
+    text = str(error) if project == work.change.project else f"{project}: {error}"
+    return f"{text}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else text
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:

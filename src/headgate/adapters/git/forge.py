@@ -123,11 +123,11 @@ class _Followed:
     doubts: set[tuple[str, str]] = field(default_factory=set)
     answered: dict[str, str] = field(default_factory=dict)
     """Refs of answered requests, which are to be deleted -> their commits."""
-    kept: str = ""
+    deletion_error: str = ""
     """Why these refs cannot be deleted; empty if they can."""
     orphans: dict[str, str] = field(default_factory=dict)
     """Refs that approve something nobody has proposed, and that nobody has been notified of yet -> their commits."""
-    told: dict[str, str] = field(default_factory=dict)
+    notified_orphans: dict[str, str] = field(default_factory=dict)
     """Such refs that people have been notified of -> their commits."""
     doubt: Doubt = field(default_factory=Doubt)
     trouble: str = ""
@@ -136,7 +136,7 @@ class _Followed:
     away_since: float = 0.0
     """Since when the repository cannot be read, in monotonic seconds; 0 while it can."""
 
-    def went(self, error: Exception) -> float:
+    def read_failed(self, error: Exception) -> float:
         """Log once that the repository cannot be read; return the seconds to wait."""
         if not self.away_since:
             self.away_since = time.monotonic()
@@ -148,9 +148,9 @@ class _Followed:
         self.failures = min(self.failures + 1, 20)
         return longest * random.uniform(0.5, 1.0)
 
-    def came(self, *, late: bool, more: bool) -> float | None:
-        """Return the seconds until the next necessary look, since something moved meanwhile or there is more; None if
-        there is none."""
+    def read_succeeded(self, *, late: bool, more: bool) -> float | None:
+        """Log once that the repository can be read again. Return the seconds until the next look that is needed because
+        something moved meanwhile or because there is more; None if none is."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0
@@ -185,10 +185,10 @@ class _Looking:
 
     def hint(self, hint: Hint) -> None:
         """Look at the named place soon; a project that cannot be read is retried anyway, and no sooner."""
-        meant = [self.followed[hint.project]] if hint.project in self.followed else []
-        for one in meant if hint.project else self.followed.values():
-            one.hinted.add(hint.id, None if one.away_since else one.stirred)
-        if not meant and (hint.project or not self.followed):
+        named = [self.followed[hint.project]] if hint.project in self.followed else []
+        for followed in named if hint.project else self.followed.values():
+            followed.hinted.add(hint.id, None if followed.away_since else followed.stirred)
+        if not named and (hint.project or not self.followed):
             self._idle.put_nowait(hint.id)
 
     async def answer(self) -> None:
@@ -196,95 +196,101 @@ class _Looking:
         while True:
             await self.seen.put(_Seen(Sighting(answered=(await self._idle.get(),))))
 
-    async def follow(self, one: _Followed) -> None:
+    async def follow(self, followed: _Followed) -> None:
         """Look at the project again and again: when it changes and, if it is not watched, at intervals."""
         while True:
-            one.stirred.clear()
-            hints = one.hinted.taken()
-            wait_s, sighting = await self._look(one)
+            followed.stirred.clear()
+            hints = followed.hinted.taken()
+            wait_s, sighting = await self._look(followed)
             if hints:
                 sighting = replace(sighting or Sighting(), answered=hints)
             if sighting is not None:
                 seen = _Seen(sighting)
                 await self.seen.put(seen)
                 await seen.stored.wait()
-            if one.answered and not one.kept:
-                wait_s = await self._clear(one, wait_s)
-            if one.orphans:
-                wait_s = await self._tell_orphans(one, wait_s)
-            if self._connection.git_dir(one.project) is None:
+            if followed.answered and not followed.deletion_error:
+                wait_s = await self._clear(followed, wait_s)
+            if followed.orphans:
+                wait_s = await self._tell_orphans(followed, wait_s)
+            if self._connection.git_dir(followed.project) is None:
                 wait_s = self._connection.poll_interval_s if wait_s is None else wait_s
             try:
                 async with asyncio.timeout(wait_s):
-                    await one.stirred.wait()
+                    await followed.stirred.wait()
             except TimeoutError:
                 pass  # the next look is due
 
-    async def _clear(self, one: _Followed, wait_s: float | None) -> float | None:
+    async def _clear(self, followed: _Followed, wait_s: float | None) -> float | None:
         """Remove the refs of requests that are on their way; return the seconds until the next look, None for no limit.
         Refs that the server does not let go stay, and have no further effect."""
         try:
-            mirror = self._engine.mirror(one.project, self._connection.name)
-            one.kept = await remove(mirror, one.answered)
+            mirror = self._engine.mirror(followed.project, self._connection.name)
+            followed.deletion_error = await remove(mirror, followed.answered)
         except (GitError, OSError, pygit2.GitError) as error:
-            return one.went(error)
-        if one.kept:
-            log.warning("%s: refs below %s cannot be removed: %s", one.project, RECHECK, one.kept)
+            return followed.read_failed(error)
+        if followed.deletion_error:
+            log.warning("%s: refs below %s cannot be removed: %s", followed.project, RECHECK, followed.deletion_error)
             return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # so that the page shows it
-        one.answered = {}
+        followed.answered = {}
         return wait_s
 
-    async def _tell_orphans(self, one: _Followed, wait_s: float | None) -> float | None:
+    async def _tell_orphans(self, followed: _Followed, wait_s: float | None) -> float | None:
         """Leave a note on commits that are approved but were never proposed.  Return the seconds until the next look,
         None for no limit."""
-        mirror = self._engine.mirror(one.project, self._connection.name)
-        for ref, commit in list(one.orphans.items())[:ORPHANS_MAX]:
-            del one.orphans[ref]
-            one.told[ref] = commit
+        mirror = self._engine.mirror(followed.project, self._connection.name)
+        for ref, commit in list(followed.orphans.items())[:ORPHANS_MAX]:
+            del followed.orphans[ref]
+            followed.notified_orphans[ref] = commit
             name = ref.removeprefix(APPROVED)
             text = f"{ref} has no effect: {APPROVES_NOTHING}. Propose it first: push it to {FOR}{name}."
             try:
                 if not await mirror.bring({ref: commit}):
-                    about = Change(self._connection.name, one.project, "", commit=commit, ref=ref)
+                    about = Change(self._connection.name, followed.project, "", commit=commit, ref=ref)
                     await report(mirror, ReportRequest(about, "approval", text), commit, "approval")
             except GitImpossible as error:
-                log.warning("%s: nobody is told that %s approves nothing: %s", one.project, ref, error)
+                log.warning("%s: nobody is told that %s approves nothing: %s", followed.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
-                del one.told[ref]
-                return one.went(error)
+                del followed.notified_orphans[ref]
+                return followed.read_failed(error)
         return wait_s
 
-    async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
+    async def _look(self, followed: _Followed) -> tuple[float | None, Sighting | None]:
         """Return the time of the next look at the latest (None: when the project stirs), and the news."""
-        old_heads, seen = self._heads.get(one.project), self._others.get(one.project)
+        old_heads, seen = self._heads.get(followed.project), self._others.get(followed.project)
         old = {**(seen or {}), **(old_heads or {})}
         try:
-            mirror = self._engine.mirror(one.project, self._connection.name)
+            mirror = self._engine.mirror(followed.project, self._connection.name)
             try:
                 async with self._looks.one():
                     listing = await mirror.remote.listing()
-                    known = of_project(self._known, one.project)
+                    known = of_project(self._known, followed.project)
                     refs, misfits = as_before(listing, old, known)
-                    if await one.doubt.of(mirror.remote, refs, old, known):
-                        return DOUBTED_S, _with_trouble(None, one, one.doubt.trouble)
-                self._names.saw(one.project, refs)
+                    if await followed.doubt.of(mirror.remote, refs, old, known):
+                        return DOUBTED_S, _with_trouble(None, followed, followed.doubt.trouble)
+                self._names.saw(followed.project, refs)
             finally:
-                await self._meet(one.project)
+                await self._meet(followed.project)
             async with self._looks.one():
-                look = Look(self._connection.name, one.project, mirror, self._names, refs, known, misfits)
-                one.answered = {ref: commit for ref, commit in one.answered.items() if refs.get(ref) == commit}
-                one.kept = one.kept if one.answered else ""
-                for ref in one.answered if one.kept else ():
-                    misfits.add(ref, f"it was done, but the server keeps the ref: {one.kept}; remove it")
-                sighting = await look.compare(old_heads, seen, one.doubts, one.answered)
+                look = Look(self._connection.name, followed.project, mirror, self._names, refs, known, misfits)
+                followed.answered = {
+                    ref: commit for ref, commit in followed.answered.items() if refs.get(ref) == commit
+                }
+                followed.deletion_error = followed.deletion_error if followed.answered else ""
+                for ref in followed.answered if followed.deletion_error else ():
+                    misfits.add(ref, f"it was done, but the server keeps the ref: {followed.deletion_error}; remove it")
+                sighting = await look.compare(old_heads, seen, followed.doubts, followed.answered)
         except (GitError, OSError, pygit2.GitError) as error:
-            return one.went(error), _with_trouble(None, one, f"it cannot be read: {error}")
-        one.doubts = look.doubts
-        one.answered |= look.answered
-        one.told = {ref: commit for ref, commit in one.told.items() if look.orphans.get(ref) == commit}
-        one.orphans = {ref: commit for ref, commit in look.orphans.items() if ref not in one.told}
-        one.kept = "" if look.answered else one.kept
-        return one.came(late=look.late, more=look.more), _with_trouble(sighting, one, look.misfits.told)
+            return followed.read_failed(error), _with_trouble(None, followed, f"it cannot be read: {error}")
+        followed.doubts = look.doubts
+        followed.answered |= look.answered
+        followed.notified_orphans = {
+            ref: commit for ref, commit in followed.notified_orphans.items() if look.orphans.get(ref) == commit
+        }
+        followed.orphans = {ref: commit for ref, commit in look.orphans.items() if ref not in followed.notified_orphans}
+        followed.deletion_error = "" if look.answered else followed.deletion_error
+        return followed.read_succeeded(late=look.late, more=look.more), _with_trouble(
+            sighting, followed, look.misfits.text
+        )
 
     async def _meet(self, project: str) -> None:
         """Wait until every project was tried once."""
@@ -298,8 +304,8 @@ class _Looking:
             self._all_seen.set()  # a repository that does not answer delays no other
 
 
-def _with_trouble(sighting: Sighting | None, one: _Followed, trouble: str) -> Sighting | None:
-    if trouble == one.trouble:
+def _with_trouble(sighting: Sighting | None, followed: _Followed, trouble: str) -> Sighting | None:
+    if trouble == followed.trouble:
         return sighting
-    one.trouble = trouble
-    return replace(sighting or Sighting(), troubles={one.project: trouble})
+    followed.trouble = trouble
+    return replace(sighting or Sighting(), troubles={followed.project: trouble})

@@ -113,8 +113,8 @@ class MirrorRepository:
     async def ready(self) -> None:
         """Prepare the copy for use. Raise GitError or OSError."""
         async with self._making:
-            there = (self.path / "HEAD").exists()
-            if not there:
+            exists = (self.path / "HEAD").exists()
+            if not exists:
                 self._here.clear()
                 self._opened.close()
                 await self._create()
@@ -263,10 +263,12 @@ class MirrorRepository:
         return await asyncio.to_thread(lambda: texts(self.repository, self.tree(commit), paths))
 
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str:
-        """Return a commit with this message, or one with message and author of another; its id."""
-        kept = like if isinstance(like, Original) else Original(signature(at_s, self._who), b"", like)
+        """Write a commit with this message, or with message and author of another commit; return its id."""
+        original = like if isinstance(like, Original) else Original(signature(at_s, self._who), b"", like)
         return str(
-            self.repository.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s, self._who))
+            self.repository.write(
+                pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, original, at_s, self._who)
+            )
         )
 
     def write_empty_tree(self) -> str:

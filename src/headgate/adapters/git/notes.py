@@ -39,9 +39,9 @@ async def annotate(
     """Return the notes at `notes` (empty: there are none) with this section added to the commit's note, which ends with
     the line `landed`; `notes` if nothing changed. Raises GitError, OSError."""
     await _bring(mirror, notes)
-    said = _OURS.sub("  ", text.strip())  # the author of a change can influence its report
-    whole = f"{said}\n\n{landed}" if landed else said
-    return await asyncio.to_thread(_annotate, mirror, commit, pipeline, whole, notes)
+    escaped = _OURS.sub("  ", text.strip())  # the author of a change can influence its report
+    section = f"{escaped}\n\n{landed}" if landed else escaped
+    return await asyncio.to_thread(_annotate, mirror, commit, pipeline, section, notes)
 
 
 async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:

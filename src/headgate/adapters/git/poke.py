@@ -47,9 +47,9 @@ class Poked:
         """See `ports.forge.Hears`."""
         if len(body) > BODY_MAX_BYTES:
             raise Misdelivered(f"a poke has at most {BODY_MAX_BYTES} bytes", 413)
-        said = headers.get("x-hub-signature-256", "")
+        signature = headers.get("x-hub-signature-256", "")
         wanted = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
-        if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
             raise Misdelivered(
                 f"the poke is not signed with the webhook_token of [connection {self._name}]; "
                 f"`headgate hook poke {self._name}` prints a hook that has it"
@@ -65,7 +65,7 @@ class Poked:
         project = self._named(poke.repository)
         if not project:
             return Ignored(f"no project of {self._name} in any tenant is called as {poke.repository[:500]!r} ends")
-        return Hint(derived("poke", said), project)
+        return Hint(derived("poke", signature), project)
 
     def _named(self, repository: str) -> str:
         """Return the canonical name of the project whose name the path ends with, the longest one; empty if there is

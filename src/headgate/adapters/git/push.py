@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from headgate.adapters.git.command import GitImpossible, GitLimits, RemoteError
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
-from headgate.adapters.git.poll.names import APPROVALS, FOR, VETOES, said_of
+from headgate.adapters.git.poll.names import APPROVALS, FOR, VETOES, statement_of
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, ReportRequest
 
@@ -61,9 +61,9 @@ class PushRefused(GitImpossible):
     """Report that the remote rejects the change of these refs."""
 
     def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
-        told = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
+        own_reasons = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
         says = f"\nThe git server says:\n{words}" if words else ""
-        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(told))}{says}")
+        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(own_reasons))}{says}")
         self.refs = {ref for ref, reason in reasons.items() if "atomic" not in reason}
         """The refused refs, without those that were refused only because others were."""
 
@@ -87,10 +87,10 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
     """
     parts = work.parts
     branches = {_branch(part): part.commit for part in parts}
-    said = {ref: commit for part in parts for ref, commit in _said(part).items()}
+    change_refs = {ref: commit for part in parts for ref, commit in _change_refs(part).items()}
 
     async def once() -> bool:
-        refs = await mirror.remote.refs(*branches, *said, VETOES, NOTES)
+        refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
         left = await _left(mirror, parts, refs)
         if left and work.shut:
             raise Shut
@@ -102,7 +102,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         notes = await _noted(mirror, parts, work.pipeline, refs.get(NOTES, ""))
-        gone = [_Step(ref, commit, "") for ref, commit in said.items() if refs.get(ref) == commit]
+        gone = [_Step(ref, commit, "") for ref, commit in change_refs.items() if refs.get(ref) == commit]
         try:
             await _push(mirror, [moves, [_Step(NOTES, refs.get(NOTES, ""), notes)], gone], held)
         except PushRefused as refused:
@@ -117,11 +117,11 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
 
 
 async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Mapping[str, str]) -> bool:
-    """Check whether `land` would succeed, and change nothing: ask the server for all that it tells without a push.
+    """Check whether `land` would succeed, as far as the server tells without a push. Nothing is changed.
 
     Return True if a branch has moved, or another push was quicker.  Raise GitError, OSError."""
     branches = {_branch(part): part.commit for part in parts}
-    refs = await mirror.remote.refs(*branches, *(ref for part in parts for ref in _said(part)), VETOES)
+    refs = await mirror.remote.refs(*branches, *(ref for part in parts for ref in _change_refs(part)), VETOES)
     try:
         left = await _left(mirror, parts, refs)
         held = [step for part in left for step in _held(part)]
@@ -160,7 +160,7 @@ def _held(part: Landing) -> list[_Step]:
     return [_Step(ref, commit, commit) for ref in must]
 
 
-def _said(part: Landing) -> dict[str, str]:
+def _change_refs(part: Landing) -> dict[str, str]:
     """Return the refs of a change, of its approvals and of other statements on it, each with its expected commit."""
     return {**dict.fromkeys((*_ours(part.change), *part.leases), part.change.commit), **part.said}
 
@@ -249,7 +249,8 @@ def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
 def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> None:
     """Raise GitImpossible if somebody vetoes the change and vetoes count."""
     name = change.ref.removeprefix(FOR)
-    found = [who for ref in refs if (said := said_of(ref, VETOES)) and said[1] == name for who in [said[0]]]
+    vetoes = [statement for ref in refs if (statement := statement_of(ref, VETOES)) is not None]
+    found = [person for person, proposal in vetoes if proposal == name]
     if vetoed and found:
         raise GitImpossible(("push",), 1, f"it was vetoed by {', '.join(sorted(found))}")
 
@@ -292,7 +293,7 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], hel
             if refused.refs & {step.ref for step in todo[0]}:
                 raise
         except RemoteError as error:
-            if "does not support --atomic" not in error.said:
+            if "does not support --atomic" not in error.message:
                 raise
             mirror.atomic = False
     for group in todo:
@@ -308,18 +309,18 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
         await mirror.remote.talk(*args, at=mirror.path, limits=PUSH_LIMITS)
     except RemoteError as error:
         reasons = _reasons(error.printed)
-        if not reasons and _FORBIDDEN.search(error.said):
+        if not reasons and _FORBIDDEN.search(error.message):
             reasons = dict.fromkeys((step.ref for step in steps if step.seen != step.to), "the account may not push")
         if not reasons:
             raise
         if any(race in reason for reason in reasons.values() for race in _RACES):
             raise _Late("; ".join(sorted(set(reasons.values())))) from error
-        raise PushRefused(error.code, reasons, _words(error.said)) from error
+        raise PushRefused(error.code, reasons, _words(error.message)) from error
 
 
-def _words(said: str) -> str:
+def _words(output: str) -> str:
     """Return the message of the server and its hooks, in printable form."""
-    lines = [line.removeprefix("remote:").strip() for line in said.splitlines() if line.startswith("remote:")]
+    lines = [line.removeprefix("remote:").strip() for line in output.splitlines() if line.startswith("remote:")]
     shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines if line]
     return "\n".join(f"  {line[:WORDS_MAX_CHARS]}" for line in shown[:WORDS_MAX_LINES])
 

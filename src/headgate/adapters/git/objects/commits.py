@@ -76,9 +76,9 @@ def original(raw: bytes) -> Original:
     return Original(fields.get(b"author", signature(0)), fields.get(b"encoding", b""), message)
 
 
-def text(kept: Original, raw: bytes) -> str:
+def text(original: Original, raw: bytes) -> str:
     """Decode an author or message with the commit's encoding, if it is a common one; mark what cannot be decoded."""
-    name = kept.encoding.decode("ascii", errors="replace").strip().lower()
+    name = original.encoding.decode("ascii", errors="replace").strip().lower()
     try:
         found = raw.decode(name if _ENCODINGS.fullmatch(name) else "utf-8", errors="replace")
     except (LookupError, ValueError):
@@ -86,10 +86,10 @@ def text(kept: Original, raw: bytes) -> str:
     return found.encode(errors="replace").decode()
 
 
-def retold(kept: Original, message: str) -> Original:
+def retold(original: Original, message: str) -> Original:
     """Return the same author, with another message."""
-    known = _ENCODINGS.fullmatch(kept.encoding.decode(errors="replace").lower() or "utf-8")
-    author = text(kept, kept.author).encode() if known else kept.author
+    known = _ENCODINGS.fullmatch(original.encoding.decode(errors="replace").lower() or "utf-8")
+    author = text(original, original.author).encode() if known else original.author
     return Original(author, b"", message.encode(errors="replace"))
 
 
@@ -97,10 +97,10 @@ def signature(at_s: int, who: bytes = IDENTITY) -> bytes:
     return who + b" %d +0000" % at_s
 
 
-def commit(tree: str, parents: Sequence[str], kept: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
+def commit(tree: str, parents: Sequence[str], original: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
     """Return the commit object, with Headgate or the given identity as committer, at a given time: the same input gives
     the same id."""
     lines = [b"tree " + tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
-    lines += [b"author " + kept.author, b"committer " + signature(at_s, who)]
-    lines += [b"encoding " + kept.encoding] if kept.encoding else []
-    return b"\n".join(lines) + b"\n\n" + kept.message
+    lines += [b"author " + original.author, b"committer " + signature(at_s, who)]
+    lines += [b"encoding " + original.encoding] if original.encoding else []
+    return b"\n".join(lines) + b"\n\n" + original.message

@@ -21,9 +21,9 @@ def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
     names, messages = _halves(fields)
     found: dict[str, str] = {}
     for kind, paths in _messages(messages):
-        if (told := _KIND.match(kind)) is not None:
+        if (kind_match := _KIND.match(kind)) is not None:
             for path in paths:
-                found.setdefault(aside.sub("", path), "" if told[1] == "contents" else f" ({told[1]})")
+                found.setdefault(aside.sub("", path), "" if kind_match[1] == "contents" else f" ({kind_match[1]})")
     for name in names:
         found.setdefault(aside.sub("", name), "")
     shown = [shown_name(name) + kind for name, kind in sorted(found.items())]

@@ -77,8 +77,8 @@ async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
     if item.mode == "squash-merge":
         if tree == onto.tree:
             return head
-        told = retold(change.original, f"{message}\n")
-        return await asyncio.to_thread(objects.write, tree, (head,), item.at_s, told)
+        squashed = retold(change.original, f"{message}\n")
+        return await asyncio.to_thread(objects.write, tree, (head,), item.at_s, squashed)
     if tree == onto.tree and await objects.contains(head, item.commit):
         return head
     topic = item.ref.removeprefix(f"refs/for/{item.branch}/")
@@ -162,7 +162,7 @@ async def _merge_tree(path: Path, ours: str, theirs: str) -> str:
             raise
         unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
         if unrelated or is_damage(error):
-            raise GitImpossible(args, error.code, error.said) from error
+            raise GitImpossible(args, error.code, error.message) from error
         raise
     if code == 1:
         raise MergeConflict(await asyncio.to_thread(conflicts, fields, (ours, theirs)))

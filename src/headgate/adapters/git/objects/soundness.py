@@ -59,7 +59,7 @@ async def check(objects: SoundnessObjects, head: str, commit: str) -> None:
         try:
             _, out = await git(*args, at=objects.path)
         except GitError as error:
-            raise GitImpossible(args, error.code, error.said) if is_damage(error) else error from error
+            raise GitImpossible(args, error.code, error.message) if is_damage(error) else error from error
         found = out.split(), head
     await asyncio.to_thread(_check, objects, *found, commit)
 

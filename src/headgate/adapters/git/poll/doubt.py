@@ -60,18 +60,18 @@ class Doubt:
         self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
     ) -> bool:
         """Return whether to look again before the listing is accepted. Raise RemoteError."""
-        here = set(old) | {change_state.change.ref for change_state in known.values() if change_state.open}
-        lost = here - refs.keys()
+        expected = set(old) | {change_state.change.ref for change_state in known.values() if change_state.open}
+        lost = expected - refs.keys()
         no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))
-        if not no_branches and len(lost) < max(LOST_MIN, len(here) / 2):
+        if not no_branches and len(lost) < max(LOST_MIN, len(expected) / 2):
             self._in_doubt, self.trouble = False, ""
             return False
         now_s = self._now_s()
         if not self._in_doubt:
             self._in_doubt, self._since_s = True, now_s
-        elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.told()).refs.keys():
+        elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.listing_by_git()).refs.keys():
             self._in_doubt, self.trouble = False, ""
             return False
-        what = "no branch any more" if no_branches else f"{len(lost)} of {len(here)} refs no more"
+        what = "no branch any more" if no_branches else f"{len(lost)} of {len(expected)} refs no more"
         self.trouble = f"it shows {what}; it is looked at again before that is believed"
         return True

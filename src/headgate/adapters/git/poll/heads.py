@@ -31,13 +31,13 @@ async def moved_heads(
     shown = {**now}
     for ref in moved[MOVED_MAX:]:
         as_it_was(old, ref, shown)
-    told = moved[:MOVED_MAX]
-    pairs = {shown[ref]: old[ref] for ref in told if ref in old and ref in shown}
+    reported = moved[:MOVED_MAX]
+    pairs = {shown[ref]: old[ref] for ref in reported if ref in old and ref in shown}
     absent = await mirror.missing([*pairs, *pairs.values()])
     pairs = {after: before for after, before in pairs.items() if not {after, before} & absent}
     changed = await changes(mirror, pairs.items())
     updates = []
-    for ref in told:
+    for ref in reported:
         before, after = old.get(ref, ZEROS), shown.get(ref, ZEROS)
         both = pairs.get(after) == before
         updates.append(

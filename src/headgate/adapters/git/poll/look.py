@@ -62,7 +62,7 @@ class Look:
         """Key and commit of changes that are reported as landed but still proposed, which need another look."""
         self._stacked: dict[str, Stacked] = {}
         """Key of a proposal for a branch whose history was read -> the changes that it is built on."""
-        self._said = RefStatements(refs, int(time.time() * 1000))
+        self._statements = RefStatements(refs, int(time.time() * 1000))
         self.answered: dict[str, str] = {}
         """Refs that requested another test and whose event is recorded -> their commits."""
         self.orphans: dict[str, str] = {}
@@ -93,7 +93,7 @@ class Look:
         described = await self._describe(fresh)
         await asyncio.to_thread(self._changes, described)
         self._again(answered)
-        self._said.lost(self._proposed, self.misfits)
+        self._statements.lost(self._proposed, self.misfits)
         now = (*self._known.values(), *self._change_states)
         self.orphans = orphans(self._refs, self._project, self._names, now, self.misfits)
         moved = old_heads is None or dict(old_heads) != self._heads
@@ -162,10 +162,10 @@ class Look:
         return f"{self._project}/{branch}/{topic}"
 
     def _is_known(self, name: str) -> bool:
-        was = self._known.get(self._key(name))
-        if was is None or not was.open or was.change.branch != self._proposed[name][0]:
+        known = self._known.get(self._key(name))
+        if known is None or not known.open or known.change.branch != self._proposed[name][0]:
             return False
-        return was.change.commit == self._refs[FOR + name]
+        return known.change.commit == self._refs[FOR + name]
 
     async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
         """Return the changes without those that have landed and whose refs are only waiting to be deleted: their
@@ -174,10 +174,10 @@ class Look:
         found = []
         for name in fresh:
             key, commit = self._key(name), self._refs[FOR + name]
-            was = self._known.get(key)
-            if was is None or not was.landed or was.change.commit != commit:
+            known = self._known.get(key)
+            if known is None or not known.landed or known.change.commit != commit:
                 found.append(name)
-            elif await self._landed_in([was.change], self._head(name)):
+            elif await self._landed_in([known.change], self._head(name)):
                 continue
             elif (key, commit) in doubted:
                 found.append(name)
@@ -198,8 +198,8 @@ class Look:
             absent = await self._mirror.missing(self._refs[FOR + name] for name in names)
             tips = {self._key(name): self._refs[FOR + name] for name in names if self._refs[FOR + name] not in absent}
             if tips:
-                here = {key: one for key, one in known.items() if one.change.branch == branch}
-                self._stacked |= await stacked(self._mirror, self._heads[HEADS + branch], tips, here, self._refs)
+                changes = {key: one for key, one in known.items() if one.change.branch == branch}
+                self._stacked |= await stacked(self._mirror, self._heads[HEADS + branch], tips, changes, self._refs)
 
     async def _describe(self, fresh: list[str]) -> dict[str, Change]:
         paths: dict[tuple[str, str], tuple[str, ...] | None] = {}
@@ -219,10 +219,10 @@ class Look:
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
         try:
-            kept = self._mirror.parts(commit).original
+            original = self._mirror.parts(commit).original
         except GitImpossible:
-            kept = Original(b"", b"", b"")
-        message = _cut(text(kept, kept.message).replace("\0", "\ufffd"))
+            original = Original(b"", b"", b"")
+        message = _cut(text(original, original.message).replace("\0", "\ufffd"))
         needs, unresolved = self._names.needs(message)
         bases = self._stacked.get(self._key(name), Stacked()).bases
         return Change(
@@ -233,7 +233,7 @@ class Look:
             commit=commit,
             ref=FOR + name,
             message=message,
-            owner=_owner(text(kept, kept.author)),
+            owner=_owner(text(original, original.author)),
             files=few(paths),
             needs=tuple(dict.fromkeys((*bases, *needs))),
             bases=bases,
@@ -245,24 +245,24 @@ class Look:
             self._change(name, described.get(name))
 
     def _change(self, name: str, described: Change | None) -> None:
-        was, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
-        there = self._stacked.get(self._key(name), Stacked()).arrived
-        said = self._said.of(name, self._refs[FOR + name], was)
+        known, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
+        arrived = self._stacked.get(self._key(name), Stacked()).arrived
+        statements = self._statements.of(name, self._refs[FOR + name], known)
         if described is None:
-            if was is None or not self._is_known(name):
+            if known is None or not self._is_known(name):
                 return
-            described = self._with_needs(name, was.change)
-            same_words = (was.approvals, was.vetoes, was.proposers) == said
-            if (was.change, was.approved) == (described, approved) and same_words and not there:
+            described = self._with_needs(name, known.change)
+            same_words = (known.approvals, known.vetoes, known.proposers) == statements
+            if (known.change, known.approved) == (described, approved) and same_words and not arrived:
                 return
-            same = was
+            same = known
         else:
             same = None
-            before, fresh = was.change.commit if was else "", was is None or not was.open
+            before, fresh = known.change.commit if known else "", known is None or not known.open
             self._tell(EventKind.PROPOSED, described, before, fresh=fresh)
-        now = ChangeState(described, not there, approved, there, "", *said)
+        now = ChangeState(described, not arrived, approved, arrived, "", *statements)
         self._change_states.append(now)
-        if there and was is not None and was.open:
+        if arrived and known is not None and known.open:
             self._tell(EventKind.MERGED, described, described.commit)
         approved_before = same is not None and same.is_approved
         if (now.is_approved and not approved_before) or gained(now, same):
@@ -272,7 +272,7 @@ class Look:
         """Report changes for which a recheck was requested as if they were new: pipelines handle them as they did
         then."""
         now = {s.change.key: s for s in (*self._known.values(), *self._change_states)}
-        told = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
+        reported = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
         for ref, commit in self._refs.items():
             name = ref.removeprefix(RECHECK)
             if name == ref or answered.get(ref) == commit:
@@ -285,7 +285,7 @@ class Look:
                 self.more = True
                 return
             self.answered[ref] = commit
-            if change_state.change.key not in told:
+            if change_state.change.key not in reported:
                 self._tell(EventKind.PROPOSED, change_state.change, ref)
                 if change_state.is_approved:
                     self._tell(EventKind.APPROVED, change_state.change, ref)
@@ -308,8 +308,8 @@ class Look:
         gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
         landed: set[str] = set()
         for ref, head in self._heads.items():
-            here = [change for change in gone if HEADS + change.branch == ref]
-            landed |= await self._landed_in(here, head)
+            candidates = [change for change in gone if HEADS + change.branch == ref]
+            landed |= await self._landed_in(candidates, head)
         for change in gone:
             if change.ref in self._refs and change.key not in landed:
                 reason = f"the branch {change.branch} of {change.project} was deleted"
@@ -331,8 +331,8 @@ class Look:
         gone = await self._mirror.missing([head, *(change.commit for change in candidates)])
         if head in gone:
             return set()
-        here = [change.commit for change in candidates if change.commit not in gone]
-        has = await contained(self._mirror, head, here)
+        present = [change.commit for change in candidates if change.commit not in gone]
+        has = await contained(self._mirror, head, present)
         found = {change.key for change in candidates if change.commit in has}
         rest = [change for change in candidates if change.key not in found]
         if rest and NOTES in self._refs:

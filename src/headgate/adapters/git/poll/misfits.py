@@ -20,7 +20,7 @@ class Misfits:
         self._refs.setdefault(why, []).append(ref)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Describe the unusable refs; the text is empty if there are none."""
         reasons = [_reason(why, refs) for why, refs in list(self._refs.items())[:REASONS_MAX]]
         more = sum(map(len, list(self._refs.values())[REASONS_MAX:]))

@@ -40,10 +40,10 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
             found[ref] = object
     if len(found) <= SEEN_MAX:
         return found
-    kept = sorted(found, key=lambda ref: (not ref.startswith(TAGS), ref))
-    for ref in kept[SEEN_MAX:]:
+    ordered = sorted(found, key=lambda ref: (not ref.startswith(TAGS), ref))
+    for ref in ordered[SEEN_MAX:]:
         misfits.add(ref, f"there are more than {SEEN_MAX:,} refs besides branches; it starts nothing")
-    return {ref: found[ref] for ref in kept[:SEEN_MAX]}
+    return {ref: found[ref] for ref in ordered[:SEEN_MAX]}
 
 
 def moved(connection: str, project: str, seen: Mapping[str, str] | None, now: Mapping[str, str]) -> Moved | None:
@@ -54,6 +54,6 @@ def moved(connection: str, project: str, seen: Mapping[str, str] | None, now: Ma
     differ = sorted(ref for ref in {*seen, *now} if seen.get(ref) != now.get(ref))
     if not differ:
         return None
-    told = differ[:MOVED_MAX]
-    updates = (update(connection, project, ref, seen.get(ref, ZEROS), now.get(ref, ZEROS)) for ref in told)
-    return Moved({ref: now.get(ref, "") for ref in told}, tuple(updates), len(differ) > MOVED_MAX)
+    reported = differ[:MOVED_MAX]
+    updates = (update(connection, project, ref, seen.get(ref, ZEROS), now.get(ref, ZEROS)) for ref in reported)
+    return Moved({ref: now.get(ref, "") for ref in reported}, tuple(updates), len(differ) > MOVED_MAX)

@@ -32,18 +32,18 @@ async def stacked(
     is `head`, and whose changes are `known`; their refs are among `refs`. Raise GitError."""
     found = await outside(mirror, head, set(tips.values()))
     named: dict[str, set[str]] = {}
-    landed = {key: was.change.commit for key, was in known.items() if was.landed}
+    landed = {key: change_state.change.commit for key, change_state in known.items() if change_state.landed}
     for key, commit in (*tips.items(), *landed.items()):
         named.setdefault(commit, set()).add(key)
     near = nearest(found, {commit: frozenset(keys) for commit, keys in named.items() if commit in found})
     built = {}
     for key, tip in tips.items():
         bases, stale = set(near.get(tip, _NONE)), set[str]()
-        was = known.get(key)
-        if was is not None and was.open and was.change.commit == tip:
-            for base in set(was.change.bases) - bases:
-                kept, is_stale = await _earlier(mirror, tip, known.get(base), refs)
-                bases |= {base} if kept else _NONE
+        change_state = known.get(key)
+        if change_state is not None and change_state.open and change_state.change.commit == tip:
+            for base in set(change_state.change.bases) - bases:
+                is_base, is_stale = await _earlier(mirror, tip, known.get(base), refs)
+                bases |= {base} if is_base else _NONE
                 stale |= {base} if is_stale else _NONE
         built[key] = Stacked(tuple(sorted(bases)), tuple(sorted(stale)), tip not in found)
     return built

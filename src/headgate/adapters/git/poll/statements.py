@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headgate.adapters.git.poll.misfits import Misfits
-from headgate.adapters.git.poll.names import APPROVALS, FOR, PROPOSERS, VETOES, said_of
+from headgate.adapters.git.poll.names import APPROVALS, FOR, PROPOSERS, VETOES, statement_of
 from headgate.config.forges.facts import Word
 from headgate.gate.change import ChangeState
 
@@ -22,16 +22,16 @@ class RefStatements:
         """Kind of statement -> name of the proposal -> its statements."""
         for kind, found in self._words.items():
             for ref, commit in refs.items():
-                if (said := said_of(ref, kind)) is not None:
-                    found.setdefault(said[1], []).append(Word(said[0], commit, ref, now_ms))
+                if (statement := statement_of(ref, kind)) is not None:
+                    found.setdefault(statement[1], []).append(Word(statement[0], commit, ref, now_ms))
 
     def of(
-        self, name: str, commit: str, was: ChangeState | None
+        self, name: str, commit: str, known: ChangeState | None
     ) -> tuple[tuple[Word, ...], tuple[Word, ...], tuple[str, ...]]:
         """Return approvals, vetoes, and the author of this commit. Known statements keep the time at which they were
         first seen."""
-        approvals = self._since(APPROVALS, name, was.approvals if was is not None else ())
-        vetoes = self._since(VETOES, name, was.vetoes if was is not None else ())
+        approvals = self._since(APPROVALS, name, known.approvals if known is not None else ())
+        vetoes = self._since(VETOES, name, known.vetoes if known is not None else ())
         proposers = sorted({word.who for word in self._words[PROPOSERS].get(name, ()) if word.commit == commit})
         return approvals, vetoes, tuple(proposers[:PEOPLE_MAX])
 

@@ -35,26 +35,26 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
     seen: dict[str, _Identity] = {}
     unwatched = False
     while True:
-        here = await asyncio.to_thread(lambda: _identities(git_dirs()))
-        for project in {*here, *seen}:
-            if here.get(project) != seen.get(project):
+        current = await asyncio.to_thread(lambda: _identities(git_dirs()))
+        for project in {*current, *seen}:
+            if current.get(project) != seen.get(project):
                 stir(project)
-        seen = here
+        seen = current
         try:
-            await _until_others(here, git_dirs, stir)
+            await _until_others(current, git_dirs, stir)
         except ExceptionGroup as error:  # the watcher cannot report a name that is not UTF-8
             log.info("an unknown change was reported, looking at all repositories: %s", error.exceptions[0])
-            for project in here:
+            for project in current:
                 stir(project)
             await asyncio.sleep(UNTOLD_S)
         except (OSError, RuntimeError) as error:
-            if await asyncio.to_thread(lambda: _identities(git_dirs())) != here:
+            if await asyncio.to_thread(lambda: _identities(git_dirs())) != current:
                 continue  # a repository has just disappeared
             if not unwatched:
                 log.warning("repositories cannot be watched, looking every %.0f s instead: %s", retry_s, error)
             unwatched = True
             await asyncio.sleep(retry_s)
-            for project in here:
+            for project in current:
                 stir(project)
 
 
@@ -78,11 +78,11 @@ def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
     return found
 
 
-async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: Callable[[str], None]) -> None:
+async def _until_others(current: Mapping[str, _Identity], git_dirs: GitDirs, stir: Callable[[str], None]) -> None:
     """Watch until the set of repositories changes."""
     others = asyncio.Event()
-    projects = {str(path): project for project, (path, *_) in here.items()}
-    refs = [place for path, *_ in here.values() for name in _REFS if (place := path / name).is_dir()]
+    projects = {str(path): project for project, (path, *_) in current.items()}
+    refs = [place for path, *_ in current.values() for name in _REFS if (place := path / name).is_dir()]
 
     async def changes() -> None:
         watched = awatch(*refs, step=STEP_MS, debounce=DEBOUNCE_MS, watch_filter=_settled, stop_event=others)
@@ -91,13 +91,13 @@ async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: 
                 stir(project)
 
     async def check() -> None:
-        for project in here:  # a look finds what changed before the watch began
+        for project in current:  # a look finds what changed before the watch began
             stir(project)
 
         def now() -> Mapping[str, _Identity]:
             return _identities(git_dirs())
 
-        while await asyncio.to_thread(now) == here:  # noqa: ASYNC110  # nothing tells that a directory is another one
+        while await asyncio.to_thread(now) == current:  # noqa: ASYNC110  # nothing tells that a directory is another one
             await asyncio.sleep(CHECK_S)
         others.set()
 

@@ -51,7 +51,7 @@ async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, firs
             return {}
         except RemoteError as error:
             _raise_if_ours(error)
-    there = (await remote.told(*wanted) if len(wanted) <= FEW else await remote.told()).refs
+    there = (await remote.listing_by_git(*wanted) if len(wanted) <= FEW else await remote.listing_by_git()).refs
     rest = [ref for ref in wanted if ref in there]
     if not rest:
         return {}
@@ -103,7 +103,7 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
             return
         except GitError as error:
             await asyncio.to_thread(_tidy, mirror)
-            if _CUT.search(error.said):
+            if _CUT.search(error.message):
                 text = f"it sends more than the {most} bytes that may come at a time, or what is not a pack"
                 raise RemoteError(("fetch",), error.code, text) from error
             if attempt == ATTEMPTS_MAX - 1 or not _unlocked(error):
@@ -118,7 +118,7 @@ def _tidy(mirror: Path) -> None:
 
 def _unlocked(error: GitError) -> bool:
     """Return whether the error was caused by an abandoned lock file, which has then been removed."""
-    found = _LOCKED.search(error.said)
+    found = _LOCKED.search(error.message)
     if found is None:
         return False
     file = Path(found[1])

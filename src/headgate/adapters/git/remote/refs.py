@@ -40,7 +40,7 @@ class Remote:
         self._talks = talks or asyncio.Semaphore(1)
         self._looking = asyncio.Lock()
         self._heads: dict[str, str] = {}
-        self._asked = self._answered = 0
+        self._last_request = self._last_answered = 0
         """Number of the last request for the heads, and of the last request that the present heads answer."""
 
     async def refs(self, *names: str) -> dict[str, str]:
@@ -51,9 +51,9 @@ class Remote:
     async def listing(self, *names: str) -> Listing:
         """Return the same, with the refs whose commits are unknown. Raises RemoteError."""
         found = await self._in_place(lambda: reffiles.listed(self.url, names))
-        return found if found is not None else await self.told(*names)
+        return found if found is not None else await self.listing_by_git(*names)
 
-    async def told(self, *names: str) -> Listing:
+    async def listing_by_git(self, *names: str) -> Listing:
         """Return the same, always by running git. Raises RemoteError."""
         patterns = (f"{name}*" if name.endswith("/") else name for name in names)
         _, out = await self.talk("ls-remote", "--", self.url, *patterns, limits=LISTING_LIMITS)
@@ -62,13 +62,13 @@ class Remote:
     async def heads(self) -> dict[str, str]:
         """Map branch refs to commits, as they were at some moment since the call. Calls that arrive while another is
         running share one later answer. Raise RemoteError."""
-        self._asked += 1
-        asked = self._asked
+        self._last_request += 1
+        request = self._last_request
         async with self._looking:
-            if self._answered < asked:
-                all_so_far = self._asked
+            if self._last_answered < request:
+                all_so_far = self._last_request
                 self._heads = await self.refs(HEADS)
-                self._answered = all_so_far
+                self._last_answered = all_so_far
             return dict(self._heads)
 
     async def default_branch(self) -> str:
@@ -87,13 +87,13 @@ class Remote:
             try:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=config)
             except RemoteError as error:
-                fresh = await self._let_in(config) if _NOT_LET_IN.search(error.said) else config
+                fresh = await self._let_in(config) if _NOT_LET_IN.search(error.message) else config
                 if fresh == config:
                     raise
             try:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=fresh)
             except RemoteError as error:
-                if _NOT_LET_IN.search(error.said):
+                if _NOT_LET_IN.search(error.message):
                     self._shut_s = asyncio.get_running_loop().time() + RENEW_MIN_S
                 raise
 

@@ -55,8 +55,8 @@ class Patches:
         lock = self._making.setdefault(path, asyncio.Lock())
         try:
             async with lock:
-                whole = await self._made(mirror, path, old, new)
-            return await asyncio.to_thread(self._read, path, number, whole)
+                complete = await self._made(mirror, path, old, new)
+            return await asyncio.to_thread(self._read, path, number, complete)
         finally:
             if not lock.locked():
                 self._making.pop(path, None)
@@ -69,7 +69,7 @@ class Patches:
         sides = await asyncio.to_thread(_sides, mirror, old, new)
         path.parent.mkdir(exist_ok=True)
         made = path.with_name(f"{path.name}.new-{os.getpid()}")
-        whole = True
+        complete = True
         args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "-U3", f"--output={made}", *sides)
         try:
             await git(*args, at=mirror.path, limits=LIMITS)
@@ -80,13 +80,13 @@ class Patches:
             if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
                 made.unlink(missing_ok=True)
                 raise
-            whole = False
+            complete = False
             cut.touch()
         await asyncio.to_thread(_bounded, path.parent)
         made.rename(path)
-        return whole
+        return complete
 
-    def _read(self, path: Path, number: int, whole: bool) -> PatchAnswer:
+    def _read(self, path: Path, number: int, complete: bool) -> PatchAnswer:
         with open(path, "rb") as file:
             marks = self._marks.get(path)
             if marks is None:
@@ -108,7 +108,7 @@ class Patches:
             more = after.offset < path.stat().st_size
             if more and len(marks) == number + 1:
                 marks.append(after)
-            return PatchAnswer(True, lines=tuple(lines), more=more, ends="" if whole or more else ENDS)
+            return PatchAnswer(True, lines=tuple(lines), more=more, ends="" if complete or more else ENDS)
 
 
 def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:

@@ -51,7 +51,7 @@ class Reviewer:
                     lines, unread = await read(mirror, notes, work.commits)
                     return RemarksAnswer(True, lines=lines, unread=unread)
                 case SayRequest():
-                    return await self._said(work)
+                    return await self._say(work)
         except _FAILURES as error:
             return _failed(work, str(error))
 
@@ -85,7 +85,7 @@ class Reviewer:
             True, base=before, commits=shown, more_commits=more, files=files, total=total, landed=landed
         )
 
-    async def _said(self, work: SayRequest) -> SayAnswer:
+    async def _say(self, work: SayRequest) -> SayAnswer:
         mirror = await self._having(work.project, work.connection, work.ref, work.commit)
 
         async def noted(notes: str) -> str:
