@@ -62,7 +62,7 @@ class Shed:
 
 
 def connect(given: CloudDriverOptions) -> Cloud:
-    root = given.directory / given.said["place"]
+    root = given.directory / given.options["place"]
     if not root.is_dir():
         raise UserError(f"place: {root} is not a directory: make it, or name another")
     return Shed(root)

@@ -15,6 +15,6 @@ class Kennel:
 
 
 def connect(given: CloudDriverOptions) -> Cloud:
-    if "/" in given.said["door"]:
+    if "/" in given.options["door"]:
         raise UserError("door: a name, not a path")
     return cast(Cloud, Kennel(given))

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from headgate.adapters.nodes.clouds.http import said
+from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.zstd import ZstdError, reader
 from headgate.ports.images import NoFile
 
@@ -107,7 +107,7 @@ class FetchedImages:
                         digest.update(piece)
                         await asyncio.to_thread(file.write, piece)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoFile(f"{_short(url)}: {said(str(error) or type(error).__name__)}") from error
+            raise NoFile(f"{_short(url)}: {one_line(str(error) or type(error).__name__)}") from error
         return digest.hexdigest()
 
     def _unpack(self, packed: Path, to: Path) -> str:
@@ -137,13 +137,13 @@ class FetchedImages:
 def _below(url: str, root: str) -> bool:
     """Return whether an address is below a root, however its server treats dots, escapes and user names."""
     try:
-        asked, known = urlsplit(url), urlsplit(root)
-        same = (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port)
+        parts, allowed = urlsplit(url), urlsplit(root)
+        same = (parts.scheme, parts.hostname, parts.port) == (allowed.scheme, allowed.hostname, allowed.port)
     except ValueError:
         return False
-    if known.scheme not in ("http", "https") or not same or "@" in asked.netloc:
+    if allowed.scheme not in ("http", "https") or not same or "@" in parts.netloc:
         return False
-    path, base = asked.path, known.path.rstrip("/") + "/"
+    path, base = parts.path, allowed.path.rstrip("/") + "/"
     plain = path
     with suppress(UnicodeDecodeError):
         for _ in range(3):
@@ -153,4 +153,4 @@ def _below(url: str, root: str) -> bool:
 
 
 def _short(url: str) -> str:
-    return said(url)[:200]
+    return one_line(url)[:200]

@@ -62,7 +62,7 @@ class ListedMachines:
     def __init__(self, machines: tuple[ListedMachine, ...] = ()) -> None:
         self._all = machines
         self._free = list(machines)
-        self._kept: frozenset[str] = frozenset()
+        self._reserved: frozenset[str] = frozenset()
         """Names of machines that are reserved and not lent."""
         self._builds: dict[str, str] = {}
         """Name of a machine -> id of the build that has it."""
@@ -77,7 +77,7 @@ class ListedMachines:
                 str(one.variables.get("ansible_host", one.name)),
                 str(one.variables.get("ansible_user", "")),
                 self._builds.get(one.name, ""),
-                one.name in self._kept,
+                one.name in self._reserved,
             )
             for one in sorted(self._all, key=lambda one: one.name)[:TOLD_MAX]
         )
@@ -90,7 +90,7 @@ class ListedMachines:
 
     async def keep(self, names: Collection[str]) -> None:
         """Reserve these machines, and release others."""
-        self._kept = frozenset(names)
+        self._reserved = frozenset(names)
         async with self._moved:
             self._moved.notify_all()
 
@@ -106,8 +106,8 @@ class ListedMachines:
             return
         nodeset = next((one for one in nodesets if _assigned(_wanted(one), self._all) is not None), None)
         if nodeset is None:
-            asked = "; nor of ".join(", ".join(sorted({label for _, label in _wanted(one)})) for one in nodesets)
-            raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {asked}")
+            labels = "; nor of ".join(", ".join(sorted({label for _, label in _wanted(one)})) for one in nodesets)
+            raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {labels}")
         wanted = _wanted(nodeset)
         async with self._moved:
             if self._found(wanted) is None:
@@ -129,7 +129,7 @@ class ListedMachines:
                 self._moved.notify_all()
 
     def _found(self, wanted: list[tuple[str, str]]) -> dict[str, ListedMachine] | None:
-        return _assigned(wanted, [one for one in self._free if one.name not in self._kept])
+        return _assigned(wanted, [one for one in self._free if one.name not in self._reserved])
 
     def _why(self, wanted: Sequence[tuple[str, str]]) -> str:
         """Return the state of the awaited machines, without naming other builds, which may be private."""

@@ -36,8 +36,8 @@ class Scanner:
             async with self._places:
                 return await _connected(where, int(port))
         async with self._places:
-            said = await self._run("-T", str(ANSWER_S), "-p", port, "--", where)
-        found = [text.partition(" ")[2].strip() for text in said.splitlines() if not text.startswith("#")]
+            output = await self._run("-T", str(ANSWER_S), "-p", port, "--", where)
+        found = [text.partition(" ")[2].strip() for text in output.splitlines() if not text.startswith("#")]
         keys = sorted({key for key in found if _KEY.fullmatch(key)})[:KEYS_MAX]
         if not keys:
             raise MachineUnusable(f"{where} port {port}: nothing there says what its ssh keys are")
@@ -53,14 +53,14 @@ class Scanner:
             ) from error
         try:
             async with asyncio.timeout(SCAN_MAX_S):
-                said, _ = await spoken(process, b"", OUTPUT_MAX_BYTES)
+                output, _ = await spoken(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
             raise MachineUnusable(f"{words[-1]} did not answer in {SCAN_MAX_S:.0f} s") from error
         except OutputTooLarge as error:
             raise MachineUnusable(f"{words[-1]} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
             await put_down(process)
-        return said.decode(errors="replace")
+        return output.decode(errors="replace")
 
 
 async def _connected(where: str, port: int) -> str:

@@ -54,11 +54,11 @@ class SshProvider:
         reaches the machine; its properties `ansible_…` override what is found here.  Raise MachineUnusable."""
         own = f"{DIRECTORY}/{machine.request}"
         with self._known(machine) as known:
-            said = await self._run(
+            output = await self._run(
                 machine, f"mkdir -p {own} && cd {own} && pwd && {_command(machine, 'prepare')}", known
             )
             keys = [line.partition(" ")[2] for line in known.read_text().splitlines()]
-        where = [line for line in said.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
+        where = [line for line in output.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
         if not where:
             raise MachineUnusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
         reach = {key: value for key, value in machine.reach.items() if key.startswith("ansible_")}
@@ -78,12 +78,12 @@ class SshProvider:
 
     async def probe(self, machine: Machine) -> None:
         """Check, without logging in, that an ssh server answers if `ssh` is the only probe."""
-        said = machine.reach.get(PROBE) or machine.provider.get(PROBE) or SSH
-        if said == SSH:
+        probe = machine.reach.get(PROBE) or machine.provider.get(PROBE) or SSH
+        if probe == SSH:
             await _greeted(machine)
             return
         with self._known(machine) as known:
-            await self._run(machine, said, known, PROBE_MAX_S)
+            await self._run(machine, probe, known, PROBE_MAX_S)
 
     @contextmanager
     def _known(self, machine: Machine) -> Iterator[Path]:
@@ -111,7 +111,7 @@ class SshProvider:
             raise MachineUnusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
         try:
             async with asyncio.timeout(limit_s):
-                said, wrong = await spoken(process, b"", OUTPUT_MAX_BYTES)
+                output, wrong = await spoken(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
             raise MachineUnusable(f"{machine.name} did not answer in {limit_s:.0f} s") from error
         except OutputTooLarge as error:
@@ -128,7 +128,7 @@ class SshProvider:
             raise MachineUnusable(
                 f"{machine.name}: ssh ended with {process.returncode}: {line(why[-ERROR_SIZE_MAX_CHARS:])}"
             )
-        return said.decode(errors="replace")
+        return output.decode(errors="replace")
 
     def _arguments(self, machine: Machine, known: Path) -> list[str]:
         reach = machine.reach
@@ -143,11 +143,11 @@ class SshProvider:
             "UpdateHostKeys": "no",
             "LogLevel": "ERROR",
         }
-        said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        arguments = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         for flag, name in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
             if reach.get(name):
-                said += [flag, reach[name]]
-        return [self._program, *said, "--", _host(machine)]
+                arguments += [flag, reach[name]]
+        return [self._program, *arguments, "--", _host(machine)]
 
 
 def _host(machine: Machine) -> str:
@@ -156,13 +156,13 @@ def _host(machine: Machine) -> str:
 
 async def _greeted(machine: Machine) -> None:
     """Return once an ssh server answers. Raise MachineUnusable."""
-    said = machine.reach.get("ansible_port") or str(PORT)
-    where = f"{machine.name}: {_host(machine)} port {said}"
-    if not said.isdecimal() or not 0 < int(said) < 65_536:
-        raise MachineUnusable(f"{machine.name}: ansible_port is {said!r}, which is not a port")
+    port = machine.reach.get("ansible_port") or str(PORT)
+    where = f"{machine.name}: {_host(machine)} port {port}"
+    if not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise MachineUnusable(f"{machine.name}: ansible_port is {port!r}, which is not a port")
     try:
         async with asyncio.timeout(BANNER_MAX_S):
-            if await _speaks_ssh(_host(machine), int(said)):
+            if await _speaks_ssh(_host(machine), int(port)):
                 return
     except TimeoutError as error:
         raise MachineUnusable(f"{where} did not answer in {BANNER_MAX_S:.0f} s") from error

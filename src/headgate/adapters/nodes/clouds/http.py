@@ -61,19 +61,19 @@ class Http:
         try:
             async with (
                 asyncio.timeout(max_s),
-                self._client.stream(method, url, headers=headers, content=body, timeout=patience) as told,
+                self._client.stream(method, url, headers=headers, content=body, timeout=patience) as response,
             ):
                 read = bytearray()
-                async for piece in told.aiter_bytes():
+                async for piece in response.aiter_bytes():
                     read += piece
                     if len(read) > ANSWER_MAX_BYTES:
                         raise CloudUnavailable(f"{host} answers more than {ANSWER_MAX_BYTES >> 20} MB")
         except TimeoutError as error:
             raise CloudUnavailable(f"{host} has not answered within {max_s:.0f} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise CloudUnavailable(f"{host} does not answer: {said(str(error) or type(error).__name__)}") from error
+            raise CloudUnavailable(f"{host} does not answer: {one_line(str(error) or type(error).__name__)}") from error
         return CloudResponse(
-            told.status_code, bytes(read), {name.lower(): value for name, value in told.headers.items()}
+            response.status_code, bytes(read), {name.lower(): value for name, value in response.headers.items()}
         )
 
     def made(self) -> httpx.AsyncClient:
@@ -103,18 +103,18 @@ def _trust(verify: str | bool) -> ssl.SSLContext | bool:
 
 def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:
     """Return how long to wait, according to the header `Retry-After`."""
-    told = headers.get("retry-after", "")
+    value = headers.get("retry-after", "")
     try:
-        after_s = float(told) if told else PATIENCE_S
+        after_s = float(value) if value else PATIENCE_S
     except ValueError:
         try:
-            after_s = parsedate_to_datetime(told).timestamp() - now_s()
+            after_s = parsedate_to_datetime(value).timestamp() - now_s()
         except ValueError:
             after_s = PATIENCE_S
     return min(max(after_s, 0.0), PATIENCE_MAX_S) if after_s == after_s else PATIENCE_S
 
 
-def said(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a cloud's message as one line of limited length."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= TEXT_MAX else line[: TEXT_MAX - 1] + "…"
@@ -132,17 +132,17 @@ async def patient(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a driver's method that raises Away if a cloud's answer has an unexpected form."""
+    """Return a driver's method that raises CloudUnavailable if a cloud's answer has an unexpected form."""
 
     @wraps(method)
-    async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(*args, **kwargs)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            told = said(f"{type(error).__name__}: {error}")
-            raise CloudUnavailable(f"the cloud answers in a form that is not understood ({told})") from error
+            reason = one_line(f"{type(error).__name__}: {error}")
+            raise CloudUnavailable(f"the cloud answers in a form that is not understood ({reason})") from error
 
-    return asked
+    return checked
 
 
 class Shared(Generic[T]):
@@ -151,18 +151,18 @@ class Shared(Generic[T]):
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
         self._turn = asyncio.Lock()
-        self._asked = 0
+        self._questions = 0
         self._answer: tuple[int, T] | None = None
         """Number of the question, and its answer; None before the first."""
 
     async def __call__(self) -> T:
         """Raise the errors of the question."""
-        came = self._asked
+        sent_before = self._questions
         async with self._turn:
-            if self._answer is not None and self._answer[0] > came:
+            if self._answer is not None and self._answer[0] > sent_before:
                 return self._answer[1]
-            self._asked += 1
-            number = self._asked
+            self._questions += 1
+            number = self._questions
             found = await self._ask()
             self._answer = number, found
             return found

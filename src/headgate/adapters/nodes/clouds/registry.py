@@ -23,7 +23,7 @@ class CloudDriverOptions(NamedTuple):
     """Hold what a driver is given for one connection."""
 
     name: str
-    said: Mapping[str, str]
+    options: Mapping[str, str]
     """The options that are set in the connection's section."""
     directory: Path
     """Directory of the settings file; paths are relative to it."""
@@ -33,8 +33,8 @@ class CloudDriver(NamedTuple):
     """Describe one driver."""
 
     module: str
-    """Module with `connect(given: Given) -> Cloud`, which sends nothing and raises UserError; imported when it is
-    needed."""
+    """Module with `connect(given: CloudDriverOptions) -> Cloud`, which sends nothing and raises UserError; imported
+    when it is needed."""
     settings: Mapping[str, ConnectionOption]
     """Options besides RATE."""
     needed: tuple[str, str] = ("", "")

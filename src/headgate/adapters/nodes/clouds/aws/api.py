@@ -103,11 +103,11 @@ class Ec2:
         """Return all pages of a list."""
         found, token = list[dict[str, Any]](), ""
         for _ in range(PAGES_MAX):
-            said = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
-            if members not in said:
+            answer = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
+            if members not in answer:
                 raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
-            found += listed(said[members])
-            following = said.get("nextToken") or ""
+            found += listed(answer[members])
+            following = answer.get("nextToken") or ""
             if not following:
                 return found
             if following == token:
@@ -130,8 +130,8 @@ class Ec2:
         """Return virtual cores and memory of instance types. Raise Refused for an unknown one."""
         missing = [one for one in dict.fromkeys(types) if one not in self._types]
         for start in range(0, len(missing), 100):
-            said = await self.call("DescribeInstanceTypes", {"InstanceType": missing[start : start + 100]})
-            for one in listed(said.get("instanceTypeSet")):
+            answer = await self.call("DescribeInstanceTypes", {"InstanceType": missing[start : start + 100]})
+            for one in listed(answer.get("instanceTypeSet")):
                 cores, memory = one["vCpuInfo"]["defaultVCpus"], one["memoryInfo"]["sizeInMiB"]
                 self._types[one["instanceType"]] = int(cores), int(memory)
         return {one: self._types[one] for one in types if one in self._types}
@@ -140,18 +140,18 @@ class Ec2:
         """Return the account's quotas that apply to instances; none if AWS does not allow the request."""
         found, token = dict[str, float](), ""
         for _ in range(PAGES_MAX):
-            asked = {"ServiceCode": "ec2", "MaxResults": 100} | ({"NextToken": token} if token else {})
-            said = await self._quotas(asked)
-            for one in said.get("Quotas", []):
+            arguments = {"ServiceCode": "ec2", "MaxResults": 100} | ({"NextToken": token} if token else {})
+            answer = await self._quotas(arguments)
+            for one in answer.get("Quotas", []):
                 if one.get("QuotaCode") in COUNTED and isinstance(one.get("Value"), int | float):
                     found[one["QuotaCode"]] = float(one["Value"])
-            token = said.get("NextToken") or ""
+            token = answer.get("NextToken") or ""
             if not token:
                 return found
         raise CloudUnavailable("AWS Service Quotas does not come to an end")
 
-    async def _quotas(self, asked: Arguments) -> dict[str, Any]:
-        body, keys = msgspec.json.encode(asked), await self.credentials.keys()
+    async def _quotas(self, arguments: Arguments) -> dict[str, Any]:
+        body, keys = msgspec.json.encode(arguments), await self.credentials.keys()
         kind = {
             "content-type": "application/x-amz-json-1.1",
             "x-amz-target": "ServiceQuotasV20190624.ListServiceQuotas",
@@ -160,13 +160,13 @@ class Ec2:
         headers = signed(keys, self.region, "servicequotas", self._quotas_url, kind, body, now)
         answer = await self._http.ask("POST", self._quotas_url, headers, body)
         try:
-            said = msgspec.json.decode(answer.body or b"{}")
+            document = msgspec.json.decode(answer.body or b"{}")
         except msgspec.DecodeError:
-            said = {}
-        if answer.status < 300 and isinstance(said, dict):
-            return said
-        code = str(said.get("__type", "") if isinstance(said, dict) else "").rpartition("#")[2]
-        error = query.problem(answer.status, code, str(said), answer.headers, "AWS Service Quotas")
+            document = {}
+        if answer.status < 300 and isinstance(document, dict):
+            return document
+        code = str(document.get("__type", "") if isinstance(document, dict) else "").rpartition("#")[2]
+        error = query.problem(answer.status, code, str(document), answer.headers, "AWS Service Quotas")
         if isinstance(error, query.AwsKeysExpired):
             self.credentials.forget(keys)
         if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):

@@ -44,14 +44,16 @@ class Blocks:
 
     async def start(self, size: int, tags: Mapping[str, str], name: str) -> str:
         """Begin a snapshot of a file with so many bytes; return its id."""
-        said = {
+        arguments = {
             "VolumeSize": max(1, -(-size // _GIB)),
             "Description": name,
             "Timeout": IDLE_MAX_MIN,
             "Tags": tag_pairs(tags, UPLOAD_TAG),
         }
-        told = await self._ask("POST", "snapshots", {"content-type": "application/json"}, msgspec.json.encode(said))
-        return str(told["SnapshotId"])
+        answer = await self._ask(
+            "POST", "snapshots", {"content-type": "application/json"}, msgspec.json.encode(arguments)
+        )
+        return str(answer["SnapshotId"])
 
     async def write(self, id: str, sha256: str, file: Path) -> None:
         """Write a file into a snapshot, except for its empty blocks, and complete it. Raise LaunchFailed if the file
@@ -68,9 +70,9 @@ class Blocks:
             while blocks := await asyncio.to_thread(_read, opened, digest.update):
                 full = [(at + number, block) for number, block in enumerate(blocks) if block != _ZEROS]
                 puts = (patient(partial(self._put, id, number, block)) for number, block in full)
-                for told in await asyncio.gather(*puts, return_exceptions=True):
-                    if isinstance(told, BaseException):
-                        raise told
+                for outcome in await asyncio.gather(*puts, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
                 at, written = at + len(blocks), written + len(full)
         if digest.hexdigest() != sha256:
             raise LaunchFailed("the file is not any more what its build returned")
@@ -94,15 +96,17 @@ def _read(opened: BinaryIO, seen: Any) -> list[bytes]:
 
 def _answer(answer: CloudResponse) -> dict[str, Any]:
     try:
-        said = msgspec.json.decode(answer.body or b"{}")
+        decoded = msgspec.json.decode(answer.body or b"{}")
     except msgspec.DecodeError:
-        said = None
-    if answer.status < 300 and isinstance(said, dict):
-        return said
+        decoded = None
+    if answer.status < 300 and isinstance(decoded, dict):
+        return decoded
     if answer.status < 300:
         raise CloudUnavailable(f"{WHOSE} answers what is not whole")
-    told = said if isinstance(said, dict) else {}
-    code = str(answer.headers.get("x-amzn-errortype") or told.get("__type") or "").partition(":")[0].rpartition("#")[2]
+    document = decoded if isinstance(decoded, dict) else {}
+    code = (
+        str(answer.headers.get("x-amzn-errortype") or document.get("__type") or "").partition(":")[0].rpartition("#")[2]
+    )
     code = code if code in query.THROTTLED else code.removesuffix("Exception")
-    text = str(told.get("message") or told.get("Message") or told.get("Reason") or "")
+    text = str(document.get("message") or document.get("Message") or document.get("Reason") or "")
     raise query.problem(answer.status, code, text, answer.headers, WHOSE)

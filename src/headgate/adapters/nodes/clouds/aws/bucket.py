@@ -76,13 +76,13 @@ class Bucket:
         self,
         method: str,
         key: str = "",
-        asked: Mapping[str, str] | None = None,
+        parameters: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
         url = self._url + quote(key, safe="/~")
-        url += f"?{urlencode(sorted(asked.items()), quote_via=quote, safe='~')}" if asked else ""
+        url += f"?{urlencode(sorted(parameters.items()), quote_via=quote, safe='~')}" if parameters else ""
         return await self._service.ask(method, url, headers or {}, body, partial(self._read, method == "HEAD"), max_s)
 
     def _read(self, is_look: bool, answer: CloudResponse) -> CloudResponse:
@@ -114,43 +114,43 @@ class Bucket:
         with file.open("rb") as opened:
             while part := await asyncio.to_thread(opened.read, size):
                 await asyncio.to_thread(digest.update, part)
-                asked = {"partNumber": str(len(parts) + 1), "uploadId": id}
-                told = await patient(partial(self._ask, "PUT", key, asked, body=part, max_s=PART_MAX_S))
-                parts.append(told.headers["etag"])
+                arguments = {"partNumber": str(len(parts) + 1), "uploadId": id}
+                answer = await patient(partial(self._ask, "PUT", key, arguments, body=part, max_s=PART_MAX_S))
+                parts.append(answer.headers["etag"])
         if digest.hexdigest() != sha256:
             await self.remove(BucketEntry(key, id))
             raise LaunchFailed("the file is not any more what its build returned")
-        told = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
-        query.document(told._replace(body=told.body.strip()), WHOSE)
+        answer = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
+        query.document(answer._replace(body=answer.body.strip()), WHOSE)
 
     async def _begin(self, key: str, tags: Mapping[str, str], sha256: str) -> str:
         headers = {"x-amz-meta-sha256": sha256, "x-amz-tagging": urlencode(_object_tags(tags), quote_via=quote)}
         headers["content-type"] = "application/octet-stream"
-        told = query.read(await self._ask("POST", key, {"uploads": ""}, headers), WHOSE)
-        return str(told["UploadId"])
+        answer = query.read(await self._ask("POST", key, {"uploads": ""}, headers), WHOSE)
+        return str(answer["UploadId"])
 
     async def entries(self, prefix: str) -> list[BucketEntry]:
         """Return all objects whose keys have this prefix, and all unfinished uploads; all pages of both."""
         mark = {"continuation-token": "NextContinuationToken"}
         marks = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
         try:
-            whole = await self._pages("Contents", {"list-type": "2", "prefix": prefix}, mark)
-            parts = await self._pages("Upload", {"uploads": "", "prefix": prefix}, marks)
+            objects = await self._pages("Contents", {"list-type": "2", "prefix": prefix}, mark)
+            uploads = await self._pages("Upload", {"uploads": "", "prefix": prefix}, marks)
         except query.AwsRefused as error:
             if error.code not in ("NoSuchBucket", "PermanentRedirect"):
                 raise
             return []  # nothing was ever sent there
-        found = [BucketEntry(_text(one, "Key")) for one in whole]
-        return found + [BucketEntry(_text(one, "Key"), _text(one, "UploadId")) for one in parts]
+        found = [BucketEntry(_text(one, "Key")) for one in objects]
+        return found + [BucketEntry(_text(one, "Key"), _text(one, "UploadId")) for one in uploads]
 
     async def _pages(
-        self, members: str, asked: Mapping[str, str], marks: Mapping[str, str]
+        self, members: str, arguments: Mapping[str, str], marks: Mapping[str, str]
     ) -> list[ElementTree.Element]:
         """Return the members of all pages. `marks`: arguments for the beginning of the next page, and the elements that
         contain it."""
         found, mark = list[ElementTree.Element](), dict[str, str]()
         for _ in range(PAGES_MAX):
-            root = query.document(await self._ask("GET", "", {**asked, **mark}), WHOSE)
+            root = query.document(await self._ask("GET", "", {**arguments, **mark}), WHOSE)
             found += [one for one in root if query.name_of(one) == members]
             if _text(root, "IsTruncated") != "true":
                 return found

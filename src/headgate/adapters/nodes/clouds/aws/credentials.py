@@ -88,8 +88,8 @@ class AwsCredentials:
         profile = self._profile(source.profile or env.get("AWS_PROFILE", ""))
         own = bool(source.file or source.profile)
         if not own and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
-            said = AwsKeys(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", ""))
-            return await self._as_role(said)
+            keys = AwsKeys(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", ""))
+            return await self._as_role(keys)
         web = source.web_identity or ("" if own else env.get("AWS_WEB_IDENTITY_TOKEN_FILE", ""))
         role = source.role or ("" if own else env.get("AWS_ROLE_ARN", ""))
         if web and role:
@@ -117,9 +117,9 @@ class AwsCredentials:
         section = name or "default"
         if not read.has_section(section):
             return None
-        said = read[section]
-        access, secret = said.get("aws_access_key_id", ""), said.get("aws_secret_access_key", "")
-        return AwsKeys(access, secret, said.get("aws_session_token", "")) if access and secret else None
+        settings = read[section]
+        access, secret = settings.get("aws_access_key_id", ""), settings.get("aws_secret_access_key", "")
+        return AwsKeys(access, secret, settings.get("aws_session_token", "")) if access and secret else None
 
     async def _as_role(self, keys: AwsKeys) -> AwsKeys:
         if not self._source.role:

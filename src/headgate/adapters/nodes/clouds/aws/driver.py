@@ -39,24 +39,24 @@ SEEN_S = 600.0
 
 def connect(given: CloudDriverOptions) -> Aws:
     """Return the account that a connection names."""
-    said = given.said
+    options = given.options
 
     def file(name: str) -> str:
-        return str(given.directory / Path(said[name]).expanduser()) if said.get(name) else ""
+        return str(given.directory / Path(options[name]).expanduser()) if options.get(name) else ""
 
-    if bool(said.get("access_key_id")) != bool(said.get("secret_access_key")):
+    if bool(options.get("access_key_id")) != bool(options.get("secret_access_key")):
         raise UserError("access_key_id and secret_access_key go together")
     source = AwsKeySource(
-        access=said.get("access_key_id", ""),
-        secret=said.get("secret_access_key", ""),
+        access=options.get("access_key_id", ""),
+        secret=options.get("secret_access_key", ""),
         file=file("shared_credentials_file"),
-        profile=said.get("profile", ""),
-        role=said.get("role_arn", ""),
+        profile=options.get("profile", ""),
+        role=options.get("role_arn", ""),
         web_identity=file("web_identity_token_file"),
     )
     if source.web_identity and not source.role:
         raise UserError("web_identity_token_file needs role_arn: the role that it is shown for")
-    return Aws(given.name, source, said.get("endpoint_url", ""))
+    return Aws(given.name, source, options.get("endpoint_url", ""))
 
 
 class Stays(LaunchFailed):
@@ -147,10 +147,10 @@ class Aws:
     async def _choose(self, ec2: Ec2, wanted: MachineSpec) -> MachinePending:
         """Settle the arguments, so that a repeated call is the same call."""
         launch.types(wanted)
-        said = await ec2.call("DescribeImages", launch.image_query(wanted.image))
-        images = [one for one in listed(said.get("imagesSet")) if one.get("imageState") == "available"]
+        answer = await ec2.call("DescribeImages", launch.image_query(wanted.image))
+        images = [one for one in listed(answer.get("imagesSet")) if one.get("imageState") == "available"]
         if not images:
-            raise LaunchFailed(f"AWS has no image for {wanted.image.get('name', '')}: {_asked_for(wanted.image)}")
+            raise LaunchFailed(f"AWS has no image for {wanted.image.get('name', '')}: {_image_criteria(wanted.image)}")
         newest = max(images, key=lambda one: (one.get("creationDate", ""), one["imageId"]))
         state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launch.ROOT}
         if chosen := launch.subnet(wanted):
@@ -159,8 +159,8 @@ class Aws:
 
     async def _describe(self, ec2: Ec2, wanted: MachineSpec, state: State) -> MachinePending:
         try:
-            said = await ec2.call("CreateLaunchTemplate", launch.template(wanted, state))
-            found = said["launchTemplate"]["launchTemplateId"]
+            answer = await ec2.call("CreateLaunchTemplate", launch.template(wanted, state))
+            found = answer["launchTemplate"]["launchTemplateId"]
         except AwsRefused as error:
             if error.code != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
@@ -181,44 +181,46 @@ class Aws:
 
     async def _made_by(self, ec2: Ec2, wanted: MachineSpec, state: State) -> str:
         if "fleet" not in wanted.flavor:
-            said = await ec2.call("RunInstances", launch.instance(wanted, state))
-            return str(said["instancesSet"][0]["instanceId"])
-        said = await ec2.call("CreateFleet", launch.fleet(wanted, state))
-        for one in listed(said.get("fleetInstanceSet")):
+            answer = await ec2.call("RunInstances", launch.instance(wanted, state))
+            return str(answer["instancesSet"][0]["instanceId"])
+        answer = await ec2.call("CreateFleet", launch.fleet(wanted, state))
+        for one in listed(answer.get("fleetInstanceSet")):
             for made in listed(one.get("instanceIds")):
                 return str(made)
-        told = [(one.get("errorCode", ""), one.get("errorMessage", "")) for one in listed(said.get("errorSet"))]
-        raise _dead("; ".join(f"{code}: {text}" for code, text in told) or "the fleet is empty", [c for c, _ in told])
+        errors = [(one.get("errorCode", ""), one.get("errorMessage", "")) for one in listed(answer.get("errorSet"))]
+        raise _dead(
+            "; ".join(f"{code}: {text}" for code, text in errors) or "the fleet is empty", [c for c, _ in errors]
+        )
 
     def _look(self, wanted: MachineSpec, state: State, found: Mapping[str, Any]) -> MachinePending | Made:
         reported, reason = str(found["instanceState"]["name"]), found.get("stateReason") or {}
-        kept = {**state, "instance": str(found["instanceId"])}
-        kept.setdefault("asked", str(int(self._now_s())))
+        new_state = {**state, "instance": str(found["instanceId"])}
+        new_state.setdefault("asked", str(int(self._now_s())))
         if reported == "pending":
-            return MachinePending(kept, "the instance is pending")
+            return MachinePending(new_state, "the instance is pending")
         if reported != "running":
             text = f"the instance {found['instanceId']} is {reported}"
-            told = str(reason.get("message") or found.get("reason") or "")
-            raise _dead(f"{text}: {told}" if told else text, [str(reason.get("code", ""))])
+            message = str(reason.get("message") or found.get("reason") or "")
+            raise _dead(f"{text}: {message}" if message else text, [str(reason.get("code", ""))])
         public = bool(wanted.flavor.get("public-ipv4"))
-        where = addresses(
+        known_addresses = addresses(
             found.get("ipAddress") or "",
             found.get("privateIpAddress") or "",
             found.get("ipv6Address") or "",
             public or bool(wanted.flavor.get("public-ipv6")),
         )
-        if not where["interface_ip"] or (public and not where["public_ipv4"]):
-            return MachinePending(kept, "the instance runs and has no address yet")
+        if not known_addresses["interface_ip"] or (public and not known_addresses["public_ipv4"]):
+            return MachinePending(new_state, "the instance runs and has no address yet")
         about = {
-            **where,
+            **known_addresses,
             "az": (found.get("placement") or {}).get("availabilityZone", ""),
             "cloud": self.name,
             "region": str(wanted.provider.get("region", "")),
             "host_id": (found.get("placement") or {}).get("hostId", ""),
-            "external_id": kept["instance"],
+            "external_id": new_state["instance"],
             "node_properties": {"spot": found.get("instanceLifecycle") == "spot"},
         }
-        return Made(kept["instance"], kept, host(wanted.image, where["interface_ip"]), about)
+        return Made(new_state["instance"], new_state, host(wanted.image, known_addresses["interface_ip"]), about)
 
     @understood
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
@@ -260,8 +262,8 @@ class Aws:
             raise Stays(str(error)) from error
 
     async def _templates(self, ec2: Ec2, node: str) -> list[dict[str, Any]]:
-        asked = {"Filter": [{"Name": f"tag:{NODE_TAG}", "Value": [node]}]}
-        return await ec2.every("DescribeLaunchTemplates", "launchTemplates", asked, 200)
+        arguments = {"Filter": [{"Name": f"tag:{NODE_TAG}", "Value": [node]}]}
+        return await ec2.every("DescribeLaunchTemplates", "launchTemplates", arguments, 200)
 
     @understood
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
@@ -320,5 +322,5 @@ def _dead(text: str, codes: list[str]) -> Exception:
     return OverQuota(f"AWS EC2 says: {text}") if full else LaunchFailed(f"AWS EC2 says: {text}")
 
 
-def _asked_for(image: Mapping[str, Any]) -> str:
+def _image_criteria(image: Mapping[str, Any]) -> str:
     return str(image.get("image-id") or image.get("image-filters"))[:200]

@@ -24,7 +24,7 @@ from headgate.adapters.nodes.clouds.aws.imports import (
     start,
 )
 from headgate.adapters.nodes.clouds.aws.launch import tag_pairs, token
-from headgate.adapters.nodes.clouds.aws.query import AwsRefused, Told, listed
+from headgate.adapters.nodes.clouds.aws.query import AwsItem, AwsRefused, listed
 from headgate.adapters.nodes.clouds.aws.traces import (
     DELETING_CALLS,
     IMAGES,
@@ -39,7 +39,7 @@ from headgate.adapters.nodes.clouds.aws.traces import (
     there_are,
 )
 from headgate.adapters.nodes.clouds.disks import check
-from headgate.adapters.nodes.clouds.http import said, understood
+from headgate.adapters.nodes.clouds.http import one_line, understood
 from headgate.base.tasks import end
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota, Resource, State
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
@@ -134,12 +134,12 @@ class AwsImages:
     async def _written(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending:
         """Write the file into a snapshot, and make an image of that. An incomplete snapshot does not show which blocks
         it lacks: another is written, and the old one is removed with other leftovers."""
-        there = {str(one["snapshotId"]): one for one in await place.snapshots(wanted)}
-        whole = next((id for id, one in there.items() if one.get("status") == COMPLETED), None)
-        if whole is not None:
-            return await self._register(place.ec2, wanted, _seen(state), whole)
+        snapshots = {str(one["snapshotId"]): one for one in await place.snapshots(wanted)}
+        complete = next((id for id, one in snapshots.items() if one.get("status") == COMPLETED), None)
+        if complete is not None:
+            return await self._register(place.ec2, wanted, _seen(state), complete)
         if WRITTEN in state and SNAPSHOT in state:
-            return self._stored(wanted, state, there.get(state[SNAPSHOT]))
+            return self._stored(wanted, state, snapshots.get(state[SNAPSHOT]))
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
         state = await _to_be_sent(wanted, state, file, "EBS")
@@ -147,11 +147,11 @@ class AwsImages:
         self._begin(wanted, place.blocks.write(id, wanted.sha256, file))
         return Sending({**state, SNAPSHOT: id}, f"its file is on the way to the snapshot {id}")
 
-    def _stored(self, wanted: WantedImage, state: State, snapshot: Told | None) -> Sending:
+    def _stored(self, wanted: WantedImage, state: State, snapshot: AwsItem | None) -> Sending:
         if snapshot is None:
             return self._unlisted(state, f"the snapshot {state[SNAPSHOT]}")
         if snapshot.get("status") != "pending":
-            reason = said(str(snapshot.get("statusMessage") or "it does not say why"))
+            reason = one_line(str(snapshot.get("statusMessage") or "it does not say why"))
             raise LaunchFailed(f"AWS says: the snapshot is {snapshot.get('status')}: {reason}")
         limit_s = wanted.image.get("import-timeout", IMPORT_MAX_S)
         if limit_s and self._now_s() - float(state[WRITTEN]) > limit_s:
@@ -168,9 +168,9 @@ class AwsImages:
         self, ec2: Ec2, bucket: Bucket, calls: ImportCalls, wanted: WantedImage, state: State, before: int
     ) -> Sending:
         """Start an import of the object; `before`: number of earlier imports, which all failed."""
-        asked = start(wanted, calls, bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
+        arguments = start(wanted, calls, bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
         try:
-            told = await ec2.call(calls.start, asked)
+            answer = await ec2.call(calls.start, arguments)
         except (AwsRefused, OverQuota) as error:
             if isinstance(error, AwsRefused) and error.code not in _NO_ROOM:
                 raise
@@ -178,7 +178,7 @@ class AwsImages:
             if self._now_s() - float(first) > FULL_MAX_S:
                 raise
             return Sending({**state, FULL: first}, str(error))
-        return Sending({**state, TASK: str(told["importTaskId"]), SINCE: self._now}, "AWS imports it")
+        return Sending({**state, TASK: str(answer["importTaskId"]), SINCE: self._now}, "AWS imports it")
 
     @property
     def _now(self) -> str:
@@ -192,10 +192,10 @@ class AwsImages:
         if limit_s and self._now_s() - float(state[SINCE]) > limit_s:
             await cancel(place.ec2, task)
             text = f"AWS has not imported the file within {limit_s} s, its import-timeout"
-            raise LaunchFailed(f"{text}; it said: {said(task.about) or task.status}")
+            raise LaunchFailed(f"{text}; it said: {one_line(task.about) or task.status}")
         if task.status == DELETING:
             return Sending(state, "AWS ends an earlier import of it")
-        return Sending(state, f"AWS imports it: {said(task.about) or task.status}")
+        return Sending(state, f"AWS imports it: {one_line(task.about) or task.status}")
 
     async def _take(self, place: ImportPlace, wanted: WantedImage, state: State, task: ImportTask) -> Sending:
         """Tag the results, which AWS does not do, and make an image of them."""
@@ -208,17 +208,17 @@ class AwsImages:
 
     async def _register(self, ec2: Ec2, wanted: WantedImage, state: State, snapshot: str) -> Sending:
         try:
-            told = await ec2.call("RegisterImage", register(wanted, snapshot))
+            image = await ec2.call("RegisterImage", register(wanted, snapshot))
         except AwsRefused as error:
             if error.code != "InvalidAMIName.Duplicate":
                 raise
             same = await owned(ec2, IMAGES, "name", [image_name(wanted)])
             if not same:
                 raise CloudUnavailable(str(error)) from error
-            told = dict(same[0])
-        return Sending({**state, IMAGE: str(told["imageId"])}, "the image is registered")
+            image = dict(same[0])
+        return Sending({**state, IMAGE: str(image["imageId"])}, "the image is registered")
 
-    async def _made(self, place: ImportPlace, wanted: WantedImage, state: State, image: Told) -> Sending | Sent:
+    async def _made(self, place: ImportPlace, wanted: WantedImage, state: State, image: AwsItem) -> Sending | Sent:
         id, reported = str(image["imageId"]), str(image.get("imageState"))
         state = {**state, IMAGE: id}
         if reported == "pending":
@@ -226,7 +226,7 @@ class AwsImages:
         if reported != "available":
             reason = (image.get("stateReason") or {}).get("message") or "it does not say why"
             await place.ec2.do("DeregisterImage", {"ImageId": id})
-            raise LaunchFailed(f"AWS says: the image is {reported}: {said(str(reason))}")
+            raise LaunchFailed(f"AWS says: the image is {reported}: {one_line(str(reason))}")
         imds = wanted.image.get("imds-support")
         if imds and image.get("imdsSupport") != imds and state.get(IMDS) != id:  # imports do not have this argument
             await place.ec2.call("ModifyImageAttribute", {"ImageId": id, "ImdsSupport": {"Value": imds}})
@@ -270,13 +270,13 @@ async def _chosen(place: ImportPlace, tasks: Sequence[ImportTask], state: State)
     the known one is not listed. Raise LaunchFailed if that one failed."""
     known = next((one for one in tasks if one.id == state.get(TASK)), None)
     if known is not None and known.status == DELETED:
-        raise LaunchFailed(f"AWS has not imported the file: {said(known.about) or 'it does not say why'}")
+        raise LaunchFailed(f"AWS has not imported the file: {one_line(known.about) or 'it does not say why'}")
     ended = [one for one in tasks if one.status == COMPLETED]
-    there = await there_are(place.ec2, IMAGES, {one.image for one in ended if one.image})
-    there |= await there_are(place.ec2, SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots})
+    existing = await there_are(place.ec2, IMAGES, {one.image for one in ended if one.image})
+    existing |= await there_are(place.ec2, SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots})
     for one in ended:
         made = {one.image} if one.image else set(one.snapshots)
-        if made and made <= there:
+        if made and made <= existing:
             return one
     if known is not None and known.status == COMPLETED:
         return None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headgate.adapters.nodes.clouds.aws.api import Ec2
 from headgate.adapters.nodes.clouds.aws.launch import ROOT, tag_pairs
-from headgate.adapters.nodes.clouds.aws.query import Arguments, Told, listed, tags_of
+from headgate.adapters.nodes.clouds.aws.query import Arguments, AwsItem, listed, tags_of
 from headgate.config.keys.nodes import AWS_IMPORTS
 from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG, WantedImage
@@ -89,25 +89,25 @@ def start(wanted: WantedImage, calls: ImportCalls, bucket: str, key: str, token:
         "Format": wanted.format.upper(),
         "UserBucket": {"S3Bucket": bucket, "S3Key": key},
     }
-    said: dict[str, object] = {
+    arguments: dict[str, object] = {
         "ClientToken": token,
         "Description": image_name(wanted),
         "TagSpecification": [{"ResourceType": calls.resource, "Tag": tag_pairs(wanted.tags, UPLOAD_TAG)}],
     }
     if calls is CALLS[IMAGE]:
-        return {**said, "Architecture": _architecture(wanted), "DiskContainer": [source]}
-    return {**said, "DiskContainer": source}
+        return {**arguments, "Architecture": _architecture(wanted), "DiskContainer": [source]}
+    return {**arguments, "DiskContainer": source}
 
 
 def register(wanted: WantedImage, snapshot: str) -> Arguments:
     """Return the arguments of RegisterImage."""
-    said = wanted.image
+    settings = wanted.image
     disk = {
         "SnapshotId": snapshot,
-        "VolumeType": said.get("volume-type") or "gp3",
-        "VolumeSize": said.get("volume-size"),
-        "Iops": said.get("iops"),
-        "Throughput": said.get("throughput"),
+        "VolumeType": settings.get("volume-type") or "gp3",
+        "VolumeSize": settings.get("volume-size"),
+        "Iops": settings.get("iops"),
+        "Throughput": settings.get("throughput"),
         "DeleteOnTermination": True,
     }
     return {
@@ -115,8 +115,8 @@ def register(wanted: WantedImage, snapshot: str) -> Arguments:
         "Description": image_name(wanted),
         "Architecture": _architecture(wanted),
         "VirtualizationType": "hvm",
-        "EnaSupport": said.get("ena-support") is not False,
-        "ImdsSupport": said.get("imds-support"),
+        "EnaSupport": settings.get("ena-support") is not False,
+        "ImdsSupport": settings.get("imds-support"),
         "RootDeviceName": ROOT,
         "BlockDeviceMapping": [{"DeviceName": ROOT, "Ebs": disk}],
         "TagSpecification": [{"ResourceType": "image", "Tag": tag_pairs(wanted.tags, UPLOAD_TAG)}],
@@ -133,11 +133,11 @@ async def tasks_of(ec2: Ec2, calls: ImportCalls) -> list[ImportTask]:
     return [one for one in found if SYSTEM_TAG in one.tags and UPLOAD_TAG in one.tags]
 
 
-def _task(one: Told) -> ImportTask:
+def _task(one: AwsItem) -> ImportTask:
     detail = one.get("snapshotTaskDetail") or one
     made = [detail, *listed(one.get("snapshotDetailSet"))]
     snapshots = tuple(str(part["snapshotId"]) for part in made if part.get("snapshotId"))
-    said = " ".join(str(detail[name]) for name in ("statusMessage", "progress") if detail.get(name))
-    about = said + ("%" if detail.get("progress") else "")
+    words = " ".join(str(detail[name]) for name in ("statusMessage", "progress") if detail.get(name))
+    about = words + ("%" if detail.get("progress") else "")
     image, status = str(one.get("imageId") or ""), str(detail.get("status") or "")
     return ImportTask(str(one["importTaskId"]), status, about, image, snapshots, tags_of(one))

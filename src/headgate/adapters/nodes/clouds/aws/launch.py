@@ -49,15 +49,15 @@ def image_query(image: Mapping[str, Any]) -> Arguments:
     filters = [filters] if isinstance(filters, Mapping) else filters
     if not isinstance(filters, list) or not filters:
         raise LaunchFailed(f"image {image.get('name', '')}: image-id or image-filters is missing")
-    asked = []
+    criteria = []
     for one in filters:
         if not isinstance(one, Mapping) or not one.get("name") or not one.get("values"):
             raise LaunchFailed(f"image {image.get('name', '')}: each of image-filters has a name and a list of values")
         values = one["values"] if isinstance(one["values"], list) else [one["values"]]
-        asked.append({"Name": str(one["name"]), "Value": [str(value) for value in values]})
-    asked.append({"Name": "state", "Value": ["available"]})
-    owned = any(one["Name"] in ("owner-id", "owner-alias", "image-id") for one in asked)
-    return {"Filter": asked} | ({} if owned else {"Owner": list(OWNERS)})
+        criteria.append({"Name": str(one["name"]), "Value": [str(value) for value in values]})
+    criteria.append({"Name": "state", "Value": ["available"]})
+    owned = any(one["Name"] in ("owner-id", "owner-alias", "image-id") for one in criteria)
+    return {"Filter": criteria} | ({} if owned else {"Owner": list(OWNERS)})
 
 
 def token(node: str) -> str:
@@ -95,7 +95,7 @@ def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
         "Ipv6AddressCount": 1 if wanted.flavor.get("public-ipv6") else None,
     }
     profile, userdata = key(wanted, "iam-instance-profile"), key(wanted, "userdata")
-    said: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "ImageId": state["image"],
         "NetworkInterface": [interface],
         "KeyName": key(wanted, "key-name"),
@@ -107,8 +107,10 @@ def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
         "Placement": {"AvailabilityZone": key(wanted, "az")},
     }
     if isinstance(profile, Mapping):
-        said["IamInstanceProfile"] = {"Arn": profile["arn"]} if profile.get("arn") else {"Name": profile.get("name")}
-    return said
+        arguments["IamInstanceProfile"] = (
+            {"Arn": profile["arn"]} if profile.get("arn") else {"Name": profile.get("name")}
+        )
+    return arguments
 
 
 def instance(wanted: MachineSpec, state: State) -> Arguments:

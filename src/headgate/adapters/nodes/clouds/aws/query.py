@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from headgate.adapters.nodes.clouds.http import CloudResponse, patience_s, said
+from headgate.adapters.nodes.clouds.http import CloudResponse, one_line, patience_s
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
 Arguments = Mapping[str, Any]
 """Name -> text, number, flag, list or nested arguments; None is left out."""
-Told = Mapping[str, Any]
+AwsItem = Mapping[str, Any]
 """A part of an answer: name -> text, list or nested parts."""
 THROTTLED = frozenset(
     [
@@ -132,7 +132,7 @@ def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
 
 def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose: str = "AWS") -> Exception:
     """Return the port's error for an error of AWS: Refused, OverQuota, Away."""
-    words = said(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
+    words = one_line(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
     short = code.rpartition(".")[2]
     if code in EXPIRED:
         return AwsKeysExpired(words)
@@ -177,6 +177,6 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def tags_of(one: Told) -> dict[str, str]:
+def tags_of(one: AwsItem) -> dict[str, str]:
     """Return the tags of an EC2 resource."""
     return {tag["key"]: tag.get("value", "") for tag in listed(one.get("tagSet"))}

@@ -18,7 +18,7 @@ from headgate.adapters.nodes.clouds.aws.imports import (
     ImportTask,
     tasks_of,
 )
-from headgate.adapters.nodes.clouds.aws.query import AwsRefused, Told, tags_of
+from headgate.adapters.nodes.clouds.aws.query import AwsItem, AwsRefused, tags_of
 from headgate.ports.cloud import SYSTEM_TAG, Resource
 from headgate.ports.images import UPLOAD_TAG, WantedImage
 
@@ -56,7 +56,7 @@ class ImportPlace(NamedTuple):
         """Return the objects of an upload."""
         return await self.bucket.entries(key_of(wanted.tags)) if self.bucket is not None else []
 
-    async def snapshots(self, wanted: WantedImage) -> list[Told]:
+    async def snapshots(self, wanted: WantedImage) -> list[AwsItem]:
         """Return the snapshots of an upload that are tagged."""
         found = await owned(self.ec2, SNAPSHOTS, f"tag:{UPLOAD_TAG}", [wanted.upload])
         return [one for one in found if is_of(tags_of(one), wanted)]
@@ -70,9 +70,9 @@ async def cancel(ec2: Ec2, task: ImportTask) -> None:
         return  # it has ended, or will end: a later look finds its results
 
 
-async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[Told]:
+async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[AwsItem]:
     """Return this account's images or snapshots: those that others share could have any tags."""
-    found = list[Told]()
+    found = list[AwsItem]()
     for at in range(0, len(values), VALUES_MAX):
         filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
         disabled = {"IncludeDisabled": True} if what == IMAGES else {}
@@ -86,14 +86,14 @@ async def there_are(ec2: Ec2, what: tuple[str, str], ids: Collection[str]) -> se
     return {str(one[key]) for one in await owned(ec2, what, name, sorted(ids))}
 
 
-async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[Told]:
+async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[AwsItem]:
     """Return the images of an upload: the known one first."""
     found = await owned(ec2, IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
     mine = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
     return sorted(mine, key=lambda one: (one["imageId"] != first, one["imageId"]))
 
 
-def is_named(image: Told) -> bool:
+def is_named(image: AwsItem) -> bool:
     """Return whether an image has the name that Headgate or an import gave it, since copies have the same tags."""
     name = str(image.get("name") or "")
     return name.startswith(_IMPORTED) or name.endswith(tags_of(image).get(UPLOAD_TAG, name))

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, patience_s, said
+from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, one_line, patience_s
 from headgate.adapters.nodes.clouds.kubernetes.credentials import KubernetesCredentials
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
 from headgate.ports.cloud import CloudUnavailable
@@ -53,9 +53,9 @@ class Api:
         status, answer = await self._ask("GET", path)
         return None if status == 404 else answer
 
-    async def create(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return the created object. Raise Exists."""
-        status, answer = await self._ask("POST", path, said)
+        status, answer = await self._ask("POST", path, document)
         if status == 404:
             raise _refused(status, answer)
         return answer
@@ -102,11 +102,13 @@ class Api:
             query = {"limit": PAGE_SIZE, "continue": more}
         raise CloudUnavailable(f"{self._cluster.server}: {path} has more than {PAGES_MAX} pages")
 
-    async def _ask(self, method: str, path: str, said: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    async def _ask(
+        self, method: str, path: str, document: Mapping[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """Return the answer, which may be that the object does not exist."""
-        status, answer = await self._asked(method, path, said)
+        status, answer = await self._send(method, path, document)
         if status == 401 and self._credentials.refused():
-            status, answer = await self._asked(method, path, said)
+            status, answer = await self._send(method, path, document)
         if status == 401:
             raise CloudUnavailable(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
         if status == 409 and answer.get("reason") != "AlreadyExists" and method == "POST":
@@ -116,11 +118,11 @@ class Api:
             raise _refused(status, answer)
         return status, answer
 
-    async def _asked(self, method: str, path: str, what: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
+    async def _send(self, method: str, path: str, document: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
         headers = {"Accept": "application/json", **await self._credentials.headers()}
         body = b""
-        if what is not None:
-            headers["Content-Type"], body = "application/json", json.dumps(what).encode()
+        if document is not None:
+            headers["Content-Type"], body = "application/json", json.dumps(document).encode()
         found = await self._http.ask(method, f"{self._cluster.server}{path}", headers, body)
         try:
             answer = json.loads(found.body or b"{}")
@@ -145,7 +147,7 @@ def path(base: str, kind: str, name: str = "", namespace: str = "") -> str:
 
 
 def _words(status: int, answer: Mapping[str, Any]) -> str:
-    return said(str(answer.get("message") or answer.get("reason") or f"it answers {status}"))
+    return one_line(str(answer.get("message") or answer.get("reason") or f"it answers {status}"))
 
 
 def _refused(status: int, answer: Mapping[str, Any]) -> KubernetesRefused:

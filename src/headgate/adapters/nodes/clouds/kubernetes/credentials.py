@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from headgate.adapters.nodes.clouds.http import said
+from headgate.adapters.nodes.clouds.http import one_line
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
 from headgate.base.pipes import OutputTooLarge, put_down, spoken
 from headgate.ports.cloud import CloudUnavailable
@@ -35,8 +35,8 @@ class KubernetesCredentials:
         """Return the headers with the credentials. Raise CloudUnavailable."""
         user = self._cluster.user
         if user.name_and_password is not None:
-            whole = base64.b64encode(":".join(user.name_and_password).encode()).decode()
-            return {"Authorization": f"Basic {whole}"}
+            encoded = base64.b64encode(":".join(user.name_and_password).encode()).decode()
+            return {"Authorization": f"Basic {encoded}"}
         if user.token_file is not None:
             try:
                 return {"Authorization": f"Bearer {user.token_file.read_text().strip()}"}
@@ -46,7 +46,7 @@ class KubernetesCredentials:
             return {"Authorization": f"Bearer {user.token}"} if user.token else {}
         async with self._turn:
             if not self._token or self._until_s < self._now_s() + EARLY_S:
-                self._token, self._until_s = await self._asked(user.plugin)
+                self._token, self._until_s = await self._run_plugin(user.plugin)
             return {"Authorization": f"Bearer {self._token}"}
 
     def refused(self) -> bool:
@@ -54,16 +54,16 @@ class KubernetesCredentials:
         known, self._token = bool(self._token), ""
         return known
 
-    async def _asked(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
-        """Return the program's output, and its expiry time."""
+    async def _run_plugin(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
+        """Return the token from the output of the program, and its expiry time."""
         command = [str(plugin["command"]), *(str(word) for word in plugin.get("args") or ())]
         version = str(plugin.get("apiVersion") or "client.authentication.k8s.io/v1")
-        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        request = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
         more = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
-                env={**os.environ, **more, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
+                env={**os.environ, **more, "KUBERNETES_EXEC_INFO": json.dumps(request)},
             )  # fmt: skip
         except OSError as error:
             raise CloudUnavailable(f"{command[0]}, which says the token, cannot be run: {error.strerror}") from error
@@ -76,7 +76,7 @@ class KubernetesCredentials:
             await put_down(process)
         if process.returncode:
             raise CloudUnavailable(
-                f"{command[0]} ended with {process.returncode}: {said(wrong.decode(errors='replace'))}"
+                f"{command[0]} ended with {process.returncode}: {one_line(wrong.decode(errors='replace'))}"
             )
         return _read(command[0], answer)
 

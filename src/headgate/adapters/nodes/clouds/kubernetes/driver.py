@@ -99,7 +99,7 @@ class Kubernetes:
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Create the missing parts; an earlier attempt may have made some."""
         kind, name = kind_of(wanted), name_of(wanted.node)
-        with _told(name):
+        with _cluster_errors(name):
             step = state.get(_STEP, "")
             if not step:
                 await self._begin(wanted)
@@ -236,16 +236,17 @@ class Kubernetes:
 
 
 def _host(wanted: MachineSpec, context: str, up: Up) -> dict[str, Any]:
-    """Return how Ansible reaches it: through the cluster, unless the image says how else."""
+    """Return the variables by which Ansible reaches the pod: through the cluster, unless the image sets another
+    connection."""
     name, image = name_of(wanted.node), wanted.image
-    said: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     if image.get("username"):
-        said["ansible_user"] = image["username"]
+        variables["ansible_user"] = image["username"]
     if image.get("connection-type", "kubectl") != "kubectl":
         port = {"ansible_port": image["connection-port"]} if image.get("connection-port") else {}
-        return {**said, "ansible_connection": image["connection-type"], "ansible_host": up.address, **port}
+        return {**variables, "ansible_connection": image["connection-type"], "ansible_host": up.address, **port}
     return {
-        **said,
+        **variables,
         "ansible_connection": "kubernetes.core.kubectl",
         "ansible_host": name,
         "ansible_kubectl_pod": name,
@@ -273,8 +274,8 @@ def _without(state: State, key: str) -> dict[str, str]:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Return the port's error for a cluster's refusal."""
+def _cluster_errors(name: str) -> Iterator[None]:
+    """Raise the port's error for a refusal by the cluster."""
     try:
         yield
     except KubernetesRefused as refused:
@@ -288,8 +289,8 @@ def _told(name: str) -> Iterator[None]:
 
 def connect(given: CloudDriverOptions) -> Kubernetes:
     """Raise UserError for an unreadable kubeconfig."""
-    said = given.said
-    file = given.directory / said["kubeconfig_file"] if said.get("kubeconfig_file") else None
-    cluster = kubeconfig.found(file, said.get("context", ""))
-    projects = said.get("use_openshift_projects", "").lower() in ("true", "yes", "on", "1")
-    return Kubernetes(cluster, projects=projects, room_max_s=float(said.get("room_timeout") or ROOM_MAX_S))
+    options = given.options
+    file = given.directory / options["kubeconfig_file"] if options.get("kubeconfig_file") else None
+    cluster = kubeconfig.found(file, options.get("context", ""))
+    projects = options.get("use_openshift_projects", "").lower() in ("true", "yes", "on", "1")
+    return Kubernetes(cluster, projects=projects, room_max_s=float(options.get("room_timeout") or ROOM_MAX_S))

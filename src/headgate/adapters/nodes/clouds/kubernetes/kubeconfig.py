@@ -77,8 +77,8 @@ def found(file: Path | None, context: str, environment: Mapping[str, str] = os.e
     """
     if file is not None:
         return read([file], context)
-    if said := [Path(one) for one in environment.get("KUBECONFIG", "").split(os.pathsep) if one]:
-        return read([one for one in said if one.exists()] or said[:1], context)
+    if paths := [Path(one) for one in environment.get("KUBECONFIG", "").split(os.pathsep) if one]:
+        return read([one for one in paths if one.exists()] or paths[:1], context)
     home = Path(environment.get("HOME") or "/", ".kube/config")
     if home.exists():
         return read([home], context)
@@ -94,91 +94,95 @@ def read(files: list[Path], context: str) -> Cluster:
     """Return the cluster of `context`, or of the current one, from files of which the first one with a value counts.
     Raise UserError."""
     every = [_Document.read(file) for file in files]
-    name = context or next((str(one.said["current-context"]) for one in every if one.said.get("current-context")), "")
+    name = context or next(
+        (str(one.values["current-context"]) for one in every if one.values.get("current-context")), ""
+    )
     if not name:
         raise UserError(f"{files[0]} has no current-context: set `context`")
     chosen, _ = _entry(every, "context", name)
-    cluster, there = _entry(every, "cluster", str(chosen.get("cluster", "")))
-    user, here = _entry(every, "user", str(chosen["user"])) if chosen.get("user") else ({}, every[0])
+    cluster, cluster_file = _entry(every, "cluster", str(chosen.get("cluster", "")))
+    user, user_file = _entry(every, "user", str(chosen["user"])) if chosen.get("user") else ({}, every[0])
     server = str(cluster.get("server", "")).rstrip("/")
     if urlsplit(server).scheme not in ("http", "https"):
         raise UserError(
-            f"{there.file}: the cluster {chosen['cluster']} has the server {server!r}, which is not an address"
+            f"{cluster_file.file}: the cluster {chosen['cluster']} has the server {server!r}, which is not an address"
         )
     if urlsplit(server).username is not None:
         # Builds receive the address, and error messages contain it.
-        raise UserError(f"{there.file}: the server of the cluster {chosen['cluster']} names a user: say it under users")
-    authority = there.content(cluster, "certificate-authority")
-    mine, key = here.content(user, "client-certificate"), here.content(user, "client-key")
-    if bool(mine) != bool(key):
-        raise UserError(f"{here.file}: the user {chosen['user']} has a client certificate or a key, and not both")
+        raise UserError(
+            f"{cluster_file.file}: the server of the cluster {chosen['cluster']} names a user: say it under users"
+        )
+    authority = cluster_file.content(cluster, "certificate-authority")
+    certificate, key = user_file.content(user, "client-certificate"), user_file.content(user, "client-key")
+    if bool(certificate) != bool(key):
+        raise UserError(f"{user_file.file}: the user {chosen['user']} has a client certificate or a key, and not both")
     return Cluster(
         server,
         _called(server),
-        here.user(user, str(chosen.get("user"))),
+        user_file.user(user, str(chosen.get("user"))),
         (authority or b"").decode(errors="replace"),
         cluster.get("insecure-skip-tls-verify") is not True,
         str(cluster.get("tls-server-name") or ""),
         str(cluster.get("proxy-url") or ""),
-        (mine, key) if mine and key else None,
+        (certificate, key) if certificate and key else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Document:
     file: Path
-    said: Mapping[str, Any]
+    values: Mapping[str, Any]
 
     @classmethod
     def read(cls, file: Path) -> _Document:
         try:
             if file.stat().st_size > FILE_SIZE_MAX_BYTES:
                 raise UserError(f"{file} is larger than {FILE_SIZE_MAX_BYTES >> 20} MB, which no kubeconfig is")
-            said = yaml.safe_load(file.read_text())
+            content = yaml.safe_load(file.read_text())
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {error}") from error
         except yaml.YAMLError as error:
             raise UserError(f"{file}: this is not YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(said, dict):
+        if not isinstance(content, dict):
             raise UserError(f"{file} is not a kubeconfig: it has no clusters, users and contexts")
-        return cls(file, said)
+        return cls(file, content)
 
-    def content(self, said: Mapping[str, Any], key: str) -> bytes | None:
+    def content(self, entry: Mapping[str, Any], key: str) -> bytes | None:
         """Return the content under `KEY-data` in base64, or of the file under `KEY`, relative to this one."""
-        if data := said.get(f"{key}-data"):
+        if data := entry.get(f"{key}-data"):
             try:
                 return base64.b64decode(str(data), validate=True)
             except (ValueError, binascii.Error) as error:
                 raise UserError(f"{self.file}: {key}-data is not base64") from error
-        if path := said.get(key):
+        if path := entry.get(key):
             try:
                 return (self.file.parent / str(path)).read_bytes()
             except OSError as error:
                 raise UserError(f"{self.file}: the {key} {path} cannot be read: {error.strerror}") from error
         return None
 
-    def user(self, said: Mapping[str, Any], name: str) -> KubernetesUser:
-        if said.get("auth-provider"):
+    def user(self, entry: Mapping[str, Any], name: str) -> KubernetesUser:
+        if entry.get("auth-provider"):
             raise UserError(
                 f"{self.file}: the user {name} has an auth-provider, which clients of Kubernetes have not known since "
                 "1.26: use a token, a client certificate or `exec`"
             )
-        plugin = said.get("exec")
+        plugin = entry.get("exec")
         if plugin is not None and not (isinstance(plugin, dict) and plugin.get("command")):
             raise UserError(f"{self.file}: `exec` of the user {name} has no command")
-        if said.get("tokenFile"):
-            return KubernetesUser(token_file=self.file.parent / str(said["tokenFile"]))
-        if said.get("token"):
-            return KubernetesUser(token=str(said["token"]))
-        if said.get("username"):
-            return KubernetesUser(name_and_password=(str(said["username"]), str(said.get("password", ""))))
+        if entry.get("tokenFile"):
+            return KubernetesUser(token_file=self.file.parent / str(entry["tokenFile"]))
+        if entry.get("token"):
+            return KubernetesUser(token=str(entry["token"]))
+        if entry.get("username"):
+            return KubernetesUser(name_and_password=(str(entry["username"]), str(entry.get("password", ""))))
         return KubernetesUser(plugin=plugin)
 
 
 def _entry(every: list[_Document], kind: str, name: str) -> tuple[Mapping[str, Any], _Document]:
     """Return the first entry of this name, and its file."""
     for one in every:
-        for entry in one.said.get(f"{kind}s") or ():
+        for entry in one.values.get(f"{kind}s") or ():
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
                 return entry[kind], one
     raise UserError(f"{', '.join(str(one.file) for one in every)}: there is no {kind} {name!r}")

@@ -65,18 +65,18 @@ def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
         if not _KEY.fullmatch(key):
             raise LaunchFailed(f"the tag {key!r} cannot be the name of a label of Kubernetes")
         (labels if _VALUE.fullmatch(value) else annotations)[key] = value
-    said = {"name": name_of(wanted.node), "labels": labels, **({"annotations": annotations} if annotations else {})}
+    metadata = {"name": name_of(wanted.node), "labels": labels, **({"annotations": annotations} if annotations else {})}
     version, kind = ("project.openshift.io/v1", "Project") if projects else ("v1", "Namespace")
-    return {"apiVersion": version, "kind": kind, "metadata": said}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def review(wanted: MachineSpec) -> dict[str, Any]:
     """Ask whether an account can be created there: a new namespace gets its permissions after a moment."""
-    asked = {"namespace": name_of(wanted.node), "verb": "create", "resource": "serviceaccounts"}
+    attributes = {"namespace": name_of(wanted.node), "verb": "create", "resource": "serviceaccounts"}
     return {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
+        "spec": {"resourceAttributes": attributes},
     }
 
 
@@ -100,8 +100,8 @@ def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
 def pull_secrets(wanted: MachineSpec) -> list[Mapping[str, Any]]:
     """Return the names of the pull secrets; a single name counts as a list. Raise LaunchFailed for one without a
     name."""
-    said = wanted.label.get("image-pull-secrets") or []
-    several = [said] if isinstance(said, Mapping) else list(said)
+    value = wanted.label.get("image-pull-secrets") or []
+    several = [value] if isinstance(value, Mapping) else list(value)
     if not all(isinstance(one, Mapping) and one.get("name") for one in several):
         raise LaunchFailed(f"the label {wanted.label.get('name')} has image-pull-secrets, of which each needs a name")
     return several
@@ -118,10 +118,10 @@ def pod(wanted: MachineSpec) -> dict[str, Any]:
     spec = {"restartPolicy": "Never", **wanted.label["spec"]}
     if secrets := pull_secrets(wanted):
         spec.setdefault("imagePullSecrets", [{"name": one["name"]} for one in secrets])
-    said: dict[str, Any] = {"name": name_of(wanted.node)}
+    metadata: dict[str, Any] = {"name": name_of(wanted.node)}
     if annotations := wanted.label.get("annotations"):
-        said["annotations"] = {str(key): str(value) for key, value in annotations.items()}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": said, "spec": spec}
+        metadata["annotations"] = {str(key): str(value) for key, value in annotations.items()}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _thing(version: str, kind: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:

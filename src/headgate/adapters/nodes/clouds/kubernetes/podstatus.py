@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.adapters.nodes.clouds.http import said
+from headgate.adapters.nodes.clouds.http import one_line
 
 HOPELESS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -52,9 +52,9 @@ def reported(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnde
     if wrong := next(_wrong(status), ""):
         return KubernetesPodEnded(wrong)
     if phase in ("Failed", "Succeeded"):
-        return KubernetesPodEnded(_whole(f"the pod has ended ({phase})", status) + _hint(phase, status))
+        return KubernetesPodEnded(_with_message(f"the pod has ended ({phase})", status) + _hint(phase, status))
     if phase != "Running":
-        return _unscheduled(status) or Coming(_whole(f"the pod is {phase}", status))
+        return _unscheduled(status) or Coming(_with_message(f"the pod is {phase}", status))
     first = str(pod["spec"]["containers"][0]["name"])
     state: Mapping[str, Any] = next((s for name, s in _containers(status) if name == first), {})
     if "terminated" in state:
@@ -74,7 +74,7 @@ def _wrong(status: Mapping[str, Any]) -> Iterator[str]:
     for name, state in _containers(status):
         waiting = state.get("waiting") or {}
         if waiting.get("reason") in HOPELESS:
-            yield f"container {name}: {_whole(str(waiting['reason']), waiting)}"
+            yield f"container {name}: {_with_message(str(waiting['reason']), waiting)}"
 
 
 def _hint(phase: str, status: Mapping[str, Any]) -> str:
@@ -84,18 +84,22 @@ def _hint(phase: str, status: Mapping[str, Any]) -> str:
 
 
 def _ended(terminated: Mapping[str, Any]) -> str:
-    return _whole(f"ended with {terminated.get('exitCode')} ({terminated.get('reason') or 'no reason'})", terminated)
+    return _with_message(
+        f"ended with {terminated.get('exitCode')} ({terminated.get('reason') or 'no reason'})", terminated
+    )
 
 
 def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False" and one.get("reason") == "Unschedulable":
             message = str(one.get("message") or "")
-            return NoRoom(_whole("no node of the cluster takes it (Unschedulable)", one), "nsufficient" in message)
+            return NoRoom(
+                _with_message("no node of the cluster takes it (Unschedulable)", one), "nsufficient" in message
+            )
     return None
 
 
-def _whole(what: str, of: Mapping[str, Any]) -> str:
+def _with_message(text: str, of: Mapping[str, Any]) -> str:
     """Add the cluster's own message."""
-    more = said(str(of.get("message") or of.get("reason") or ""))
-    return f"{what}: {more}" if more and more not in what else what
+    more = one_line(str(of.get("message") or of.get("reason") or ""))
+    return f"{text}: {more}" if more and more not in text else text

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headgate.adapters.nodes.clouds.http import CloudResponse, Http, Shared, patience_s, said
+from headgate.adapters.nodes.clouds.http import CloudResponse, Http, Shared, one_line, patience_s
 from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
@@ -80,9 +80,9 @@ class OpenStack:
             raise CloudUnavailable(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
         token = answer.headers.get("x-subject-token", "")
         try:
-            told = msgspec.json.decode(answer.body)["token"] if answer.status < 300 else {}
-            until_s = datetime.fromisoformat(told["expires_at"].replace("Z", "+00:00")).timestamp()
-            catalog = {str(one["type"]): one["endpoints"] for one in told.get("catalog", [])}
+            issued = msgspec.json.decode(answer.body)["token"] if answer.status < 300 else {}
+            until_s = datetime.fromisoformat(issued["expires_at"].replace("Z", "+00:00")).timestamp()
+            catalog = {str(one["type"]): one["endpoints"] for one in issued.get("catalog", [])}
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
             token = ""
         if not token:
@@ -101,7 +101,7 @@ class OpenStack:
         return ""
 
     async def call(
-        self, method: str, service: str, path: str, said: Any = None, query: Mapping[str, Any] | None = None
+        self, method: str, service: str, path: str, document: Any = None, query: Mapping[str, Any] | None = None
     ) -> Any:
         """Return the answer. Raise OpenStackRefused, OverQuota, CloudUnavailable, NoService."""
         for again in (True, False):
@@ -110,10 +110,10 @@ class OpenStack:
             headers = {"x-auth-token": session.token, "accept": "application/json"}
             if service == "compute":
                 headers["openstack-api-version"] = MICROVERSION
-            if said is not None:
+            if document is not None:
                 headers["content-type"] = "application/json"
             url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
-            body = msgspec.json.encode(said) if said is not None else b""
+            body = msgspec.json.encode(document) if document is not None else b""
             answer = await self._http.ask(method, url, headers, body)
             if not self._is_void(session, answer) or not again:
                 return self._read(answer, service)
@@ -157,7 +157,7 @@ class OpenStack:
             try:
                 return msgspec.json.decode(answer.body) if answer.body else None
             except msgspec.DecodeError as error:
-                raise CloudUnavailable(f"{whose} answers what is not whole: {said(str(error))}") from error
+                raise CloudUnavailable(f"{whose} answers what is not whole: {one_line(str(error))}") from error
         text = _message(answer.body)
         words = f"{whose} answers {answer.status}" + (f": {text}" if text else "")
         if answer.status in (429, 503):
@@ -176,13 +176,13 @@ class OpenStack:
         """Return all pages of a list, each after the last one's end."""
         found, marker = list[Any](), ""
         for _ in range(PAGES_MAX):
-            asked = {**(query or {}), **({"marker": marker} if marker else {})}
-            told = await self.call("GET", service, path, query=asked)
-            page = told.get(members) if isinstance(told, dict) else None
+            page_query = {**(query or {}), **({"marker": marker} if marker else {})}
+            answer = await self.call("GET", service, path, query=page_query)
+            page = answer.get(members) if isinstance(answer, dict) else None
             if not isinstance(page, list):
                 raise CloudUnavailable(f"{self.place.name} ({service}) answers without {members}")
             found += page
-            links = told.get(f"{members}_links") or ([{"rel": "next"}] if told.get("next") else [])
+            links = answer.get(f"{members}_links") or ([{"rel": "next"}] if answer.get("next") else [])
             if not page or not any(isinstance(one, dict) and one.get("rel") == "next" for one in links):
                 return found
             following = str(page[-1].get("id", ""))
@@ -198,18 +198,18 @@ class OpenStack:
 def _message(body: bytes) -> str:
     """Return the message of an error, wherever the service puts it."""
     try:
-        told = msgspec.json.decode(body)
+        answer = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return ""
-    inner = next(iter(told.values()), "") if isinstance(told, dict) else ""
+    inner = next(iter(answer.values()), "") if isinstance(answer, dict) else ""
     if isinstance(inner, dict):
         inner = f"{inner.get('type', '')} {inner.get('message', '')}".strip()
-    return said(str(inner).replace("<br />", " "))
+    return one_line(str(inner).replace("<br />", " "))
 
 
 def dead(name: str, reported: str, fault: Mapping[str, Any] | None) -> Exception:
     """Return why a server will never run: lack of capacity differs from a server that cannot be made."""
-    told = said(str((fault or {}).get("message", "")))
-    text = f"the server is in {reported}" + (f": {told}" if told else "")
-    kind = OverQuota if _FULL.search(told) or _NO_HOST.search(told) else LaunchFailed
+    message = one_line(str((fault or {}).get("message", "")))
+    text = f"the server is in {reported}" + (f": {message}" if message else "")
+    kind = OverQuota if _FULL.search(message) or _NO_HOST.search(message) else LaunchFailed
     return kind(f"{name} says: {text}")

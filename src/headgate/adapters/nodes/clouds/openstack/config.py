@@ -52,11 +52,11 @@ def places(file: str, env: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        said = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         # The text of the error may contain a secret.
         raise UserError(f"{path} cannot be read: {type(error).__name__}") from None
-    clouds = said.get("clouds") if isinstance(said, dict) else None
+    clouds = document.get("clouds") if isinstance(document, dict) else None
     if not isinstance(clouds, dict):
         raise UserError(f"{path}: `clouds` is missing")
     return clouds
@@ -72,15 +72,15 @@ def place(name: str, file: str, env: Mapping[str, str]) -> Place:
     """Return the cloud of this name; empty: the only one. Raise UserError."""
     path, clouds = places(file, env)
     name = name or env.get("OS_CLOUD", "") or (next(iter(clouds)) if len(clouds) == 1 else "")
-    said = clouds.get(name)
-    if not isinstance(said, dict):
+    cloud = clouds.get(name)
+    if not isinstance(cloud, dict):
         raise UserError(f"{path} has no cloud {name!r}; it has {', '.join(map(str, clouds)) or 'none'}")
-    raw = said.get("auth")
+    raw = cloud.get("auth")
     auth: dict[str, Any] = raw if isinstance(raw, dict) else {}
-    kind = str(said.get("auth_type") or ("" if not auth.get("application_credential_secret") else APPLICATION))
+    kind = str(cloud.get("auth_type") or ("" if not auth.get("application_credential_secret") else APPLICATION))
     where = f"{path}: cloud {name}"
     endpoints = {
-        service: str(said[f"{key}_endpoint_override"]).rstrip("/")
+        service: str(cloud[f"{key}_endpoint_override"]).rstrip("/")
         for service, key in (
             ("compute", "compute"),
             ("image", "image"),
@@ -88,24 +88,24 @@ def place(name: str, file: str, env: Mapping[str, str]) -> Place:
             ("block-storage", "block_storage"),
             ("block-storage", "volume"),
         )
-        if said.get(f"{key}_endpoint_override")
+        if cloud.get(f"{key}_endpoint_override")
     }
     if kind in NOBODY and auth.get("endpoint"):
         endpoints.setdefault("compute", str(auth["endpoint"]).rstrip("/"))
     if kind in NOBODY and "compute" not in endpoints:
         raise UserError(f"{where}: without Keystone `auth: endpoint` says where Nova is")
     login = {} if kind in NOBODY else _login(kind, auth, where)
-    verify: str | bool = said.get("verify") is not False
-    if verify and said.get("cacert"):
-        verify = str(path.parent / Path(str(said["cacert"])).expanduser())
+    verify: str | bool = cloud.get("verify") is not False
+    if verify and cloud.get("cacert"):
+        verify = str(path.parent / Path(str(cloud["cacert"])).expanduser())
     return Place(
         name,
         str(auth.get("auth_url") or "").rstrip("/"),
         login,
         endpoints,
         str(auth.get("token") or "") if kind in NOBODY else "",
-        str(said.get("region_name") or ""),
-        str(said.get("interface") or said.get("endpoint_type") or "public").removesuffix("URL"),
+        str(cloud.get("region_name") or ""),
+        str(cloud.get("interface") or cloud.get("endpoint_type") or "public").removesuffix("URL"),
         verify,
     )
 
@@ -114,14 +114,14 @@ def _login(kind: str, auth: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not auth.get("auth_url"):
         raise UserError(f"{where}: `auth: auth_url` is missing")
     if kind == APPLICATION:
-        said: dict[str, Any] = {"secret": auth.get("application_credential_secret")}
+        credential: dict[str, Any] = {"secret": auth.get("application_credential_secret")}
         if auth.get("application_credential_id"):
-            said["id"] = auth["application_credential_id"]
+            credential["id"] = auth["application_credential_id"]
         else:
-            said |= {"name": auth.get("application_credential_name"), "user": _user(auth)}
-        if not said["secret"] or not (said.get("id") or said.get("name")):
+            credential |= {"name": auth.get("application_credential_name"), "user": _user(auth)}
+        if not credential["secret"] or not (credential.get("id") or credential.get("name")):
             raise UserError(f"{where}: an application credential has an id (or a name and a user) and a secret")
-        return {"identity": {"methods": ["application_credential"], "application_credential": said}}
+        return {"identity": {"methods": ["application_credential"], "application_credential": credential}}
     if kind in PASSWORD:
         if not auth.get("password") or not (auth.get("username") or auth.get("user_id")):
             raise UserError(f"{where}: `auth` has username and password, or an application credential")

@@ -38,9 +38,9 @@ _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 
 def connect(given: CloudDriverOptions) -> Machines:
     """Return the cloud that a connection names.  Raise UserError for a `clouds.yaml` that does not say it."""
-    file = given.said.get("config_file", "")
+    file = given.options.get("config_file", "")
     where = str(given.directory / Path(file).expanduser()) if file else ""
-    return Machines(given.name, place(given.said.get("cloud", ""), where, os.environ))
+    return Machines(given.name, place(given.options.get("cloud", ""), where, os.environ))
 
 
 class Machines:
@@ -90,8 +90,8 @@ class Machines:
             return await self._look(cloud, wanted, mine[0])
         if "server" in state:
             raise LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
-        told = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
-        return MachinePending({"server": str(told["server"]["id"])}, "the server is BUILD")
+        answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
+        return MachinePending({"server": str(answer["server"]["id"])}, "the server is BUILD")
 
     async def _mine(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> list[dict[str, Any]]:
         """Return the servers of a node, first the one to keep."""
@@ -106,7 +106,7 @@ class Machines:
     async def _server(self, cloud: OpenStack, wanted: MachineSpec) -> dict[str, Any]:
         flavor, image = await self._flavor(cloud, wanted), await self._image(cloud, wanted)
         drive, userdata = key(wanted, "config-drive"), key(wanted, "userdata")
-        said: dict[str, Any] = {
+        server: dict[str, Any] = {
             "name": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:METADATA_MAX],
             "flavorRef": flavor["id"],
             "metadata": {name[:METADATA_MAX]: value[:METADATA_MAX] for name, value in wanted.tags.items()},
@@ -120,9 +120,9 @@ class Machines:
             ("security_groups", [{"name": one} for one in texts(wanted, "security-groups")]),
         ):
             if value:
-                said[name] = value
+                server[name] = value
         if key(wanted, "boot-from-volume"):
-            said["block_device_mapping_v2"] = [
+            server["block_device_mapping_v2"] = [
                 {
                     "boot_index": 0,
                     "uuid": image,
@@ -133,8 +133,8 @@ class Machines:
                 }
             ]
         else:
-            said["imageRef"] = image
-        return said
+            server["imageRef"] = image
+        return server
 
     async def _image(self, cloud: OpenStack, wanted: MachineSpec) -> str:
         name = str(wanted.image.get("image-id") or "")
@@ -252,10 +252,10 @@ class Machines:
         found = dict[str, float]()
         for service, kinds in names.items():
             try:
-                told = await cloud.call("GET", service, "/limits")
+                answer = await cloud.call("GET", service, "/limits")
             except NoService:
                 continue
-            absolute = ((told or {}).get("limits") or {}).get("absolute") or {}
+            absolute = ((answer or {}).get("limits") or {}).get("absolute") or {}
             found |= {kind: float(absolute[name]) for kind, name in kinds.items() if absolute.get(name, -1) >= 0}
         return found
 

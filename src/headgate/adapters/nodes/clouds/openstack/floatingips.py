@@ -18,11 +18,11 @@ _TAGS = re.compile(r"^headgate (\{.*\})$")
 
 def described(tags: Mapping[str, str]) -> str:
     """Return tags as a description, for resources without tags at creation: as many as there is room for."""
-    kept: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for name in sorted(tags, key=lambda name: not name.startswith("zuul_")):
-        if len(_text({**kept, name: tags[name]})) <= DESCRIPTION_MAX:
-            kept[name] = tags[name]
-    return _text(kept)
+        if len(_text({**shown, name: tags[name]})) <= DESCRIPTION_MAX:
+            shown[name] = tags[name]
+    return _text(shown)
 
 
 def _text(tags: Mapping[str, str]) -> str:
@@ -67,18 +67,18 @@ async def lend(cloud: OpenStack, wanted: MachineSpec, server: str) -> str:
     if lent:
         return str(lent[0]["floating_ip_address"])
     for network in outside:
-        said = {
+        wanted_address = {
             "floating_network_id": network["id"],
             "port_id": four[0]["id"],
             "description": described(wanted.tags),
         }
         try:
-            told = await cloud.call("POST", "network", "/floatingips", {"floatingip": said})
+            answer = await cloud.call("POST", "network", "/floatingips", {"floatingip": wanted_address})
         except OpenStackRefused as error:
             if error.status != 404:  # no router connects the network
                 raise
             continue
-        return str(told["floatingip"]["floating_ip_address"])
+        return str(answer["floatingip"]["floating_ip_address"])
     return ""
 
 

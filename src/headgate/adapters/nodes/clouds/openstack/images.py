@@ -81,8 +81,8 @@ class GlanceImages:
         if not mine and IMAGE in state:
             raise LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
         if not mine:
-            told = await cloud.call("POST", "image", "/images", _described(wanted))
-            return Sending({**state, IMAGE: str(told["id"])}, "its file is needed", lacks_file=True)
+            image_record = await cloud.call("POST", "image", "/images", _described(wanted))
+            return Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
         image, reported = mine[0], str(mine[0]["status"])
         state = {**state, IMAGE: str(image["id"])}
         if reported == "active":
@@ -218,9 +218,9 @@ def _described(wanted: WantedImage) -> dict[str, Any]:
     }
 
 
-async def _ours(cloud: OpenStack, said: Mapping[str, str]) -> list[dict[str, Any]]:
+async def _ours(cloud: OpenStack, query: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return images that only this project sees: those that others share or publish could have any properties."""
-    found = await cloud.every("image", "/images", "images", {"visibility": "private", **said})
+    found = await cloud.every("image", "/images", "images", {"visibility": "private", **query})
     return [one for one in found if one["status"] not in ("deleted", "pending_delete") and not _is_copy(one)]
 
 

@@ -55,7 +55,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
         if length > TEXT_MAX_BYTES:
             raise _odd(at, f"names or attributes of more than {TEXT_MAX_BYTES:,} bytes")
         if kind == _EXTENDED and size is None:
-            return length, _said(file.read(length), at)
+            return length, _size_attribute(file.read(length), at)
         if kind in (_EXTENDED, _GLOBAL) and size is not None:
             raise _odd(at, "two headers for one entry")
         return length, size
@@ -67,7 +67,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
     return length, None
 
 
-def _said(text: bytes, at: int) -> int:
+def _size_attribute(text: bytes, at: int) -> int:
     """Return the size that attributes set for an entry, -1 if none. Raise LaunchFailed."""
     size, place = -1, 0
     while place < len(text):

@@ -154,7 +154,7 @@ class Podman:
     async def _guard(self) -> None:
         """Make the rules before the first machine."""
         if not self._guarded:
-            done = await Engine(["nft"]).run("-f", "-", told=places.rules(self._deny).encode())
+            done = await Engine(["nft"]).run("-f", "-", stdin=places.rules(self._deny).encode())
             if done.status:
                 raise LaunchFailed(f"this machine takes no rules for the network of machines: {done.why}")
             self._guarded = True
@@ -194,8 +194,8 @@ class Podman:
             "--", image, *inside.COMMAND[1:],
         )  # fmt: skip
         if done.status == 0:
-            told = inside.archive(private, self._authorized)
-            done = await self._engine.run("cp", "-", f"{name}:/", told=told)
+            archive = inside.archive(private, self._authorized)
+            done = await self._engine.run("cp", "-", f"{name}:/", stdin=archive)
         if done.status == 0:
             done = await self._engine.run("start", name)
         if done.status:
@@ -240,28 +240,28 @@ def _image(wanted: MachineSpec) -> str:
 
 def _limits(wanted: MachineSpec) -> tuple[float, int, int]:
     """Return cores, memory and processes.  Raise LaunchFailed."""
-    said = [wanted.flavor.get(key, usual) for key, usual in (("cores", CORES), ("ram", RAM_MIB), ("pids", PIDS))]
+    limits = [wanted.flavor.get(key, usual) for key, usual in (("cores", CORES), ("ram", RAM_MIB), ("pids", PIDS))]
     with suppress(TypeError, ValueError):
-        cores, ram, pids = float(said[0]), int(said[1]), int(said[2])
+        cores, ram, pids = float(limits[0]), int(limits[1]), int(limits[2])
         if cores > 0 and ram >= 16 and pids >= 16:
             return cores, ram, pids
-    raise LaunchFailed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {said}")
+    raise LaunchFailed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {limits}")
 
 
 def connect(given: CloudDriverOptions) -> Podman:
     """Raise UserError if this process cannot run machines."""
-    said = given.said
+    options = given.options
     if os.geteuid() != 0:
         raise UserError("only root has containers that are machines: this launcher is another user's")
-    file = given.directory / said["authorized_keys"]
+    file = given.directory / options["authorized_keys"]
     try:
         authorized = file.read_bytes()
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     try:
-        deny = read_nets(said.get("deny", ""))
+        deny = read_nets(options.get("deny", ""))
     except ValueError as error:
         raise UserError(f"deny: {error}") from error
-    runtime = ["--runtime", said["runtime"]] if said.get("runtime") else []
+    runtime = ["--runtime", options["runtime"]] if options.get("runtime") else []
     groups = [] if Path("/run/systemd/system").exists() else ["--cgroup-manager", "cgroupfs"]
     return Podman(["podman", *runtime, *groups], authorized, deny)

@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headgate.adapters.nodes.clouds.http import said
+from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.pipes import OutputTooLarge, put_down, spoken
 from headgate.ports.cloud import CloudUnavailable
 
@@ -30,7 +30,7 @@ class Engine:
         """Take `words`: the program, with the options that every call has."""
         self._words = tuple(words)
 
-    async def run(self, *words: str, told: bytes = b"", max_s: float = ANSWER_MAX_S) -> PodmanResult:
+    async def run(self, *words: str, stdin: bytes = b"", max_s: float = ANSWER_MAX_S) -> PodmanResult:
         """Return the result of the command."""
         try:
             process = await asyncio.create_subprocess_exec(*self._words, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
@@ -38,12 +38,12 @@ class Engine:
             raise CloudUnavailable(f"{self._words[0]} cannot be run: {error.strerror}; install podman") from error
         try:
             async with asyncio.timeout(max_s):
-                out, wrong = await spoken(process, told, ANSWER_MAX_BYTES)
+                out, wrong = await spoken(process, stdin, ANSWER_MAX_BYTES)
         except (TimeoutError, OutputTooLarge) as error:
             raise CloudUnavailable(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
         finally:
             await put_down(process)
-        return PodmanResult(process.returncode or 0, out, said(complaint(wrong.decode(errors="replace"))))
+        return PodmanResult(process.returncode or 0, out, one_line(complaint(wrong.decode(errors="replace"))))
 
     async def listed(self, *words: str) -> list[dict[str, Any]]:
         """Return a list from podman's JSON."""

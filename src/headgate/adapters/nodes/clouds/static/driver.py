@@ -20,7 +20,7 @@ _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-
 
 def connect(given: CloudDriverOptions) -> StaticHosts:
     """Return the driver, which sends nothing. Raise UserError."""
-    return StaticHosts(StaticPermits.read(given.name, given.said))
+    return StaticHosts(StaticPermits.read(given.name, given.options))
 
 
 class StaticHosts:
@@ -40,22 +40,22 @@ class StaticHosts:
 
     async def advance(self, wanted: MachineSpec, state: State) -> Made:
         """Return the address of the machine. Raise LaunchFailed if none is configured."""
-        said = wanted.provider.get("node")
-        if not isinstance(said, Mapping) or not said.get("name"):
+        node = wanted.provider.get("node")
+        if not isinstance(node, Mapping) or not node.get("name"):
             raise LaunchFailed("its provider does not list this machine")
-        own = {key: said[key] for key in _OWN if said.get(key) is not None}
+        own = {key: node[key] for key in _OWN if node.get(key) is not None}
         if "connection-type" in own and "connection-port" not in own:
             own["connection-port"] = None
         image = {**wanted.image, **own}
-        address = str(said.get("host") or said["name"])
+        address = str(node.get("host") or node["name"])
         found = host(image, address)
         if image.get("python-path"):
             found["ansible_python_interpreter"] = image["python-path"]
-        if said.get("host-key"):
-            keys = (line.strip() for line in str(said["host-key"]).splitlines())
+        if node.get("host-key"):
+            keys = (line.strip() for line in str(node["host-key"]).splitlines())
             found[HOST_KEY_VARIABLE] = "\n".join(key for key in keys if key)
-        about = {"interface_ip": address, "host_id": str(said["name"]), "node_properties": said.get("attributes") or {}}
-        return Made(str(said["name"]), {"host": address}, found, about)
+        about = {"interface_ip": address, "host_id": str(node["name"]), "node_properties": node.get("attributes") or {}}
+        return Made(str(node["name"]), {"host": address}, found, about)
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Return that there is nothing to do: the machine stays."""

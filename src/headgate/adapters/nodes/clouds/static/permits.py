@@ -28,16 +28,16 @@ class StaticPermits:
     projects: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, connection: str, said: Mapping[str, str]) -> StaticPermits:
+    def read(cls, connection: str, options: Mapping[str, str]) -> StaticPermits:
         """Return the permits of a section of the settings. Raise UserError."""
         names, networks = list[str](), list[Network]()
-        for word in said.get("hosts", "").split():
+        for word in options.get("hosts", "").split():
             found = _network(word)
             if found is not None:
                 networks.append(found)
             else:
                 names.append(_name(word))
-        return cls(connection, tuple(names), tuple(networks), tuple(said.get("projects", "").split()))
+        return cls(connection, tuple(names), tuple(networks), tuple(options.get("projects", "").split()))
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty if it is."""
