@@ -110,7 +110,8 @@ def test_what_is_asked_of_a_forge_is_what_there_are_predicates_for() -> None:
         driver = DRIVERS[name]
         assert driver.trigger is not None and driver.require is not None
         assert driver.trigger.keys() == dialect.trigger.keys() and driver.require.keys() == dialect.require.keys()
-        assert dialect.instead.keys() <= dialect.trigger.keys() and dialect.unless_said.keys() <= dialect.trigger.keys()
+        assert dialect.instead.keys() <= dialect.trigger.keys()
+        assert dialect.trigger_defaults.keys() <= dialect.trigger.keys()
 
 
 def test_consumers_read_what_they_are_said_to() -> None:

@@ -60,11 +60,11 @@ class Judgement(msgspec.Struct, frozen=True):
     graph: FrozenGraph
 
 
-def refusal(asked: LayoutRequest, why: str) -> Judgement:
+def refusal(request: LayoutRequest, why: str) -> Judgement:
     """Return a judgement for what cannot be judged: an error in the largest file of the change's own project."""
-    own = asked.texts.get(asked.project, {}).get(asked.branch, {})
+    own = request.texts.get(request.project, {}).get(request.branch, {})
     path = max(own, key=lambda path: len(own[path]), default="")
-    return Judgement((ConfigError(TOO_LARGE, why, asked.project, asked.branch, path),), FrozenGraph())
+    return Judgement((ConfigError(TOO_LARGE, why, request.project, request.branch, path),), FrozenGraph())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class TenantLayouts:
     branches: Branches
     cache: ParseCache
     landed: Layout
-    _told: frozenset[ConfigError]
+    _landed_errors: frozenset[ConfigError]
     """Errors of the landed layout."""
     contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """project -> branch -> digest of the files of the branch (`config.branches.content_of`): those the landed layout
@@ -108,8 +108,16 @@ class TenantLayouts:
         """Return the layouts of a tenant.  `before`, if given, is what held until now: only what has changed is looked
         at.  `refused` is what branches have that is held back."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
-        told = frozenset(landed.errors)
-        return cls(tenant, branches, cache, landed, told, contents or {}, tuple(_refusals(landed, refused or {}, told)))
+        landed_errors = frozenset(landed.errors)
+        return cls(
+            tenant,
+            branches,
+            cache,
+            landed,
+            landed_errors,
+            contents or {},
+            tuple(_refusals(landed, refused or {}, landed_errors)),
+        )
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
@@ -124,26 +132,26 @@ class TenantLayouts:
         """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
         return reuses(self.landed, pipeline, project, branch)
 
-    def judged(self, asked: LayoutRequest) -> Judgement:
+    def judged(self, request: LayoutRequest) -> Judgement:
         """Return the judgement on whatever is asked; there always is one."""
         layout, errors, without = self.landed, tuple[ConfigError, ...](), None
-        if asked.texts:
-            layout, errors = self.proposed(asked.texts, (asked.project, asked.branch), asked.ahead)
+        if request.texts:
+            layout, errors = self.proposed(request.texts, (request.project, request.branch), request.ahead)
             errors = tuple(error for error in errors if error.name != NO_EFFECT)
-            without = self.layout(asked.ahead)
-        of, more = (asked.pipeline, asked.project, asked.branch, asked.ref, asked.files), asked.parameters
-        graph = layout.freeze(*of, without, containing=asked.containing, parameters=more)
+            without = self.layout(request.ahead)
+        subject = (request.pipeline, request.project, request.branch, request.ref, request.files)
+        graph = layout.freeze(*subject, without, containing=request.containing, parameters=request.parameters)
         return Judgement(errors, graph)
 
     def fresh(self, texts: Texts) -> list[tuple[str, str]]:
         """Return the texts that the landed layout was not made of, each with the one that it was made of in its place;
         that is empty for a new file."""
         found: list[tuple[str, str]] = []
-        for project, of in texts.items():
-            for branch, files in of.items():
+        for project, branches in texts.items():
+            for branch, files in branches.items():
                 landed = self.branches.get(project, {}).get(branch)
-                had = landed.files if landed is not None else {}
-                found += [(text, had.get(path, "")) for path, text in files.items() if had.get(path) != text]
+                old = landed.files if landed is not None else {}
+                found += [(text, old.get(path, "")) for path, text in files.items() if old.get(path) != text]
         return found
 
     def proposed(
@@ -158,7 +166,7 @@ class TenantLayouts:
         proposal = self._proposal(texts)
         same = {id(error) for error in self.landed.errors}
         before = [e for e in self._proposal(ahead).everything if id(e) not in same] if ahead else []
-        known = self._told.union(before) if before else self._told
+        known = self._landed_errors.union(before) if before else self._landed_errors
         changed = {own} if own is not None else {(p, branch) for p, found in texts.items() for branch in found}
         new = [
             e for e in proposal.everything if (e.project, e.branch) in changed or (id(e) not in same and e not in known)
@@ -192,11 +200,11 @@ class TenantLayouts:
 
     def _changed(self, parsed: dict[str, dict[str, ParsedBranch]]) -> dict[str, dict[str, ParsedBranch]]:
         """Return the branches whose content is not the landed one."""
-        kept = {
+        changed = {
             project: {b: p for b, p in found.items() if p is not self.branches.get(project, {}).get(b)}
             for project, found in parsed.items()
         }
-        return {project: found for project, found in kept.items() if found}
+        return {project: found for project, found in changed.items() if found}
 
     def _propose(self, parsed: dict[str, dict[str, ParsedBranch]]) -> _Proposal:
         everything = exchanged(self.landed, parsed, keep=False)
@@ -210,14 +218,14 @@ class TenantLayouts:
         return made
 
 
-def _refusals(landed: Layout, refused: Branches, told: Collection[ConfigError]) -> Iterator[ConfigError]:
+def _refusals(landed: Layout, refused: Branches, known: Collection[ConfigError]) -> Iterator[ConfigError]:
     """Yield a notice of each branch that is held back, and then what is wrong with them."""
     places = [(project, branch) for project, found in refused.items() for branch in found]
     for project, branch in places:
         text = "not in force because of the errors listed with this; the branch's earlier configuration stays in force"
         yield ConfigError(NOT_IN_FORCE, f"{text}, until it is fixed", project, branch)
     if places:
-        yield from (error for error in exchanged(landed, refused, keep=False).errors if error not in told)
+        yield from (error for error in exchanged(landed, refused, keep=False).errors if error not in known)
 
 
 def _counts(source: TenantProject, branch: str) -> bool:

@@ -222,7 +222,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.image or self.image_file) if wanted else ""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def zuul_vars(self) -> dict[str, Any]:
         """Return what jobs are told of themselves, whether or not it has an effect here.  JSON."""
         more = {"image_build_name": self.image_build_name} if self.image_build_name else {}
         return {"ansible_version": self.ansible_version, "deduplicate": self.deduplicate, **more}

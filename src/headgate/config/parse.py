@@ -166,7 +166,7 @@ def _parse(
             _keep(contents, key, content)
         for item in content.items:
             if isinstance(item, Wrong):
-                errors.append(source.told(item))
+                errors.append(source.error_from(item))
             else:
                 stanzas.append(Stanza(*item[:2], source, item[2], content.pragma, len(stanzas)))
     for path in found.spurned:

@@ -78,23 +78,23 @@ class Legacy:
         self._answer = lru_cache(maxsize=ANSWERS_MAX)(self._found)
 
     def match(self, text: str) -> object | None:
-        return self._told(text, whole=False)
+        return self._decided(text, full=False)
 
     def fullmatch(self, text: str) -> object | None:
-        return self._told(text, whole=True)
+        return self._decided(text, full=True)
 
-    def _told(self, subject: str, *, whole: bool) -> object | None:
-        found = self._answer(subject, whole)
+    def _decided(self, subject: str, *, full: bool) -> object | None:
+        found = self._answer(subject, full)
         if found is None:
             raise Undecided(self._text, subject)
         return found or None
 
-    def _found(self, subject: str, whole: bool) -> bool | None:
+    def _found(self, subject: str, full: bool) -> bool | None:
         """Tell whether the subject matches, or return None if that is undecided."""
         if steps_max(self._tree, len(subject)) <= ENGINE_STEPS_MAX:
-            return (self._engine.fullmatch(subject) if whole else self._engine.match(subject)) is not None
+            return (self._engine.fullmatch(subject) if full else self._engine.match(subject)) is not None
         try:
-            return Walk(self._tree, subject, steps_max=WALK_STEPS_MAX).matches(whole=whole)
+            return Walk(self._tree, subject, steps_max=WALK_STEPS_MAX).matches(full=full)
         except Exhausted:
             return None
 
@@ -108,13 +108,13 @@ def compiled(text: str) -> Compiled:
         return Compiled(_re2(text), "")
     except re2.error as error:
         why = error.args[0]
-        told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
     except UnicodeError as error:
         raise BadPattern(f"{text!r} is not a text") from error
     try:
-        return Compiled(Legacy(text), told)
+        return Compiled(Legacy(text), reason)
     except (re.error, RecursionError, OverflowError) as error:
-        raise BadPattern(f"{text!r} is not a regular expression: {told}") from error
+        raise BadPattern(f"{text!r} is not a regular expression: {reason}") from error
 
 
 def _re2(text: str) -> Matcher:

@@ -96,8 +96,8 @@ def _dangles(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch
         if landed.findings.references.get(stanza) is errors or not _blocking(errors):
             continue
         key = admission.key(stanza)
-        was = [one for one in landed.admitted(key) if _place(one) == _place(stanza)]
-        if was and not before[key]:
+        earlier = [one for one in landed.admitted(key) if _place(one) == _place(stanza)]
+        if earlier and not before[key]:
             return True
     return False
 

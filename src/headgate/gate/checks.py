@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import PipelineCheck
-from headgate.config.forges.git import asked_for
+from headgate.config.forges.git import required_results
 from headgate.config.model import Pipeline
 from headgate.gate.change import ChangeState
 
@@ -29,7 +29,7 @@ def word_of(result: str) -> str:
 def concerns(pipeline: Pipeline, name: str) -> bool:
     """Return whether the pipeline's requirements look at results of the pipeline `name`."""
     requirements = (*pipeline.require.values(), *pipeline.reject.values())
-    return any(name in asked_for(one.get("check")) for one in requirements)
+    return any(name in required_results(one.get("check")) for one in requirements)
 
 
 def vouching(change_state: ChangeState, word: PipelineCheck) -> ChangeState:

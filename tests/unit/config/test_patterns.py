@@ -65,7 +65,7 @@ def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects:
     for subject in subjects:
         for whole in (False, True):
             found = engine.fullmatch(subject) if whole else engine.match(subject)
-            walked = Walk(tree.parsed(flags + text), subject, steps_max=1_000_000).matches(whole=whole)
+            walked = Walk(tree.parsed(flags + text), subject, steps_max=1_000_000).matches(full=whole)
             assert walked == (found is not None), (flags + text, subject, whole)
 
 
@@ -83,7 +83,7 @@ def test_references_mean_what_they_mean_to_python(first: str, text: str, last: s
         for whole in (False, True):
             found = engine.fullmatch(subject) if whole else engine.match(subject)
             try:
-                walked = Walk(tree.parsed(pattern), subject, steps_max=200_000).matches(whole=whole)
+                walked = Walk(tree.parsed(pattern), subject, steps_max=200_000).matches(full=whole)
             except Exhausted:
                 continue
             assert walked == (found is not None), (pattern, subject, whole)

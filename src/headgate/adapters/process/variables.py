@@ -90,7 +90,7 @@ def zuul(
             "post_playbooks": [_book(b, roles or {}) for b in job.post_run],
         },
         "_inheritance_path": list(job.inheritance),
-        **job.told,
+        **job.zuul_vars,
         **optional,
     }
 

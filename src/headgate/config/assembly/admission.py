@@ -50,11 +50,11 @@ class Admission:
                 if admitted and stanza.kind == "job":
                     warnings += _image_of_nothing(stanza)
         except Wrong as wrong:
-            return AdditionVerdict(False, (stanza.source.told(wrong, stanza.line),))
+            return AdditionVerdict(False, (stanza.source.error_from(wrong, stanza.line),))
         except Undecided as undecided:
             return AdditionVerdict(False, (stanza.source.error(MEANING, str(undecided), stanza.line),))
-        told = tuple(stanza.source.told(warning, stanza.line) for warning in warnings)
-        return AdditionVerdict(admitted, told, made)
+        errors = tuple(stanza.source.error_from(warning, stanza.line) for warning in warnings)
+        return AdditionVerdict(admitted, errors, made)
 
     def _admit(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
         """Return whether a stanza is admitted; False: it is silently left out, as another takes its place.  Raise Wrong

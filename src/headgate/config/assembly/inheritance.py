@@ -82,22 +82,24 @@ def _provider(layout: LayoutDefinitions, provider: Stanza) -> FlatProvider | Non
     connection, driver = _connection(path or ()), _driver(layout, path or ())
     if path is None or not driver or is_misspoken(path, driver):
         return None
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for stanza in path:
-        said = _merged(said, {k: v for k, v in deep_plain(stanza.body).items() if k not in _NOT_OURS})
+        settings = _merged(settings, {k: v for k, v in deep_plain(stanza.body).items() if k not in _NOT_OURS})
     parts = {kind: dict(_parts(layout, path, key, kind)) for key, kind in PARTS.items()}
-    hosts = tuple(said.pop("nodes", None) or ()) if driver == STATIC else ()
-    where = {key: value for key, value in said.items() if key not in _OF_LAUNCHER}
+    hosts = tuple(settings.pop("nodes", None) or ()) if driver == STATIC else ()
+    driver_settings = {key: value for key, value in settings.items() if key not in _OF_LAUNCHER}
     return FlatProvider(
         name=canonical(provider),
         connection=connection,
         driver=driver,
-        labels=tuple(_labels(layout, parts, driver, [connection, where], hosts)),
-        said=where,
-        limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items() if most is not None},
-        launch_attempts=said.get("launch-attempts") or 3,
-        launch_timeout_s=said.get("launch-timeout") or 0,
-        images=tuple(_images(layout, parts["image"], driver, where)),
+        labels=tuple(_labels(layout, parts, driver, [connection, driver_settings], hosts)),
+        said=driver_settings,
+        limits={
+            kind: float(most) for kind, most in (settings.get("resource-limits") or {}).items() if most is not None
+        },
+        launch_attempts=settings.get("launch-attempts") or 3,
+        launch_timeout_s=settings.get("launch-timeout") or 0,
+        images=tuple(_images(layout, parts["image"], driver, driver_settings)),
         hosts=hosts,
         projects=tuple(sorted({one.source.project for one in path})) if hosts else (),
     )
@@ -137,23 +139,23 @@ def _parts(
     for stanza in path:
         defaults = _merged(defaults, deep_plain(stanza.body.get(f"{kind}-defaults")) or {})
         for part in attached(stanza, key):
-            said = {k: v for k, v in deep_plain(part.said).items() if v is not None}
-            entries[part.name] = said, dict(defaults) if said.get("final") is True else None
-    for name, (said, seen) in entries.items():
+            settings = {k: v for k, v in deep_plain(part.settings).items() if v is not None}
+            entries[part.name] = settings, dict(defaults) if settings.get("final") is True else None
+    for name, (settings, seen) in entries.items():
         own = layout.singles[kind].get(name)
         if own is None:
             continue
         defined = {k: v for k, v in deep_plain(own.body).items() if v is not None}
-        layers = [_DEFAULTS[kind], defaults if seen is None else seen, defined, said]
+        layers = [_DEFAULTS[kind], defaults if seen is None else seen, defined, settings]
         tags = [layer["tags"] for layer in layers if isinstance(layer.get("tags"), Mapping)]
         filled = {k: v for layer in layers for k, v in layer.items() if k not in _SAID_OF}
         yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
 
 
 def _images(
-    layout: LayoutDefinitions, images: Mapping[str, dict[str, Any]], driver: str, where: Mapping[str, Any]
+    layout: LayoutDefinitions, images: Mapping[str, dict[str, Any]], driver: str, settings: Mapping[str, Any]
 ) -> Iterator[FlatImage]:
-    """Yield those that jobs build, where the driver takes any; `where`: what is said of the provider."""
+    """Yield those that jobs build, where the driver takes any; `settings`: what is said of the provider."""
     known = NODE_DRIVERS.get(driver)
     for name, image in sorted(images.items()):
         stanza = layout.singles["image"][name]
@@ -171,7 +173,7 @@ def _images(
             branch=stanza.source.branch,
             format=image.get("image-format") or known.formats[0],
             image=sent,
-            digest=_digest([canonical(stanza), sent, where.get("region"), where.get("object-storage")]),
+            digest=_digest([canonical(stanza), sent, settings.get("region"), settings.get("object-storage")]),
             retain=2 if image.get("retain-count") is None else image["retain-count"],
             rebuild_age_s=image.get("rebuild-age") or 0,
         )
@@ -181,11 +183,11 @@ def _labels(
     layout: LayoutDefinitions,
     parts: Mapping[str, Mapping[str, dict[str, Any]]],
     driver: str,
-    where: Any,
+    context: Any,
     hosts: Sequence[Mapping[str, Any]],
 ) -> Iterator[FlatLabel]:
-    """Yield the labels of a provider; `where` is what else tells one machine from another, and `hosts` are the machines
-    that are there anyway."""
+    """Yield the labels of a provider. `context` holds everything else that distinguishes its machines from those of
+    another provider, and `hosts` are its static machines."""
     for name, label in sorted(parts["label"].items()):
         image, flavor = parts["image"].get(label.get("image", "")), parts["flavor"].get(label.get("flavor", ""))
         if image is None or flavor is None:
@@ -197,7 +199,7 @@ def _labels(
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
         label = {**lent, **label, "aliases": as_list(label["aliases"])}
         own = layout.singles["label"][name].body
-        also = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
+        host_aliases = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
         made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
         yield FlatLabel(
             name=name,
@@ -206,10 +208,10 @@ def _labels(
             flavor=flavor,
             min_ready=own.get("min-ready") or 0,
             max_nodes=-1 if (most := own.get("max-nodes")) is None else most,
-            digest=_digest([made, image, flavor, where]),
-            also=tuple(sorted(also)),
+            digest=_digest([made, image, flavor, context]),
+            also=tuple(sorted(host_aliases)),
         )
 
 
-def _digest(said: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]

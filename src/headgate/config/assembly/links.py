@@ -118,11 +118,11 @@ class _Exchange(Generic[D]):
 
     def _checked(self, stanzas: list[Stanza]) -> None:
         self._reads: dict[Stanza, frozenset[Key]] = {}
-        told = 0
+        errors_total = 0
         for stanza in stanzas:
-            references = References(self.layout, helpful=told < HELPED_MAX)
+            references = References(self.layout, helpful=errors_total < HELPED_MAX)
             found = tuple(references.check(stanza))
-            told += len(found)
+            errors_total += len(found)
             self._findings.references.pop(stanza, None)
             if found:
                 self._findings.references[stanza] = found
@@ -132,18 +132,18 @@ class _Exchange(Generic[D]):
         claims = self._from.claims | self._touched
         parsed = {place: one for place, one in (self._from.parsed | self._come).items() if place not in self._gone}
         reads = dict(self._from.reads)
-        no_more: dict[Key, set[Stanza]] = defaultdict(set)
-        also: dict[Key, set[Stanza]] = defaultdict(set)
+        dropped: dict[Key, set[Stanza]] = defaultdict(set)
+        added: dict[Key, set[Stanza]] = defaultdict(set)
         for stanza in (*old, *self._reads):
             for key in reads.pop(stanza, ()):
-                no_more[key].add(stanza)
+                dropped[key].add(stanza)
         for stanza, keys in self._reads.items():
             reads[stanza] = keys
             for key in keys:
-                also[key].add(stanza)
+                added[key].add(stanza)
         readers = dict(self._from.readers)
-        for key in {**no_more, **also}:
-            readers[key] = (readers.get(key, frozenset()) - no_more[key]) | also[key]
+        for key in {**dropped, **added}:
+            readers[key] = (readers.get(key, frozenset()) - dropped[key]) | added[key]
         return Index({k: c for k, c in claims.items() if c}, readers, reads, parsed)
 
     # --- errors

@@ -35,20 +35,20 @@ class AttachedPart(NamedTuple):
 
     stanza: Stanza
     name: str
-    said: Table
+    settings: Table
     line: int
 
     def error(self, text: str, key: str = "") -> ConfigError:
-        return self.stanza.source.error(MEANING, text, self.said.at(key) or self.line)
+        return self.stanza.source.error(MEANING, text, self.settings.at(key) or self.line)
 
 
 def attached(stanza: Stanza, key: str) -> Iterator[AttachedPart]:
     """Yield what the stanza itself attaches under `key`."""
-    for said, line in entries(stanza.body.get(key), stanza.body.at(key)):
-        if isinstance(said, str):
-            yield AttachedPart(stanza, said, Table(line), line)
-        elif isinstance(said.get("name"), str):
-            yield AttachedPart(stanza, said["name"], said, line)
+    for entry, line in entries(stanza.body.get(key), stanza.body.at(key)):
+        if isinstance(entry, str):
+            yield AttachedPart(stanza, entry, Table(line), line)
+        elif isinstance(entry.get("name"), str):
+            yield AttachedPart(stanza, entry["name"], entry, line)
 
 
 def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
@@ -66,22 +66,22 @@ def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) 
 
 
 def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
-    saying = [stanza for stanza in path if "connection" in stanza.body]
-    if len(saying) > 1:
-        text = f"both {saying[0].name} and {saying[1].name}, which it inherits from, set the connection"
+    setters = [stanza for stanza in path if "connection" in stanza.body]
+    if len(setters) > 1:
+        text = f"both {setters[0].name} and {setters[1].name}, which it inherits from, set the connection"
         yield path[0].error(MEANING, text, "connection")
 
 
 def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
     """Yield what the driver of the first of `path` does not know.  For sections that do not know their driver, which
     say no connection, yield it where what inherits from them says the connection."""
-    said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
-    name = driver(said) if isinstance(said, str) and said else ""
+    connection = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
+    name = driver(connection) if isinstance(connection, str) and connection else ""
     if not name:
         return
     first, known = path[0], NODE_DRIVERS.get(name, ANY_NODES)
     for wrong in (*_unknown_keys(first, first.kind, name), *_misspoken(first, known)):
-        yield first.source.told(wrong)
+        yield first.source.error_from(wrong)
     for stanza in path[1:] if "connection" in first.body else ():
         for wrong in (*_unknown_keys(stanza, first.kind, name), *_misspoken(stanza, known)):
             text = f"{wrong.text}; it is inherited from {stanza.name}"
@@ -92,7 +92,7 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
     """Yield the keys of the section or provider itself that its driver does not know."""
     known = NODE_DRIVERS.get(driver, ANY_NODES)
     good = {*(PROVIDER if stanza.kind == "provider" else SECTION), *known.own}
-    for key in stanza.body if known.whole else ():
+    for key in stanza.body if known.complete else ():
         if key not in good:
             text, line = f"a {kind} of {driver} has no key {key!r}{nearest(key, good)}", stanza.body.at(key)
             yield Wrong(text, line) if known.refuses else Wrong(text, line, UNKNOWN_WORD, "warning")
@@ -101,17 +101,17 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
 def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
     """Yield what is wrong in what the stanza says to its driver, for itself and for what it attaches."""
     body = stanza.body
-    yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", whole=False)
+    yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", complete=False)
     for key, keys in known.attached:
         kind = PARTS[key]
-        for said, line in entries(body.get(key), body.at(key)):
-            if isinstance(said, Table):
-                lacks = not isinstance(said.get("name"), str)
-                what = f"{kind} without a name" if lacks else f"{kind} {said['name']}"
+        for entry, line in entries(body.get(key), body.at(key)):
+            if isinstance(entry, Table):
+                lacks = not isinstance(entry.get("name"), str)
+                what = f"{kind} without a name" if lacks else f"{kind} {entry['name']}"
                 yield from [Wrong(f"one of the {key} has no name", line)] if lacks else []
-                yield from misspoken(said, keys, f"the {what}", whole=known.whole)
+                yield from misspoken(entry, keys, f"the {what}", complete=known.complete)
         if (defaults := body.get(f"{kind}-defaults")) is not None and isinstance(defaults, Table):
-            yield from misspoken(defaults, keys, f"{kind}-defaults of {stanza.name}", whole=known.whole)
+            yield from misspoken(defaults, keys, f"{kind}-defaults of {stanza.name}", complete=known.complete)
 
 
 def is_misspoken(path: Sequence[Stanza], driver: str) -> bool:
@@ -123,7 +123,7 @@ def is_misspoken(path: Sequence[Stanza], driver: str) -> bool:
 def _redefined(part: AttachedPart, key: str, kind: str, above: Sequence[Stanza]) -> Iterator[ConfigError]:
     for stanza in above:
         for other in attached(stanza, key):
-            closed = other.said.get("final") is True and other.said.get("allow-override") is not True
+            closed = other.settings.get("final") is True and other.settings.get("allow-override") is not True
             if other.name == part.name and closed:
                 text = f"the {kind} {part.name} is final in the section {stanza.name}"
                 yield part.error(f"{text}; {part.stanza.name} may not redefine it")
@@ -147,7 +147,7 @@ def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
         if wrong:
             continue
         above = _most_above(part.name, path[1:], known)
-        own = part.said.get("max-retain-count")
+        own = part.settings.get("max-retain-count")
         if own is not None and above is not None and own > above:
             text = f"max-retain-count of the image {part.name}, {own}, is above the {above} of what it inherits from"
             yield part.error(text, "max-retain-count")
@@ -157,7 +157,7 @@ def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
 
 def _no_counts(part: AttachedPart) -> Iterator[ConfigError]:
     for key in ("retain-count", "max-retain-count"):
-        value = part.said.get(key)
+        value = part.settings.get(key)
         if value is not None and not _is_count(value):
             text = f"{key} of the image {part.name} must be a whole number of at least 0, not {show(value)}"
             yield part.error(text, key)
@@ -166,13 +166,15 @@ def _no_counts(part: AttachedPart) -> Iterator[ConfigError]:
 def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
     """Return the least max-retain-count that the image and the sections above say, or None if none says one."""
     image = known("image", name)
-    said: list[Any] = [image.body.get("max-retain-count")] if image is not None else []
-    said += [p.said.get("max-retain-count") for stanza in above for p in attached(stanza, "images") if p.name == name]
-    return min((value for value in said if _is_count(value)), default=None)
+    limits: list[Any] = [image.body.get("max-retain-count")] if image is not None else []
+    limits += [
+        p.settings.get("max-retain-count") for stanza in above for p in attached(stanza, "images") if p.name == name
+    ]
+    return min((value for value in limits if _is_count(value)), default=None)
 
 
 def _too_many(part: AttachedPart, most: int | None) -> Iterator[ConfigError]:
-    count = part.said.get("retain-count")
+    count = part.settings.get("retain-count")
     if count is not None and most is not None and count > most:
         text = f"retain-count of the image {part.name}, {count}, is above max-retain-count, {most}"
         yield part.error(text, "retain-count")
@@ -187,8 +189,8 @@ def _is_count(value: Any) -> bool:
 
 def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
     """Yield images that jobs build, where the provider does not take them."""
-    said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
-    name = driver(said) if isinstance(said, str) and said else ""
+    connection = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
+    name = driver(connection) if isinstance(connection, str) and connection else ""
     for image, part in _by_name(path, "images").items():
         defined = known("image", image)
         if defined is None or defined.body.get("type") != "zuul":
@@ -204,14 +206,14 @@ def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], 
 def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -> str:
     """Return why AWS cannot make an image of what jobs build; empty: it can, or need not."""
     defaults = [stanza.body.get("image-defaults") for stanza in path]
-    layers = [layer for layer in (part.said, defined.body, *defaults) if isinstance(layer, Mapping)]
+    layers = [layer for layer in (part.settings, defined.body, *defaults) if isinstance(layer, Mapping)]
 
-    def said(key: str) -> Any:
+    def setting(key: str) -> Any:
         return next((layer[key] for layer in layers if layer.get(key) is not None), None)
 
-    if said("image-id") or said("image-filters"):
+    if setting("image-id") or setting("image-filters"):
         return ""
-    method, format = said("import-method") or "snapshot", said("image-format") or "raw"
+    method, format = setting("import-method") or "snapshot", setting("image-format") or "raw"
     taken = AWS_IMPORTS.get(method) if isinstance(method, str) else None
     if taken is None or format not in AWS_FORMATS:
         return ""  # that is told where it is said
@@ -229,7 +231,7 @@ def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
     for label, part in found["labels"].items():
         defined = known("label", label)
         for key, kind in (("images", "image"), ("flavors", "flavor")):
-            name = part.said.get(kind, defined.body.get(kind) if defined is not None else None)
+            name = part.settings.get(kind, defined.body.get(kind) if defined is not None else None)
             if isinstance(name, str) and name not in found[key]:
                 text = f"the label {label} needs the {kind} {name}, which is not attached to the provider"
                 yield _at(part, provider, f"{text} {provider.name}")

@@ -92,15 +92,15 @@ class References:
     def _unchecked(self, stanza: Stanza) -> Iterator[ConfigError]:
         """Report pipelines that are asked for what they said of a change, but do not exist."""
         for key in ("require", "reject"):
-            for said in stanza.body.get(key, Table(0)).values():
-                if not isinstance(said, Table) or "check" not in said:
+            for requirement in stanza.body.get(key, Table(0)).values():
+                if not isinstance(requirement, Table) or "check" not in requirement:
                     continue
-                asked, line = said["check"], said.at("check")
-                for name in asked if isinstance(asked, Table) else (BY_DEFAULT,):
+                wanted, line = requirement["check"], requirement.at("check")
+                for name in wanted if isinstance(wanted, Table) else (BY_DEFAULT,):
                     if not self._known("pipeline", name):
-                        then = "no change comes in" if key == "require" else "it keeps out no change"
+                        effect = "no change comes in" if key == "require" else "it keeps out no change"
                         near = self._nearest(name, self._layout.pipelines)
-                        text = f"there is no pipeline {name!r}, whose result {key} checks: {then}{near}"
+                        text = f"there is no pipeline {name!r}, whose result {key} checks: {effect}{near}"
                         yield stanza.source.error(MEANING, text, line, "warning")
 
     def _defined(self, job: str) -> bool:
@@ -220,9 +220,9 @@ class References:
         mode = stanza.body.get("merge-mode")
         if mode not in UNMERGED_GITHUB:
             return
-        there = (p for p in self._tenant.projects if self._tenant.driver(p.connection) == "github")
+        on_github = (p for p in self._tenant.projects if self._tenant.driver(p.connection) == "github")
         with suppress(Undecided):  # freezing tells of it
-            if found := next((p for p in there if self._layout.configures(stanza, p)), None):
+            if found := next((p for p in on_github if self._layout.configures(stanza, p)), None):
                 text = f"merge-mode {mode} is not one of GitHub, where {found.name} is"
                 yield stanza.error(MEANING, text, "merge-mode")
 
@@ -237,9 +237,9 @@ class References:
                 yield stanza.error(MEANING, text, key)
         if stanza.kind == "label":
             return
-        connection, there = stanza.body.get("connection"), self._tenant.connections
-        if connection is not None and connection not in there:
-            text = f"the connection {connection!r} is not configured{self._nearest(connection, there)}"
+        connection, configured = stanza.body.get("connection"), self._tenant.connections
+        if connection is not None and connection not in configured:
+            text = f"the connection {connection!r} is not configured{self._nearest(connection, configured)}"
             yield stanza.error("Unknown Connection", text, "connection")
         for key, kind in PARTS.items():
             for part in attached(stanza, key):

@@ -94,7 +94,7 @@ def _changed(old: Layout, new: Layout) -> Iterator[Key]:
         keys |= {key for layout in (old, new) if layout.index is not None for key in layout.index.claims}
     rebranched = {p for p, _ in touched if old.branches.get(p, ()) != new.branches.get(p, ())}
     for key in keys:
-        if _said(old.admitted(key)) != _said(new.admitted(key)):
+        if _contents(old.admitted(key)) != _contents(new.admitted(key)):
             yield key
     for layout in (old, new) if rebranched else ():
         for key, claims in layout.index.claims.items() if layout.index is not None else ():
@@ -102,6 +102,6 @@ def _changed(old: Layout, new: Layout) -> Iterator[Key]:
                 yield key
 
 
-def _said(stanzas: Sequence[Stanza]) -> list[object]:
+def _contents(stanzas: Sequence[Stanza]) -> list[object]:
     """Return what the stanzas say, wherever they stand in their files."""
     return [(s.source.project, s.source.branch, s.source.trusted, s.body, dict(s.pragma)) for s in stanzas]

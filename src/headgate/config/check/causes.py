@@ -69,8 +69,8 @@ def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> li
     for finding in findings:
         root, direct = _root(finding, lost, missing)
         groups.setdefault(root, _Group()).add(finding, direct=direct)
-    told = [group.cause() for group in groups.values()]
-    return sorted(told, key=lambda cause: (cause.error.severity != "error", -cause.weight))
+    grouped = [group.cause() for group in groups.values()]
+    return sorted(grouped, key=lambda cause: (cause.error.severity != "error", -cause.weight))
 
 
 def missed(error: ConfigError, known: Collection[str] = ()) -> str:

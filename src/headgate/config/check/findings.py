@@ -73,7 +73,7 @@ def layout_findings(layout: Layout, pipelines: Collection[str] | None) -> Iterat
 
 
 def _sections(stanza: Stanza) -> Iterator[tuple[str, Table]]:
-    return ((pipeline, said) for pipeline, said in stanza.sections() if isinstance(said, Table))
+    return ((pipeline, section) for pipeline, section in stanza.sections() if isinstance(section, Table))
 
 
 def _project(
@@ -110,8 +110,8 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
     """Report jobs that inherit from themselves by way of others, once for each circle."""
     above: dict[str, list[str]] = {}
     for name, variants in layout.jobs.items():
-        said = (stanza.body.get("parent") for stanza in variants)
-        above[name] = [parent for parent in said if isinstance(parent, str) and parent != name]
+        parents = (stanza.body.get("parent") for stanza in variants)
+        above[name] = [parent for parent in parents if isinstance(parent, str) and parent != name]
     while True:
         try:
             TopologicalSorter(above).prepare()
@@ -128,7 +128,7 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
 
 def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
     """Yield what is wrong with a job by itself, on the branches it is defined on."""
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for branch in dict.fromkeys(stanza.source.branch for stanza in layout.jobs[name]):
         try:
             variants = collect(layout, name, [], FreezeTarget(branch))
@@ -137,8 +137,8 @@ def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
             if variants:
                 last.frozen()
         except VariantRefused as refused:
-            if (key := (refused.text, refused.stanza.place)) not in told:
-                told.add(key)
+            if (key := (refused.text, refused.stanza.place)) not in reported:
+                reported.add(key)
                 yield refused.stanza.error(refused.name, refused.text, refused.key)
         except Undecided as undecided:
             yield layout.jobs[name][0].error(MEANING, f"job {name}: {undecided}")

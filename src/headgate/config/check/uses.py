@@ -96,15 +96,15 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
 def _without(layout: Layout, job: str) -> Layout:
     """Return the layout with all of the job's variants taken out."""
     assert layout.index is not None, "a layout that is asked about keeps its index"
-    less: dict[str, dict[str, ParsedBranch]] = {}
+    reduced: dict[str, dict[str, ParsedBranch]] = {}
     for stanza in layout.jobs.get(job, ()):
         place = (stanza.source.project, stanza.source.branch)
         parsed = layout.index.parsed[place]
-        kept = tuple(
+        remaining = tuple(
             replace(s) for s in parsed.stanzas if (s.kind, s.name) != ("job", job)
         )  # those that come are others
-        less.setdefault(place[0], {})[place[1]] = replace(parsed, stanzas=kept)
-    return exchanged(layout, less, keep=True)
+        reduced.setdefault(place[0], {})[place[1]] = replace(parsed, stanzas=remaining)
+    return exchanged(layout, reduced, keep=True)
 
 
 def _broken(layout: Layout, other: Layout, projects: frozenset[str]) -> tuple[GraphFinding, ...]:

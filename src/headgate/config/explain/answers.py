@@ -43,7 +43,7 @@ def graph(found: FrozenGraph) -> list[dict[str, Any]]:
 
 def job(found: FrozenJob) -> dict[str, Any]:
     """Return the answer of `freeze-job`, without what only a build has.  Secrets are told by name alone.  JSON."""
-    whole: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "job": found.name,
         "pre_timeout": found.pre_timeout_s,
         "timeout": found.timeout_s,
@@ -68,13 +68,13 @@ def job(found: FrozenJob) -> dict[str, Any]:
         },
     }
     if not found.noop:
-        whole |= {
+        answer |= {
             "pre_playbooks": [_book(book) for book in found.pre_run],
             "playbooks": [_book(book) for book in found.run],
             "post_playbooks": [_book(book) for book in found.post_run if not book.ignore_result],
             "cleanup_playbooks": [_book(book) for book in found.post_run if book.ignore_result],
         }
-    return whole
+    return answer
 
 
 def _book(book: Playbook) -> dict[str, Any]:
@@ -121,9 +121,11 @@ def graphs_differ(ours: Iterable[Any], theirs: Iterable[Any]) -> Iterator[Attrib
 
 def _dependencies(answer: Iterable[Any]) -> dict[str, list[str]]:
     found = {}
-    for one in answer:
-        said = _list(_get(one, "dependencies"))
-        found[str(_get(one, "name"))] = sorted(f"{_get(d, 'name')}{' (soft)' if _get(d, 'soft') else ''}" for d in said)
+    for entry in answer:
+        dependencies = _list(_get(entry, "dependencies"))
+        found[str(_get(entry, "name"))] = sorted(
+            f"{_get(d, 'name')}{' (soft)' if _get(d, 'soft') else ''}" for d in dependencies
+        )
     return found
 
 
@@ -168,14 +170,14 @@ def _facts(answer: Any, named: Named, own: str) -> dict[str, Any]:
     return found | _zuul(answer.get("zuul"), named, own)
 
 
-def _zuul(said: Any, named: Named, own: str) -> dict[str, Any]:
-    if not isinstance(said, dict):
+def _zuul(zuul: Any, named: Named, own: str) -> dict[str, Any]:
+    if not isinstance(zuul, dict):
         return {}
-    found = {key: said[key] for key in ("voting", "post_review") if key in said}
-    if "jobtags" in said:
-        found["jobtags"] = sorted(map(str, _list(said["jobtags"])))
-    if isinstance(said.get("projects"), dict | list):
-        found["projects"] = sorted({named(name) for name in _names(said["projects"])} - {own})
+    found = {key: zuul[key] for key in ("voting", "post_review") if key in zuul}
+    if "jobtags" in zuul:
+        found["jobtags"] = sorted(map(str, _list(zuul["jobtags"])))
+    if isinstance(zuul.get("projects"), dict | list):
+        found["projects"] = sorted({named(name) for name in _names(zuul["projects"])} - {own})
     return found
 
 

@@ -42,12 +42,12 @@ def graphs(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
         return GraphDifference([], [], {}, [], [], [])
     both = not old.errors and not new.errors
     before, after = (_by_name(graph) if both else {} for graph in (old, new))
-    kept, again = [name for name in before if name in after], [name for name in after if name in before]
+    old_common, new_common = [name for name in before if name in after], [name for name in after if name in before]
     return GraphDifference(
         new=[job for name, job in after.items() if name not in before],
         gone=[job for name, job in before.items() if name not in after],
-        changed={name: found for name in kept if (found := jobs(before[name], after[name]))},
-        order=again if kept != again else [],
+        changed={name: found for name in old_common if (found := jobs(before[name], after[name]))},
+        order=new_common if old_common != new_common else [],
         errors_new=errors(old.errors, new.errors),
         errors_gone=errors(new.errors, old.errors),
     )

@@ -64,21 +64,21 @@ def graph(found: FrozenGraph) -> list[dict[str, Any]]:
 
 def job(found: FrozenJob) -> dict[str, Any]:
     """Return every attribute, also those that were not set (null, or empty).  JSON."""
-    whole = _plain(found)
-    whole["parent_chain"] = parents(found)
-    whole["inheritance"] = [variant(said) for said in found.inheritance]
+    data = _plain(found)
+    data["parent_chain"] = parents(found)
+    data["inheritance"] = [variant(entry) for entry in found.inheritance]
     first, *others = (nodeset(one) for one in (found.nodeset, *found.nodeset_alternatives))
-    del whole["nodeset_alternatives"]
-    whole["nodeset"] = {**first, "alternatives": others}
-    whole["cleanup_run"] = [_playbook(book) for book in found.post_run if book.ignore_result]
-    whole["post_run"] = [_playbook(book) for book in found.post_run if not book.ignore_result]
+    del data["nodeset_alternatives"]
+    data["nodeset"] = {**first, "alternatives": others}
+    data["cleanup_run"] = [_playbook(book) for book in found.post_run if book.ignore_result]
+    data["post_run"] = [_playbook(book) for book in found.post_run if not book.ignore_result]
     for phase, books in (("pre_run", found.pre_run), ("run", found.run)):
-        whole[phase] = [_playbook(book) for book in books]
-    for one in (whole, *whole["required_projects"]):
+        data[phase] = [_playbook(book) for book in books]
+    for one in (data, *data["required_projects"]):
         one |= {key: one[key] or None for key in _UNSET if key in one}
-    whole["roles"] = [project for project in found.roles if project]
-    rest = sorted(key for key in whole if key not in _FIRST)
-    return {key: whole[key] for key in (*_FIRST, *rest)}
+    data["roles"] = [project for project in found.roles if project]
+    rest = sorted(key for key in data if key not in _FIRST)
+    return {key: data[key] for key in (*_FIRST, *rest)}
 
 
 def nodeset(found: Nodeset) -> dict[str, Any]:
@@ -89,22 +89,22 @@ def nodeset(found: Nodeset) -> dict[str, Any]:
 
 def parents(found: FrozenJob) -> list[str]:
     """Return names of its ancestors, nearest first."""
-    names = dict.fromkeys(said.partition(" ")[0] for said in found.inheritance)
+    names = dict.fromkeys(entry.partition(" ")[0] for entry in found.inheritance)
     return [name for name in reversed(names) if name != found.name]
 
 
-def variant(said: str) -> dict[str, Any]:
+def variant(text: str) -> dict[str, Any]:
     """Return an entry of `FrozenJob.inheritance`: `job project branch path:line`."""
-    name, project, branch, place = [*said.split(" ", 3), "", "", ""][:4]
+    name, project, branch, place = [*text.split(" ", 3), "", "", ""][:4]
     path, _, line = place.rpartition(":")
     return {"job": name, "project": project, "branch": branch, "path": path, "line": int(line or 0)}
 
 
 def _playbook(book: Playbook) -> dict[str, Any]:
     """Describe a playbook, giving only the names of the secrets that it may read."""
-    whole = _plain(book)
-    del whole["secrets"]
-    return {**whole, "secret_names": [secret.name for secret in book.secrets]}
+    data = _plain(book)
+    del data["secrets"]
+    return {**data, "secret_names": [secret.name for secret in book.secrets]}
 
 
 def _plain(value: Any) -> Any:  # JSON

@@ -53,8 +53,8 @@ class Explainer:
 
     def left_out(self, present: Iterable[str]) -> list[LeftOut]:
         """Return the jobs attached to the pipeline that are not among those `present` in the graph."""
-        there = set(present)
-        return [LeftOut(job, self.why_not(job)) for job in self._entries if job not in there]
+        in_graph = set(present)
+        return [LeftOut(job, self.why_not(job)) for job in self._entries if job not in in_graph]
 
     def _fitting(self, job: str) -> list[SectionEntry]:
         return [e for e in self._entries.get(job, ()) if self._target.matches(e.attributes.get("branches"))]
@@ -64,8 +64,8 @@ class Explainer:
         layout, branch = self._layout, self._target.branch
         fitting = self._fitting(job)
         if not fitting:
-            said = ", ".join(_shown(rule) for e in self._entries[job] for rule in _listed(e.attributes, "branches"))
-            return f"it is attached for other branches: {said}"
+            rules = ", ".join(_shown(rule) for e in self._entries[job] for rule in _listed(e.attributes, "branches"))
+            return f"it is attached for other branches: {rules}"
         variants = layout.variants(job)
         if not variants:
             return "no job of this name is defined"
@@ -99,8 +99,8 @@ def _rules(bodies: Iterable[Table], key: str) -> list[Rule]:
     found: list[Rule] = []
     for body in bodies:
         if key in body:
-            said = _listed(body, key)
-            found = [*found, *said] if isinstance(body[key], Tagged) and body[key].tag == "inherit" else said
+            rules = _listed(body, key)
+            found = [*found, *rules] if isinstance(body[key], Tagged) and body[key].tag == "inherit" else rules
     return found
 
 

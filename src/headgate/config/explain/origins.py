@@ -92,15 +92,15 @@ def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = ""
     entries = attached(sections(layout, pipeline, project, target)).get(job, []) if project else []
     fitting = [entry for entry in entries if target.matches(entry.attributes.get("branches"))]
     variants = collect(layout, job, fitting, target) if fitting or not project else []
-    said = project_vars(layout, project, target) if project else {}
-    told = _Told(layout, project, target)
+    variables = project_vars(layout, project, target) if project else {}
+    recorder = _AttributeRecorder(layout, project, target)
     errors: tuple[ConfigError, ...] = ()
     try:
-        for mix, step in mixed(layout, job, variants, said, fitting):
-            told.take(describe.job(mix.frozen(noop=job == "noop")), _Step.of(len(told.variants) + 1, job, step))
+        for mix, step in mixed(layout, job, variants, variables, fitting):
+            recorder.take(describe.job(mix.frozen(noop=job == "noop")), _Step.of(len(recorder.variants) + 1, job, step))
     except VariantRefused as refused:
         errors = (refused.stanza.error(refused.name, refused.text, refused.key),)
-    return Explained(job, tuple(told.variants), tuple(told.attributes()), errors, told.state)
+    return Explained(job, tuple(recorder.variants), tuple(recorder.attributes()), errors, recorder.state)
 
 
 class _Step(NamedTuple):
@@ -135,10 +135,10 @@ class _Step(NamedTuple):
         word = self.says(key)
         value = plain(self.body.get(word))
         lines = zip(value, value.lines, strict=True) if isinstance(value, Rows) else ()
-        return next((at for said, at in lines if _is(said, element)), self.body.at(word) if word else self.body.line)
+        return next((at for row, at in lines if _is(row, element)), self.body.at(word) if word else self.body.line)
 
 
-class _Told:
+class _AttributeRecorder:
     def __init__(self, layout: Layout, project: str, target: FreezeTarget) -> None:
         self._layout, self._project, self._target = layout, project, target
         self.state: dict[str, Any] = {}
@@ -195,9 +195,9 @@ class _Told:
         """Return where a variable of the project comes from: the last stanza that says it wins."""
         for stanza, templates in reversed(list(applying(self._layout, self._project, self._target))):
             for one in (stanza, *reversed(templates)):
-                said = one.body.get("vars")
-                if isinstance(said, Table) and inner[0] in said:
-                    line = _line_in(said, inner, one.body.at("vars"))
+                variables = one.body.get("vars")
+                if isinstance(variables, Table) and inner[0] in variables:
+                    line = _line_in(variables, inner, one.body.at("vars"))
                     source = one.source
                     return Origin(0, "", source.project, source.branch, source.path, line, True)
         return Origin(0, "", "", "", "", 0, True)
@@ -212,12 +212,12 @@ def _line_in(value: Any, inner: list[str], line: int) -> int:
     return line
 
 
-def _is(said: Any, element: Any) -> bool:
+def _is(row: Any, element: Any) -> bool:
     """Tell whether this element, as it is told, is what was said here."""
     if not isinstance(element, Mapping):
-        return bool(said == element)
+        return bool(row == element)
     names = {element.get(key) for key in ("name", "path", "project")}
-    word = said if isinstance(said, str) else said.get("name", said.get("zuul")) if isinstance(said, dict) else None
+    word = row if isinstance(row, str) else row.get("name", row.get("zuul")) if isinstance(row, dict) else None
     return word in names or any(isinstance(name, str) and name.endswith(f"/{word}") for name in names)
 
 

@@ -96,7 +96,7 @@ def _lines() -> Iterator[str]:
     yield from (f"- {decision}" for decision in DECISIONS)
 
 
-def _said(key: StanzaKey) -> str:
+def _remarks(key: StanzaKey) -> str:
     """Return what there is to say of a key beside its values."""
     return "; ".join(word for word in (key.note, f"**no effect here**: {key.idle}" if key.idle else "") if word)
 
@@ -110,7 +110,7 @@ def _table(keys: Keys, what: str = "key", more: str = "") -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, key in keys.items():
         default = "*required*" if key.required else _cell(key.default)
-        yield f"| `{name}` | {_cell(key.check.says)} | {default} | {_cell(_said(key))} |"
+        yield f"| `{name}` | {_cell(key.check.says)} | {default} | {_cell(_remarks(key))} |"
     if more:
         yield f"| {more} | anything | | |"
     yield ""
@@ -121,6 +121,6 @@ def _jobs() -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for name, key in JOB.items():
         final, control = "may be set" if key.context else "", "yes" if key.control else ""
-        cells = (key.check.says, key.default, key.merge, final, control, _said(key))
+        cells = (key.check.says, key.default, key.merge, final, control, _remarks(key))
         yield f"| `{name}` | {' | '.join(_cell(cell) for cell in cells)} |"
     yield ""

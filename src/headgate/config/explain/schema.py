@@ -101,16 +101,16 @@ def _kind(kind: str) -> Schema:
 
 def _job() -> Schema:
     found = object_schema(JOB)
-    said = found["properties"]
+    properties = found["properties"]
     for name, key in JOB.items():
-        words = [said[name].get("description", ""), f"Variants: {key.merge.value}" if name != "name" else ""]
-        said[name]["description"] = ". ".join(word for word in words if word)
-    said["nodeset"] = {
+        words = [properties[name].get("description", ""), f"Variants: {key.merge.value}" if name != "name" else ""]
+        properties[name]["description"] = ". ".join(word for word in words if word)
+    properties["nodeset"] = {
         "anyOf": [{"type": "string"}, _ref("nodeset-inline")],
-        "description": said["nodeset"]["description"],
+        "description": properties["nodeset"]["description"],
     }
     final: Schema = {"type": "object", "properties": {"final": {"type": "boolean"}}, "additionalProperties": False}
-    said["attribute-control"] |= {
+    properties["attribute-control"] |= {
         "properties": {name: final for name in sorted(CONTROLLED)},
         "additionalProperties": False,
     }
@@ -147,12 +147,12 @@ def _pipeline() -> Schema:
     driver = driver_named(ANY)
     assert driver is not None, "the driver of which nothing is known"
     triggers, wanted = object_schema(driver.trigger or {}), object_schema(driver.require or {})
-    told: Schema = {"anyOf": [{"type": ["object", "null"]}, {"type": "array", "items": {"type": "object"}}]}
+    reporters: Schema = {"anyOf": [{"type": ["object", "null"]}, {"type": "array", "items": {"type": "object"}}]}
     by_connection = {
         "trigger": _one_or_many(triggers),
         "require": wanted,
         "reject": wanted,
-        **dict.fromkeys(REPORTERS, told),
+        **dict.fromkeys(REPORTERS, reporters),
     }
     for key, schema in by_connection.items():
         found["properties"][key] |= {"type": "object", "additionalProperties": schema}

@@ -70,7 +70,7 @@ def branches_of(stanza: Stanza) -> list[str]:
 def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = False) -> Json:
     """Return one definition of a job; `attaching`: as a section of a project names it.  JSON."""
     body = stanza.body
-    told: Json = {
+    definition: Json = {
         "name": name,
         "parent": None if attaching and "parent" not in body else parent_of(layout, stanza),
         "branches": branches_of(stanza) or None,
@@ -87,10 +87,10 @@ def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = Fals
         "type": "normal" if body.get("type", "regular") == "regular" else body["type"],
         "ansible_version": str(body["ansible-version"]) if "ansible-version" in body else None,
     }
-    told |= {key: deep_plain(body.get(of, default)) for key, (of, default) in _PLAIN.items()}
-    told |= {key: [str(one) for one in _several(body, of)] for key, of in _LISTS.items()}
-    told |= {key: deep_plain(body.get(of)) or {} for key, of in _VARIABLES.items()}
-    return {**told, **_books(layout, stanza, attaching=attaching), **_nodesets(layout, body)}
+    definition |= {key: deep_plain(body.get(of, default)) for key, (of, default) in _PLAIN.items()}
+    definition |= {key: [str(one) for one in _several(body, of)] for key, of in _LISTS.items()}
+    definition |= {key: deep_plain(body.get(of)) or {} for key, of in _VARIABLES.items()}
+    return {**definition, **_books(layout, stanza, attaching=attaching), **_nodesets(layout, body)}
 
 
 def parameter(one: Parameter) -> Json:
@@ -121,34 +121,34 @@ def _patterns(body: Table, key: str) -> list[Json]:
 
 
 def _required(one: Any) -> Json:
-    said = one if isinstance(one, dict) else {"name": one}
+    entry = one if isinstance(one, dict) else {"name": one}
     return {
-        "project_name": said["name"],
-        "override_branch": said.get("override-branch"),
-        "override_checkout": said.get("override-checkout"),
+        "project_name": entry["name"],
+        "override_branch": entry.get("override-branch"),
+        "override_checkout": entry.get("override-checkout"),
     }
 
 
 def _filters(body: Table, key: str) -> list[Json] | None:
     if key not in body:
         return None
-    said = ({"name": one} if isinstance(one, str) else one for one in _several(body, key))
-    return [{"type": one.get("type", "name"), **({"name": one["name"]} if "name" in one else {})} for one in said]
+    filters = ({"name": one} if isinstance(one, str) else one for one in _several(body, key))
+    return [{"type": one.get("type", "name"), **({"name": one["name"]} if "name" in one else {})} for one in filters]
 
 
 def _included(one: Any) -> Json:
-    said = one if isinstance(one, dict) else {"name": one}
+    entry = one if isinstance(one, dict) else {"name": one}
     return {
-        "name": said["name"],
-        "project_name": said.get("project"),
-        "required": said.get("required", True),
-        "use_ref": said.get("use-ref", True),
+        "name": entry["name"],
+        "project_name": entry.get("project"),
+        "required": entry.get("required", True),
+        "use_ref": entry.get("use-ref", True),
     }
 
 
 def _dependency(one: Any) -> Json:
-    said = one if isinstance(one, dict) else {"name": one}
-    return {"name": said["name"], "soft": said.get("soft", False)}
+    entry = one if isinstance(one, dict) else {"name": one}
+    return {"name": entry["name"], "soft": entry.get("soft", False)}
 
 
 def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
@@ -160,8 +160,8 @@ def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
     secrets = list(_secrets(stanza.body))
     post, cleanup = ([b for b in books.post_run if b.ignore_result is late] for late in (False, True))
     phases = {"run": books.run, "pre_run": books.pre_run, "post_run": post, "cleanup_run": cleanup}
-    told: Json = {name: [_book(book, stanza, secrets) for book in found] for name, found in phases.items()}
-    return {"roles": [_role(role) for role in books.roles if role.project], **told}
+    playbooks: Json = {name: [_book(book, stanza, secrets) for book in found] for name, found in phases.items()}
+    return {"roles": [_role(role) for role in books.roles if role.project], **playbooks}
 
 
 def _book(book: Playbook, stanza: Stanza, secrets: list[Json]) -> Json:
@@ -200,8 +200,8 @@ def _nodesets(layout: Layout, body: Table) -> Json:
         found = flattened(layout, given)
     except UnknownNodeset:
         found = [Nodeset(given if isinstance(given, str) else "")]
-    told = [nodeset(one) for one in found]
-    return {"nodeset": told[0]} if len(told) == 1 else {"nodeset_alternatives": told}
+    nodesets = [nodeset(one) for one in found]
+    return {"nodeset": nodesets[0]} if len(nodesets) == 1 else {"nodeset_alternatives": nodesets}
 
 
 def nodeset(found: Nodeset) -> Json:

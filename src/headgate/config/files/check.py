@@ -88,7 +88,7 @@ word = _of(
 )
 flag = _of("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
 flag_or_auto = _of("true, false or auto", lambda v: isinstance(v, bool) or v == "auto", {"enum": [True, False, "auto"]})
-whole = _of("a whole number", _is_int, {"type": "integer"})
+integer = _of("a whole number", _is_int, {"type": "integer"})
 mapping = _of("a mapping", lambda v: isinstance(v, dict), {"type": "object"})
 null = _of("null", lambda v: v is None, {"type": "null"})
 anything = _of("anything", lambda v: True, {})
@@ -173,12 +173,12 @@ def either(*checks: Check) -> Check:
 
     def see(value: Any, spot: ValueSpot) -> None:
         for check in checks[:-1]:
-            heard: list[Wrong] = []
+            warnings: list[Wrong] = []
             try:
-                check.see(value, ValueSpot(spot.line, spot.what, heard))
+                check.see(value, ValueSpot(spot.line, spot.what, warnings))
             except Wrong:
                 continue
-            spot.warnings.extend(heard)
+            spot.warnings.extend(warnings)
             return
         checks[-1].see(value, spot)
 
@@ -257,8 +257,8 @@ def _key_schema(key: StanzaKey) -> Schema:
         f"No effect here: {key.idle}" if key.idle else "",
         f"Default: {key.default}" if key.default else "",
     ]
-    said = ". ".join(f"{word[:1].upper()}{word[1:]}" for word in words if word)
-    return {**key.check.schema(), **({"description": said} if said else {})}
+    description = ". ".join(f"{word[:1].upper()}{word[1:]}" for word in words if word)
+    return {**key.check.schema(), **({"description": description} if description else {})}
 
 
 def _a(what: str) -> str:

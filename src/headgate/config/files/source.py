@@ -51,7 +51,7 @@ class Source:
             severity=severity,
         )
 
-    def told(self, wrong: Wrong, line: int = 0) -> ConfigError:
+    def error_from(self, wrong: Wrong, line: int = 0) -> ConfigError:
         """Turn `wrong` into an error of this file. `line` applies if the error has no line of its own."""
         return self.error(wrong.name, wrong.text, wrong.line or line, wrong.severity)
 

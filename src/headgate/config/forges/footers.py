@@ -19,11 +19,13 @@ _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
 
 def footers(message: str) -> Iterator[str]:
     """Yield what the footers name, as it is written, of very many the first."""
-    found = (one for line in _DEPENDS.findall(message) for one in _said(line.strip()) if len(one) <= FOOTER_MAX_CHARS)
+    found = (
+        one for line in _DEPENDS.findall(message) for one in _names_in(line.strip()) if len(one) <= FOOTER_MAX_CHARS
+    )
     return islice(found, FOOTERS_MAX)
 
 
-def _said(line: str) -> list[str]:
+def _names_in(line: str) -> list[str]:
     """Return what one line names: every address, whatever people write around it; else the names in it.  A line that
     names nothing is one name, which nobody has: so it is told."""
     if addresses := _URL.findall(line.replace("](", " ")):

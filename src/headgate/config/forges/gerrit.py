@@ -46,15 +46,15 @@ def _is(vote: Vote, label: str, value: object) -> bool:
 
 def _voted(wanted: object, seen: TermSubject) -> bool:
     """Check that every label and value is among the votes that the event shows."""
-    asked = [(label, value) for one in as_list(wanted) for label, value in one.items()]
-    return all(any(_is(vote, *one) for vote in seen.what.votes) for one in asked)
+    pairs = [(label, value) for one in as_list(wanted) for label, value in one.items()]
+    return all(any(_is(vote, *one) for vote in seen.what.votes) for one in pairs)
 
 
 def _changed(wanted: object, seen: TermSubject) -> bool:
     """Return whether every label and value is among the votes that the event changed."""
     moved = [vote for vote in seen.what.votes if vote.old_value and vote.old_value != vote.value]
-    asked = [(label, value) for one in as_list(wanted) for label, value in one.items()]
-    return all(any(_is(vote, *one) for vote in moved) for one in asked)
+    pairs = [(label, value) for one in as_list(wanted) for label, value in one.items()]
+    return all(any(_is(vote, *one) for vote in moved) for one in pairs)
 
 
 def _given(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
@@ -94,12 +94,12 @@ REQUIRE = {
 }
 
 
-def _required(said: Mapping[str, Any], seen: TermSubject) -> bool:
-    return not unmet(REQUIRE, said, seen)
+def _required(requirement: Mapping[str, Any], seen: TermSubject) -> bool:
+    return not unmet(REQUIRE, requirement, seen)
 
 
-def _not_rejected(said: Mapping[str, Any], seen: TermSubject) -> bool:
-    return not refused(REQUIRE, said, seen)
+def _not_rejected(requirement: Mapping[str, Any], seen: TermSubject) -> bool:
+    return not refused(REQUIRE, requirement, seen)
 
 
 TRIGGER = {
@@ -136,7 +136,7 @@ TRIGGER = {
     "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
     "require-approval": TriggerTerm(StanzaKey(approvals, note="deprecated: require"), _approved),
     "reject-approval": TriggerTerm(
-        StanzaKey(approvals, note="deprecated: reject"), lambda said, seen: not _disapproved(said, seen)
+        StanzaKey(approvals, note="deprecated: reject"), lambda unwanted, seen: not _disapproved(unwanted, seen)
     ),
     "comment_filter": TriggerTerm(StanzaKey(patterns, note="deprecated: comment"), commented),
     "email_filter": TriggerTerm(StanzaKey(patterns, note="deprecated: email"), of_somebody(lambda who: who.email)),
@@ -156,7 +156,7 @@ GERRIT = Dialect(
             mapping, idle="its plugin is not a part of Gerrit any more; let the reporter vote on a label"
         ),
     },
-    unless_said={"ignore-deletes": True},
+    trigger_defaults={"ignore-deletes": True},
     instead={
         "require-approval": "require",
         "reject-approval": "reject",
@@ -164,7 +164,7 @@ GERRIT = Dialect(
         "email_filter": "email",
         "username_filter": "username",
     },
-    told={
+    events_of={
         "change-proposed": (ForgeEvent("patchset-created"),),
         "change-abandoned": (ForgeEvent("change-abandoned"),),
         "change-merged": (ForgeEvent("change-merged"),),

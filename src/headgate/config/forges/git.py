@@ -35,29 +35,29 @@ def _no_veto(wanted: bool, seen: TermSubject) -> str:
     return f"nobody has vetoed {key}" if wanted and not vetoes else ""
 
 
-def asked_for(said: Any) -> dict[str, str]:
+def required_results(check: Any) -> dict[str, str]:
     """Return pipeline -> what it must have said, of `check` as it is written."""
-    return {BY_DEFAULT: said} if isinstance(said, str) else dict(said or {})
+    return {BY_DEFAULT: check} if isinstance(check, str) else dict(check or {})
 
 
-def _said(seen: TermSubject) -> dict[str, str]:
+def _results(seen: TermSubject) -> dict[str, str]:
     """Map each pipeline to what it said of this patchset."""
     mine = (one for one in seen.known.checks if one.commit == seen.change.commit)
     return {one.pipeline: one.result for one in mine if one.tenant == seen.tenant}
 
 
 def _unchecked(wanted: object, seen: TermSubject) -> str:
-    said = _said(seen) if seen.now_ms is not None else {}
-    for name, result in asked_for(wanted).items() if seen.now_ms is not None else ():
-        if said.get(name) != result:
+    results = _results(seen) if seen.now_ms is not None else {}
+    for name, result in required_results(wanted).items() if seen.now_ms is not None else ():
+        if results.get(name) != result:
             return f"{seen.change.key}: the pipeline {name} has not reported {result} on this patchset"
     return ""
 
 
 def _checked(unwanted: object, seen: TermSubject) -> str:
     """Say which pipeline has reported on this patchset what `reject` rules out; empty: none has."""
-    for name, result in asked_for(unwanted).items() if seen.now_ms is not None else ():
-        if _said(seen).get(name) == result:
+    for name, result in required_results(unwanted).items() if seen.now_ms is not None else ():
+        if _results(seen).get(name) == result:
             return f"{seen.change.key}: the pipeline {name} has reported {result} on this patchset"
     return ""
 
@@ -89,6 +89,6 @@ GIT = Dialect(
         ),
     },
     reporter={"note": StanzaKey(flag, "true"), "land": StanzaKey(flag, "false")},
-    unless_said={"ignore-deletes": True},
+    trigger_defaults={"ignore-deletes": True},
     refs_too=True,
 )

@@ -35,7 +35,7 @@ GITEA = Dialect(
         "review": StanzaKey(words("approve", "request-changes", "comment")),
         "review-body": StanzaKey(text),
     },
-    told={
+    events_of={
         "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
         "change-abandoned": (ForgeEvent("pull_request", "closed"),),
         "change-merged": (ForgeEvent("pull_request", "closed"),),

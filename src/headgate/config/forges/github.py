@@ -39,15 +39,17 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
     """Return the labels that one reporter sets or takes away."""
     found: set[str] = set()
     for key in ("label", "unlabel"):
-        said = how.get(key, ())
-        found.update([said] if isinstance(said, str) else map(str, said if isinstance(said, list | tuple) else ()))
+        labels = how.get(key, ())
+        found.update(
+            [labels] if isinstance(labels, str) else map(str, labels if isinstance(labels, list | tuple) else ())
+        )
     return frozenset(found)
 
 
-def _closes(begun: Sequence[Mapping[str, Any]], said: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def _closes(started: Sequence[Mapping[str, Any]], ended: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Return what cancels a check run that nobody ends, as it would run for ever."""
-    runs = any(how.get("check") in ("queued", "in_progress") for how in begun)
-    return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in said) else ()
+    runs = any(how.get("check") in ("queued", "in_progress") for how in started)
+    return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in ended) else ()
 
 
 GITHUB = Dialect(
@@ -74,7 +76,7 @@ GITHUB = Dialect(
         "check": StanzaKey(words("cancelled", "failure", "queued", "in_progress", "neutral", "skipped", "success")),
     },
     instead={"require-status": "require", "reject-status": "reject"},
-    told={
+    events_of={
         "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
         "change-abandoned": (ForgeEvent("pull_request", "closed"),),
         "change-merged": (ForgeEvent("pull_request", "closed"),),

@@ -71,7 +71,7 @@ GITLAB = Dialect(
         "label": StanzaKey(texts),
         "unlabel": StanzaKey(texts),
     },
-    told={
+    events_of={
         "change-proposed": (ForgeEvent("gl_merge_request", "opened"), ForgeEvent("gl_merge_request", "changed")),
         "change-abandoned": (ForgeEvent("gl_merge_request", "closed"),),
         "change-merged": (ForgeEvent("gl_merge_request", "merged"),),

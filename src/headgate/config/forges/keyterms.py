@@ -117,17 +117,17 @@ class Dialect(NamedTuple):
     trigger: Terms
     require: Terms
     reporter: Keys
-    unless_said: Mapping[str, Any] = {}
+    trigger_defaults: Mapping[str, Any] = {}
     """Key of a trigger -> value that is required where the key is missing."""
     instead: Mapping[str, str] = {}
     """Key of a trigger -> key that replaces it where both are set."""
-    told: Mapping[str, tuple[ForgeEvent, ...]] = {}
+    events_of: Mapping[str, tuple[ForgeEvent, ...]] = {}
     """Kind of event -> what it is in the words of triggers, where no more is known of it."""
     sets: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
     """Function that returns the labels and contexts that one reporter sets."""
     nobody: frozenset[str] = frozenset()
     """Events and actions whose author is unknown; a trigger that requires a permission never matches them."""
-    closes: Callable[[_Hows, _Hows], _Hows] = lambda _begun, _said: ()
+    closes: Callable[[_Hows, _Hows], _Hows] = lambda _started, _ended: ()
     """Reporters of the beginning, and of the end of an item that is taken out -> what has to be said besides, so that
     nothing stays open at the forge."""
     of_change: frozenset[str] = OF_CHANGE
@@ -144,29 +144,29 @@ class Dialect(NamedTuple):
     """Whether refs are admitted regardless of requirements for changes; on other forges a ref never meets those."""
 
 
-def triggered(dialect: Dialect, said: Mapping[str, Any], seen: TermSubject) -> bool:
+def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -> bool:
     """Return whether everything that a trigger says holds for what happened. If only the kind of the event is known,
     only the kind is compared."""
-    asked = {**dialect.unless_said, **said}
+    required = {**dialect.trigger_defaults, **trigger}
     terms = [
         (dialect.trigger[name], value)
-        for name, value in asked.items()
-        if name in dialect.trigger and dialect.instead.get(name) not in asked
+        for name, value in required.items()
+        if name in dialect.trigger and dialect.instead.get(name) not in required
     ]
-    ways = [seen]
-    if seen.happening is None and dialect.told:
-        ways = [seen._replace(happening=one) for one in dialect.told.get(seen.kind, ())]
-    return any(all(term.holds(value, way) for term, value in terms) for way in ways)
+    readings = [seen]
+    if seen.happening is None and dialect.events_of:
+        readings = [seen._replace(happening=one) for one in dialect.events_of.get(seen.kind, ())]
+    return any(all(term.holds(value, reading) for term, value in terms) for reading in readings)
 
 
-def unmet(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> str:
+def unmet(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
     """Return what is missing first of what is required, for people; empty: nothing is."""
-    return next(missing(terms, said, seen), "")
+    return next(missing(terms, requirement, seen), "")
 
 
-def missing(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
+def missing(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
     """Yield what is missing of what is required, for people."""
-    for name, value in said.items():
+    for name, value in requirement.items():
         term = terms.get(name)
         if term is None:
             continue
@@ -175,14 +175,14 @@ def missing(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> Iterato
             yield why or f"{seen.change.key} {_is_not(name, _part(value, term.holds, seen, holds=False))}"
 
 
-def refused(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> str:
+def refused(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
     """Return what holds first of that which keeps a change out, for people; empty: nothing does."""
-    return next(hindering(terms, said, seen), "")
+    return next(hindering(terms, requirement, seen), "")
 
 
-def hindering(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
+def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
     """Yield what holds of that which keeps a change out, for people."""
-    for name, value in said.items():
+    for name, value in requirement.items():
         term = terms.get(name)
         if term is None:
             continue

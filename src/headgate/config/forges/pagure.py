@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.config.files.check import StanzaKey, as_list, flag, many, text, whole
+from headgate.config.files.check import StanzaKey, as_list, flag, integer, many, text
 from headgate.config.forges.facts import ForgeEvent
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
@@ -82,8 +82,8 @@ PAGURE = Dialect(
         "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
     },
     require={
-        "score": TriggerTerm(StanzaKey(whole), _scored),
-        "committer-score": TriggerTerm(StanzaKey(whole, note="Headgate's own"), _scored_by_committers),
+        "score": TriggerTerm(StanzaKey(integer), _scored),
+        "committer-score": TriggerTerm(StanzaKey(integer, note="Headgate's own"), _scored_by_committers),
         "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
         "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
         "status": TriggerTerm(StanzaKey(texts), _has_state, one_of(_states)),
@@ -95,7 +95,7 @@ PAGURE = Dialect(
         "comment": StanzaKey(flag, "true"),
         "merge": StanzaKey(flag, "false"),
     },
-    told={
+    events_of={
         "change-proposed": (ForgeEvent("pg_pull_request", "opened"), ForgeEvent("pg_pull_request", "changed")),
         "change-abandoned": (ForgeEvent("pg_pull_request", "closed"),),
         "change-merged": (ForgeEvent("pg_pull_request", "merged"),),

@@ -78,12 +78,12 @@ REQUIRE: Terms = {
 }
 
 
-def _required(said: Mapping[str, Any], seen: TermSubject) -> bool:
-    return not unmet(REQUIRE, said, seen)
+def _required(requirement: Mapping[str, Any], seen: TermSubject) -> bool:
+    return not unmet(REQUIRE, requirement, seen)
 
 
-def _not_rejected(said: Mapping[str, Any], seen: TermSubject) -> bool:
-    return not refused(REQUIRE, said, seen)
+def _not_rejected(requirement: Mapping[str, Any], seen: TermSubject) -> bool:
+    return not refused(REQUIRE, requirement, seen)
 
 
 def _statuses(check: bool, seen: TermSubject) -> list[str]:

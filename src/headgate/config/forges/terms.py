@@ -15,9 +15,9 @@ PERMISSIONS = ("none", "read", "write", "admin")
 AGES_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def age_ms(said: str) -> int:
+def age_ms(age: str) -> int:
     """Return what `2h` comes to."""
-    return int(said[:-1]) * AGES_S[said[-1]] * 1_000
+    return int(age[:-1]) * AGES_S[age[-1]] * 1_000
 
 
 def always(_value: object, _seen: TermSubject) -> bool:

@@ -51,12 +51,12 @@ class FreezeQuestion:
     """Parameters of an enqueueing by hand."""
 
 
-def freeze(layout: LayoutDefinitions, asked: FreezeQuestion) -> FrozenGraph:
-    """Return the frozen jobs that `asked` selects; with any error, return a configuration error and no jobs."""
+def freeze(layout: LayoutDefinitions, question: FreezeQuestion) -> FrozenGraph:
+    """Return the frozen jobs that `question` selects; with any error, return a configuration error and no jobs."""
     try:
-        return _frozen(layout, _Freezer(layout, asked), asked)
+        return _frozen(layout, _Freezer(layout, question), question)
     except Undecided as undecided:
-        return FrozenGraph(errors=(ConfigError(UNDECIDED, str(undecided), asked.project, asked.target.branch),))
+        return FrozenGraph(errors=(ConfigError(UNDECIDED, str(undecided), question.project, question.target.branch),))
 
 
 def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) -> bool:
@@ -70,8 +70,8 @@ def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) 
     return any(entry.attributes.get("reuse") for of in entries for entry in of)
 
 
-def _frozen(layout: LayoutDefinitions, freezer: _Freezer, asked: FreezeQuestion) -> FrozenGraph:
-    found, errors = freezer.sections, list(missing_templates(layout, asked.project))
+def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuestion) -> FrozenGraph:
+    found, errors = freezer.sections, list(missing_templates(layout, question.project))
     if not found and not errors:
         return FrozenGraph(in_pipeline=False)
     graph, room = Graph(), GraphRoom(layout.budgets)
@@ -89,7 +89,7 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, asked: FreezeQuestion)
             continue
         graph.candidates[name] = candidate
         if over := room.over(candidate):
-            return FrozenGraph(errors=(candidate.error(f"pipeline {asked.pipeline}: {over}"),))
+            return FrozenGraph(errors=(candidate.error(f"pipeline {question.pipeline}: {over}"),))
     if not errors:
         errors += graph.resolve(lambda name: bool(layout.variants(name)))
     if errors:
@@ -106,12 +106,12 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, asked: FreezeQuestion)
 class _Freezer:
     """Answer one question asked of one layout."""
 
-    def __init__(self, layout: LayoutDefinitions, asked: FreezeQuestion) -> None:
-        self._layout, self._asked = layout, asked
-        self.sections = sections(layout, asked.pipeline, asked.project, asked.target)
+    def __init__(self, layout: LayoutDefinitions, question: FreezeQuestion) -> None:
+        self._layout, self._question = layout, question
+        self.sections = sections(layout, question.pipeline, question.project, question.target)
         self.entries = attached(self.sections)
-        given = accepted(parameters(self.sections), asked.given)
-        self._variables = deep_merge(project_vars(layout, asked.project, asked.target), given)
+        given = accepted(parameters(self.sections), question.given)
+        self._variables = deep_merge(project_vars(layout, question.project, question.target), given)
         self._ahead: _Freezer | None = None
 
     def candidate(self, name: str) -> JobCandidate | None:
@@ -122,7 +122,7 @@ class _Freezer:
         if mix is None:
             return None
         job = mix.frozen(noop=name == "noop")
-        pipeline = self._layout.pipelines.get(self._asked.pipeline)
+        pipeline = self._layout.pipelines.get(self._question.pipeline)
         if pipeline is not None and pipeline.reuse and mix.value("reuse", True):
             job = replace(job, reuse=True)
         first = fitting[0]
@@ -134,25 +134,25 @@ class _Freezer:
 
     def _fitting(self, name: str) -> list[SectionEntry]:
         entries = self.entries.get(name, ())
-        return [e for e in entries if self._asked.target.matches(e.attributes.get("branches"))]
+        return [e for e in entries if self._question.target.matches(e.attributes.get("branches"))]
 
     def _mix(self, name: str, fitting: list[SectionEntry]) -> Mix | None:
         """Return the job with all its variants applied, or None if none of them apply.  Raise VariantRefused."""
-        variants = collect(self._layout, name, fitting, self._asked.target) if fitting else []
+        variants = collect(self._layout, name, fitting, self._question.target) if fitting else []
         steps = list(mixed(self._layout, name, variants, self._variables, fitting))
         return steps[-1][0] if steps else None
 
     def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[SectionEntry]) -> ConfigError | None:
         """Return the first reason why the job may not be run here, or None if it may."""
-        layout, asked, name = self._layout, self._asked, job.name
+        layout, question, name = self._layout, self._question, job.name
         entry = fitting[0]
-        pipeline = layout.pipelines.get(asked.pipeline)
+        pipeline = layout.pipelines.get(question.pipeline)
         if mix.abstract:
             text = f"job {name} is abstract: it is there to be inherited from, not to be run"
-        elif mix.allowed is not None and not mix.config_attached and asked.project not in mix.allowed:
-            text = f"job {name} may not be run for {asked.project}: its allowed-projects do not name it"
+        elif mix.allowed is not None and not mix.config_attached and question.project not in mix.allowed:
+            text = f"job {name} may not be run for {question.project}: its allowed-projects do not name it"
         elif mix.post_review and pipeline is not None and not pipeline.post_review:
-            text = f"job {name} is post-review; pipeline {asked.pipeline} runs before review"
+            text = f"job {name} is post-review; pipeline {question.pipeline} runs before review"
         elif not mix.has_run and not job.noop:
             text = f"job {name} has nothing to run: no variant says `run`"
         elif job.image_build_name and not self._has_image(job.image_build_name, name, fitting):
@@ -170,7 +170,7 @@ class _Freezer:
         found = self._layout.singles["image"].get(name)
         if found is None or not any(found.source.project == e.stanza.source.project for e in fitting):
             return False
-        variants = collect(self._layout, job, fitting, self._asked.target)
+        variants = collect(self._layout, job, fitting, self._question.target)
         claims = [e.stanza for e in fitting if "image-build-name" in e.attributes]
         claims += [one for one in variants if "image-build-name" in one.body]
         own = found.source.project
@@ -184,13 +184,13 @@ class _Freezer:
 
     def _is_optional(self, mix: Mix, job: FrozenJob) -> bool:
         """Return whether neither the change's files nor what it changes of the configuration ask for the job."""
-        files = self._asked.files
+        files = self._question.files
         if not files or _files_match(mix, files):
             return False
         return not (mix.value("match-on-config-updates", True) and self._is_updated(job, files))
 
     def _is_updated(self, job: FrozenJob, files: tuple[str, ...]) -> bool:
-        project, branch = self._asked.project, self._asked.target.branch
+        project, branch = self._question.project, self._question.target.branch
         books = (*job.pre_run, *job.run, *job.post_run)
         own = {b.path for b in books if b.project == project and b.branch == branch}
         for found in job.include_vars:
@@ -200,10 +200,10 @@ class _Freezer:
 
     def _differs_ahead(self, job: FrozenJob) -> bool:
         """Return whether the job differs, or is missing, without the change; False if that alters no configuration."""
-        if self._asked.ahead is None:
+        if self._question.ahead is None:
             return False
         if self._ahead is None:
-            self._ahead = _Freezer(self._asked.ahead, replace_dataclass(self._asked, ahead=None))
+            self._ahead = _Freezer(self._question.ahead, replace_dataclass(self._question, ahead=None))
         try:
             mix = self._ahead._mix(job.name, self._ahead._fitting(job.name))
             before = mix.frozen(noop=job.noop) if mix is not None else None

@@ -71,13 +71,13 @@ class Graph:
 
     def _drop_unneeded(self) -> None:
         wanted = [name for name, c in self.candidates.items() if not c.optional]
-        kept = set(wanted)
+        needed = set(wanted)
         while wanted:
             for d in self.candidates[wanted.pop()].job.dependencies:
-                if not d.soft and d.name in self.candidates and d.name not in kept:
-                    kept.add(d.name)
+                if not d.soft and d.name in self.candidates and d.name not in needed:
+                    needed.add(d.name)
                     wanted.append(d.name)
-        self.candidates = {name: c for name, c in self.candidates.items() if name in kept}
+        self.candidates = {name: c for name, c in self.candidates.items() if name in needed}
 
     def _dependencies(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
         for name, candidate in self.candidates.items():

@@ -171,11 +171,11 @@ class Mix:
         self._required[project.project] = RequiredProject(project.project, project.connection, checkout)
 
     def _variables(self, stanza: Stanza, entry: str | Table) -> IncludeVars:
-        said: Any = {"name": entry} if isinstance(entry, str) else entry
-        shared = {"name": said["name"], "required": said.get("required", True)}
-        if said.get("zuul-project"):
-            return IncludeVars(**shared, zuul_project=True, use_ref=said.get("use-ref", True))
-        if "project" not in said:
+        settings: Any = {"name": entry} if isinstance(entry, str) else entry
+        shared = {"name": settings["name"], "required": settings.get("required", True)}
+        if settings.get("zuul-project"):
+            return IncludeVars(**shared, zuul_project=True, use_ref=settings.get("use-ref", True))
+        if "project" not in settings:
             source = stanza.source
             return IncludeVars(
                 **shared,
@@ -184,9 +184,11 @@ class Mix:
                 branch=source.branch,
                 trusted=source.trusted,
             )
-        project = self._tenant.find(said["project"])
+        project = self._tenant.find(settings["project"])
         if project is None:
-            raise VariantRefused(f"job {self.name}: {self._tenant.why_not(said['project'])}", stanza, "include-vars")
+            raise VariantRefused(
+                f"job {self.name}: {self._tenant.why_not(settings['project'])}", stanza, "include-vars"
+            )
         return IncludeVars(**shared, project=project.project, connection=project.connection, trusted=project.trusted)
 
     def beneath(self, variables: dict[str, Any]) -> None:
@@ -211,7 +213,7 @@ class Mix:
         values = self._values
         nodesets = self._nodesets()
         self._no_semaphore_twice()
-        asked = values.get("ansible-version", self._tenant.default_ansible_version)
+        version = values.get("ansible-version", self._tenant.default_ansible_version)
         fields = {JOB[key].field: value for key, value in values.items() if JOB[key].field}
         fields |= _image(values.get("image", ""))
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
@@ -242,8 +244,8 @@ class Mix:
             include_projects=self._filters("include-projects"),
             exclude_projects=self._filters("exclude-projects"),
             secret_exposure=values.get("secret-exposure", "ignore"),
-            ansible_version=str(asked or ANSIBLE_DEFAULT),
-            ansible_asked=bool(asked),
+            ansible_version=str(version or ANSIBLE_DEFAULT),
+            ansible_asked=bool(version),
             post_review=self.post_review,
             noop=noop,
             inheritance=tuple(self._inheritance),
@@ -263,8 +265,8 @@ class Mix:
     def _filters(self, key: str) -> tuple[ProjectFilter, ...] | None:
         if key not in self._values:
             return None
-        said = ({"name": f} if isinstance(f, str) else f for f in self._values[key])
-        return tuple(ProjectFilter(f.get("type", "name"), f.get("name", "")) for f in said)
+        filters = ({"name": f} if isinstance(f, str) else f for f in self._values[key])
+        return tuple(ProjectFilter(f.get("type", "name"), f.get("name", "")) for f in filters)
 
     def _nodesets(self) -> list[Nodeset]:
         if self._nodeset is None:
@@ -290,6 +292,6 @@ def _is(value: Any, tag: str) -> bool:
     return isinstance(value, Tagged) and value.tag == tag
 
 
-def _image(said: str | Table) -> dict[str, str]:
+def _image(image: str | Table) -> dict[str, str]:
     """Return the fields that say which image it is."""
-    return {"image": said} if isinstance(said, str) else {"image_file": said["build"]}
+    return {"image": image} if isinstance(image, str) else {"image_file": image["build"]}

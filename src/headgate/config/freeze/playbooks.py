@@ -31,10 +31,13 @@ _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
     """Put the new roles in front; what is there keeps its place, and one that is asked for now takes that of its
     implicit twin."""
-    asked = {role.project: role for role in reversed(new) if not role.implicit}
-    kept = [asked[role.project] if role.implicit and role.project in asked else role for role in known]
-    there = {role.project for role in kept}
-    return [*(role for role in new if role not in kept and not (role.implicit and role.project in there)), *kept]
+    explicit = {role.project: role for role in reversed(new) if not role.implicit}
+    replaced = [explicit[role.project] if role.implicit and role.project in explicit else role for role in known]
+    present = {role.project for role in replaced}
+    return [
+        *(role for role in new if role not in replaced and not (role.implicit and role.project in present)),
+        *replaced,
+    ]
 
 
 class UnknownSecret(Exception):
@@ -116,12 +119,12 @@ class Books:
         passed: list[PlaybookSecret] = []
         needed = any(key in body for key in BOOK_KEYS)
         for entry, _ in entries(body.get("secrets"), 0):
-            said: Any = {"name": entry} if isinstance(entry, str) else entry
-            goes_on = said.get("pass-to-parent", False)
-            if needed or goes_on:
-                secret = self._secret(stanza, said["name"], said.get("secret", said["name"]))
+            settings: Any = {"name": entry} if isinstance(entry, str) else entry
+            is_passed = settings.get("pass-to-parent", False)
+            if needed or is_passed:
+                secret = self._secret(stanza, settings["name"], settings.get("secret", settings["name"]))
                 own.append(secret)
-                if goes_on:
+                if is_passed:
                     passed.append(secret)
         return tuple(own), tuple(passed)
 
@@ -132,8 +135,8 @@ class Books:
             raise UnknownSecret(f"the secret {secret!r} is not defined in {project}")
         if "oidc" in found.body:
             tenant = self._layout.tenant
-            said = deep_plain(found.body["oidc"]) or {}
-            return PlaybookSecret(name, project, connection, oidc={"ttl": tenant.default_oidc_ttl_s, **said})
+            settings = deep_plain(found.body["oidc"]) or {}
+            return PlaybookSecret(name, project, connection, oidc={"ttl": tenant.default_oidc_ttl_s, **settings})
         return PlaybookSecret(name, project, connection, deep_plain(found.body["data"]))
 
     def _pass(self, passed: tuple[PlaybookSecret, ...]) -> None:

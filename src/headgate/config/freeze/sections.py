@@ -92,7 +92,7 @@ def fail_fast(found: list[Section]) -> bool:
 
 def parameters(found: list[Section]) -> tuple[Parameter, ...]:
     """Return the first that says."""
-    said: Any = next((s.body["parameters"] for s in found if s.body.get("parameters")), [])
+    declared: Any = next((s.body["parameters"] for s in found if s.body.get("parameters")), [])
     return tuple(
         Parameter(
             name=p["name"],
@@ -102,7 +102,7 @@ def parameters(found: list[Section]) -> tuple[Parameter, ...]:
             default=p.get("default"),
             required=p.get("required", False),
         )
-        for p in as_list(deep_plain(said))
+        for p in as_list(deep_plain(declared))
     )
 
 

@@ -59,12 +59,12 @@ texts, patterns = many(text), many(regex)
 """One value or a list of values, of which any may match."""
 
 
-def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list[Wrong]:
-    """Return everything that is wrong with `what`. An unknown key is a warning, or ignored unless `whole`."""
+def misspoken(body: Table, keys: Keys, what: str, *, complete: bool = True) -> list[Wrong]:
+    """Return everything that is wrong with `what`. An unknown key is a warning, or ignored unless `complete`."""
     found: list[Wrong] = []
-    for name, value in said.items():
-        key, line = keys.get(name), said.at(name)
-        if key is None and whole:
+    for name, value in body.items():
+        key, line = keys.get(name), body.at(name)
+        if key is None and complete:
             text = f"{what} has no key {name!r}{nearest(name, list(keys))}"
             found.append(Wrong(text, line, UNKNOWN_WORD, "warning"))
         elif key is not None:
@@ -131,12 +131,12 @@ approvals = many(
 
 def _checks_wrong(value: Any, spot: ValueSpot) -> None:
     """Check that the value is a result, or a mapping of pipelines to results."""
-    said = value if isinstance(value, Table) else {BY_DEFAULT: value}
-    for name, result in said.items():
+    results = value if isinstance(value, Table) else {BY_DEFAULT: value}
+    for name, result in results.items():
         if result not in RESULTS_OF_CHECKS:
             known = " or ".join(RESULTS_OF_CHECKS)
-            told = show(result) if name == BY_DEFAULT else f"{show(result)} for {name}"
-            raise spot.wrong(f"must be {known}, or a mapping of pipelines to one of them, not {told}")
+            shown = show(result) if name == BY_DEFAULT else f"{show(result)} for {name}"
+            raise spot.wrong(f"must be {known}, or a mapping of pipelines to one of them, not {shown}")
 
 
 checks = Check(
@@ -155,20 +155,20 @@ def any_of(checks: list[Check]) -> Check:
     """Accept a value that passes one of the checks; warn of a word that none of them knows."""
 
     def see(value: Any, spot: ValueSpot) -> None:
-        heard: list[list[Wrong]] = []
+        accepted: list[list[Wrong]] = []
         for check in checks:
             warnings: list[Wrong] = []
             try:
                 check.see(value, ValueSpot(spot.line, spot.what, warnings))
             except Wrong:
                 continue
-            heard.append(warnings)
-        told = f"means nothing to any driver: {show(value)}"
-        if not heard:
-            raise spot.wrong(told)
-        least = min(heard, key=len)
+            accepted.append(warnings)
+        problem = f"means nothing to any driver: {show(value)}"
+        if not accepted:
+            raise spot.wrong(problem)
+        least = min(accepted, key=len)
         unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
-        spot.warnings += [Wrong(f"{spot.what} {told}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
+        spot.warnings += [Wrong(f"{spot.what} {problem}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
 
     return (
         checks[0]

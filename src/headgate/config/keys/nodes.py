@@ -32,7 +32,7 @@ class NodeDriver(NamedTuple):
     images: Keys
     flavors: Keys
     labels: Keys
-    whole: bool = True
+    complete: bool = True
     """Whether these are all of its keys; if not, unknown keys are ignored."""
     refuses: bool = False
     """Whether an unknown key of a section or provider is an error."""
@@ -271,7 +271,7 @@ PODMAN = NodeDriver(
 )
 NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernetes": KUBERNETES, "podman": PODMAN}
 """Driver of a connection -> keys that it accepts."""
-ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, whole=False)
+ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, complete=False)
 """Keys that every driver of machines understands."""
 NO_UPLOADS = {
     "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",

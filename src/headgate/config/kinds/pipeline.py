@@ -35,8 +35,8 @@ def not_by_itself(
 ) -> None:
     """Raise Wrong for a pipeline whose reports go to a queue that starts it."""
     started = {(trigger.connection, trigger.more.get("queue")) for trigger in triggers}
-    for kind, told in reports.items():
-        for connection, hows in told.items():
+    for kind, by_connection in reports.items():
+        for connection, hows in by_connection.items():
             for how in hows:
                 if (queue := how.get("queue")) is not None and (connection, queue) in started:
                     text = f"{kind} is reported to the queue {queue} of {connection}, which starts this pipeline again"
@@ -49,12 +49,12 @@ _PRECEDENCE = {"high": 100, "normal": 200, "low": 300}
 
 def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
     """Return the record of a pipeline. Raise Wrong if a connection is unknown or its driver does not accept a key."""
-    said = _Said(body, tenant, warnings)
-    triggers = tuple(said.triggers())
+    settings = _ConnectionSettings(body, tenant, warnings)
+    triggers = tuple(settings.triggers())
     started_once(body, triggers)
     named = dict.fromkeys(trigger.connection for trigger in triggers)
-    require, reject = said.requirements("require"), said.requirements("reject")
-    reports = {kind: found for kind in REPORTERS if (found := said.reports(kind))}
+    require, reject = settings.requirements("require"), settings.requirements("reject")
+    reports = {kind: found for kind in REPORTERS if (found := settings.reports(kind))}
     not_by_itself(body, triggers, reports)
     for kind in ("merge-conflict", "config-error"):
         if kind not in reports and "failure" in reports:
@@ -70,10 +70,10 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
         require_approved=tuple(
             name for name, wanted in require.items() if wanted.get("approved") and not _is_forge(tenant.driver(name))
         ),
-        reporters={kind: told for kind, found in reports.items() if (told := _told(found))},
+        reporters={kind: connected for kind, found in reports.items() if (connected := _public(found))},
         reports=reports,
-        posts=tuple(dict.fromkeys(name for found in reports.values() for name in found if said.posts(name))),
-        lands=tuple(name for name, found in reports.get("success", {}).items() if said.lands(name, found)),
+        posts=tuple(dict.fromkeys(name for found in reports.values() for name in found if settings.posts(name))),
+        lands=tuple(name for name, found in reports.get("success", {}).items() if settings.lands(name, found)),
         precedence=_PRECEDENCE[body.get("precedence", "normal")],
         post_review=body.get("post-review", False),
         dequeue_on_new_patchset=body.get("dequeue-on-new-patchset", True),
@@ -108,12 +108,12 @@ def _window(body: Table) -> Window:
     )
 
 
-def _told(found: dict[str, tuple[Any, ...]]) -> tuple[str, ...]:
+def _public(found: dict[str, tuple[Any, ...]]) -> tuple[str, ...]:
     """Return the connections that are told in public: all but those of plain git with `note: false`."""
     return tuple(name for name, hows in found.items() if not hows or any(how.get("note", True) for how in hows))
 
 
-class _Said:
+class _ConnectionSettings:
     """Read what a stanza says of connections, in the words of their drivers."""
 
     def __init__(self, body: Table, tenant: Tenant, warnings: list[Wrong]) -> None:
@@ -199,14 +199,14 @@ class _Said:
             if driver.require is None:
                 raise Wrong(f"the connection {connection!r} supports no requirements", line)
             table(value, driver.require, f"requirement of {connection}", self._warnings, line)
-            asked = next((key for key in driver.named if key in value), "")
-            if asked and connection not in self._tenant.bound:
+            named = next((key for key in driver.named if key in value), "")
+            if named and connection not in self._tenant.bound:
                 text = (
-                    f"{asked} asks for people by name, and nothing says that the server of {connection!r} binds a name "
+                    f"{named} asks for people by name, and nothing says that the server of {connection!r} binds a name "
                     "to who pushes: install its rules (`headgate hook install --people`), then set approvals = bound "
                     f"in [connection {connection}]"
                 )
-                raise Wrong(text, value.at(asked))
+                raise Wrong(text, value.at(named))
             found[connection] = deep_plain(value)
         return found
 

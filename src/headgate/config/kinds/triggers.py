@@ -28,22 +28,22 @@ def never(trigger: Table) -> str:
     events = as_list(trigger.get("event"))
     if not patterns or any(_may(p, event, "branch" in trigger) for p in patterns for event in events):
         return ""
-    told = "refs of changes begin with refs/for/" if "ref-updated" not in events else "refs have whole names"
+    reason = "refs of changes begin with refs/for/" if "ref-updated" not in events else "refs have whole names"
     example = "" if "ref-updated" not in events else ", such as refs/heads/master or refs/tags/v1"
     if "branch" in trigger and "ref-updated" in events:
-        told, example = "with `branch` it is of branches", ", which begin with refs/heads/"
+        reason, example = "with `branch` it is of branches", ", which begin with refs/heads/"
     elif "ref-updated" in events and any(begin.startswith(OURS) for begin in map(beginning, patterns)):
-        told, example = "what is pushed there are changes, approvals and notes", ", and no update of a ref"
-    return f"ref {', '.join(map(str, patterns))} can never match: {told}{example}"
+        reason, example = "what is pushed there are changes, approvals and notes", ", and no update of a ref"
+    return f"ref {', '.join(map(str, patterns))} can never match: {reason}{example}"
 
 
 def nobody_did(trigger: Table, nobody: frozenset[str]) -> str:
     """Return why a trigger that asks what somebody may do matches nothing, for people; empty: something may match it.
     `nobody`: events and actions of which the forge does not tell who did them."""
-    said = [*map(str, as_list(trigger.get("action")) or as_list(trigger.get("event")))]
-    if "permission" not in trigger or not said or not nobody.issuperset(said):
+    actions = [*map(str, as_list(trigger.get("action")) or as_list(trigger.get("event")))]
+    if "permission" not in trigger or not actions or not nobody.issuperset(actions):
         return ""
-    what = ", ".join(said)
+    what = ", ".join(actions)
     return f"permission can never be met: the forge does not say who did this ({what}); require a review or a comment"
 
 

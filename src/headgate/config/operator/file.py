@@ -41,7 +41,7 @@ def parse_tenant_file(text: str, path: str, connections: Mapping[str, Connection
     try:
         return _File(load(text), connections, source).read()
     except Wrong as wrong:
-        raise ConfigErrors((source.told(wrong),)) from wrong
+        raise ConfigErrors((source.error_from(wrong),)) from wrong
 
 
 class _File:
@@ -71,10 +71,10 @@ class _File:
             tenant = self._tenant(stanza, semaphores)
             problems = [*self._unknown(stanza, semaphores, rules, roles), *self._doubled(tenant, stanza)]
             if problems:
-                refused[tenant.name] = tuple(self._source.told(wrong) for wrong in problems)
+                refused[tenant.name] = tuple(self._source.error_from(wrong) for wrong in problems)
             else:
                 tenants[tenant.name] = tenant
-        warnings = tuple(self._source.told(wrong) for wrong in self._warnings)
+        warnings = tuple(self._source.error_from(wrong) for wrong in self._warnings)
         return TenantFile(tenants, refused, warnings, rules, roles, self._api_root())
 
     def _unique(self, *kinds: str) -> list[Table]:
@@ -124,7 +124,7 @@ class _File:
         return Tenant(
             name=stanza["name"],
             projects=projects,
-            idle=tuple(self._source.told(wrong) for wrong in warnings if wrong.name == NO_EFFECT),
+            idle=tuple(self._source.error_from(wrong) for wrong in warnings if wrong.name == NO_EFFECT),
             connections=(*self._connections, *(name for name in ALWAYS_THERE if name not in self._connections)),
             drivers={**ALWAYS_THERE, **drivers},
             hosts={name: one.canonical_hostname for name, one in self._connections.items() if one.canonical_hostname},
@@ -197,13 +197,13 @@ class _File:
 
 def _nodes_of(stanza: Table) -> dict[str, int]:
     """Return how many machines each project may have; `default`: those that are not named."""
-    said = stanza.get("max-nodes-per-project", -1)
-    return {"default": said} if isinstance(said, int) else {str(name): most for name, most in said.items()}
+    limits = stanza.get("max-nodes-per-project", -1)
+    return {"default": limits} if isinstance(limits, int) else {str(name): most for name, most in limits.items()}
 
 
 def _amounts(stanza: Table) -> dict[str, float]:
-    said = stanza.get("resource-limits") or {}
-    return {str(kind): float(most) for kind, most in said.items() if most is not None}
+    limits = stanza.get("resource-limits") or {}
+    return {str(kind): float(most) for kind, most in limits.items() if most is not None}
 
 
 def _mappings(stanza: Table) -> dict[str, tuple[str, ...]]:

@@ -83,9 +83,9 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def is_kept_out(self, branch: str) -> bool:
         """Return whether a branch takes no part because of what its forge says of it."""
-        said = self.protection or Protection()
-        unprotected = said.protected is not None and branch not in said.protected
-        locked = said.locked is not None and branch in said.locked
+        protection = self.protection or Protection()
+        unprotected = protection.protected is not None and branch not in protection.protected
+        locked = protection.locked is not None and branch in protection.locked
         return (self.exclude_unprotected_branches and unprotected) or (self.exclude_locked_branches and locked)
 
     def configures(self, other: TenantProject) -> bool:
@@ -206,11 +206,11 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             return f"the project {name!r} is not in this tenant; did you mean {' or '.join(map(repr, alike))}?"
         return f"the project {name!r} is not in this tenant{nearest(name, [*self._by_name, *self.by_canonical])}"
 
-    def protected(self, said: Mapping[str, Protection]) -> Tenant:
+    def protected(self, protections: Mapping[str, Protection]) -> Tenant:
         """Return the tenant with what forges say of the branches of its projects."""
-        if not said:
+        if not protections:
             return self
-        return replace(self, projects=tuple(replace(p, protection=said.get(p.project)) for p in self.projects))
+        return replace(self, projects=tuple(replace(p, protection=protections.get(p.project)) for p in self.projects))
 
     def driver(self, connection: str) -> str:
         return self.drivers.get(connection, "git")

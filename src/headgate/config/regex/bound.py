@@ -37,26 +37,26 @@ def _then(one: MatchCost, next: MatchCost) -> MatchCost:
 
 
 def _item(item: t.Item, length: int) -> MatchCost:
-    kind, said = item
+    kind, arguments = item
     if kind is t.BRANCH:
-        found = [_sequence(one, length) for one in said[1]]
+        found = [_sequence(one, length) for one in arguments[1]]
         return MatchCost(min(MANY, sum(c.ways for c in found)), min(MANY, sum(c.steps for c in found) + len(found)))
     if kind is t.SUBPATTERN:
-        return _sequence(said[3], length)
+        return _sequence(arguments[3], length)
     if kind in t.REPEATS:
-        return _repeat(said, length, atomic=kind is t.POSSESSIVE_REPEAT)
+        return _repeat(arguments, length, atomic=kind is t.POSSESSIVE_REPEAT)
     if kind is t.ATOMIC_GROUP or kind in t.LOOKS:
-        return MatchCost(1, _sequence(said if kind is t.ATOMIC_GROUP else said[1], length).steps)
+        return MatchCost(1, _sequence(arguments if kind is t.ATOMIC_GROUP else arguments[1], length).steps)
     if kind is t.GROUPREF:
         return MatchCost(1, length + 1)
     if kind is t.GROUPREF_EXISTS:
-        found = [_sequence(one, length) for one in said[1:] if one is not None]
+        found = [_sequence(one, length) for one in arguments[1:] if one is not None]
         return MatchCost(sum(c.ways for c in found) + 1, sum(c.steps for c in found) + 1)
-    return MatchCost(1, len(said) if kind is t.IN else 1)
+    return MatchCost(1, len(arguments) if kind is t.IN else 1)
 
 
-def _repeat(said: Any, length: int, *, atomic: bool) -> MatchCost:  # of the parser: (least, most, body)
-    least, most, body = said
+def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # of the parser: (least, most, body)
+    least, most, body = arguments
     each = _sequence(body, length)
     width = body.getwidth()[0]
     rounds = max(int(least), min(int(most), length // max(1, width) + 1))

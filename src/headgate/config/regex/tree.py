@@ -43,18 +43,18 @@ def engine(items: list[Item], flags: int) -> Any:
 
 def inside(item: Item) -> list[Tree]:
     """Return the sequences that an item holds."""
-    kind, said = item
+    kind, arguments = item
     if kind is BRANCH:
-        return list(said[1])
+        return list(arguments[1])
     if kind is SUBPATTERN:
-        return [said[3]]
+        return [arguments[3]]
     if kind in REPEATS:
-        return [said[2]]
+        return [arguments[2]]
     if kind in LOOKS:
-        return [said[1]]
+        return [arguments[1]]
     if kind is GROUPREF_EXISTS:
-        return [one for one in said[1:] if one is not None]
-    return [said] if kind is ATOMIC_GROUP else []
+        return [one for one in arguments[1:] if one is not None]
+    return [arguments] if kind is ATOMIC_GROUP else []
 
 
 def range_lengths(items: Tree) -> int:

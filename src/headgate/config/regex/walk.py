@@ -22,10 +22,10 @@ class Exhausted(Exception):
 class _Node:
     """Represent a place in the pattern; what comes after is `next`."""
 
-    __slots__ = ("kind", "next", "said")
+    __slots__ = ("data", "kind", "next")
 
-    def __init__(self, kind: Any, said: Any, next: _Node | None) -> None:  # as the parser has them
-        self.kind, self.said, self.next = kind, said, next
+    def __init__(self, kind: Any, data: Any, next: _Node | None) -> None:  # as the parser has them
+        self.kind, self.data, self.next = kind, data, next
 
 
 _END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "close", "loop"
@@ -83,10 +83,10 @@ class Walk:
         self._ordered = self._refers or _holds(pattern, (t.ATOMIC_GROUP, t.POSSESSIVE_REPEAT))
         """Whether it matters which of several ways comes first."""
 
-    def matches(self, *, whole: bool) -> bool:
-        """Match at the start, and to the end with `whole`. Raise Exhausted."""
+    def matches(self, *, full: bool) -> bool:
+        """Match at the start, and to the end with `full`. Raise Exhausted."""
         try:
-            start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, whole, None))
+            start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, full, None))
             groups: Groups = (None,) * self._pattern.state.groups if self._refers else ()
             return self._run(start, 0, groups) is not None
         except RecursionError as error:
@@ -115,33 +115,33 @@ class Walk:
         return _Node(_LEAF, engine.match, next)
 
     def _node(self, item: t.Item, flags: int, next: _Node) -> _Node:
-        kind, said = item
+        kind, arguments = item
         if kind is t.BRANCH:
-            return _Node(_SPLIT, [self._compiled(one, flags, next) for one in said[1]], None)
+            return _Node(_SPLIT, [self._compiled(one, flags, next) for one in arguments[1]], None)
         if kind is t.SUBPATTERN:
-            group, more, less, body = said
+            group, more, less, body = arguments
             inner = ((flags & ~t.TYPES if more & t.TYPES else flags) | more) & ~less
             if group is None or not self._refers:
                 return self._compiled(body, inner, next)
             return _Node(_OPEN, group, self._compiled(body, inner, _Node(_CLOSE, group, next)))
         if kind in t.REPEATS:
-            least, most, body = said
+            least, most, body = arguments
             greedy = kind is not t.MIN_REPEAT
             loop = _Loop(body, flags, least, most, greedy=greedy, idles=self._ordered and body.getwidth()[0] == 0)
             if kind is t.POSSESSIVE_REPEAT:
                 return _Node(t.ATOMIC_GROUP, _Node(_LOOP, loop, _Node(_END, False, None)), next)
             return _Node(_LOOP, loop, next)
         if kind is t.ATOMIC_GROUP:
-            return _Node(kind, self._compiled(said, flags, _Node(_END, False, None)), next)
+            return _Node(kind, self._compiled(arguments, flags, _Node(_END, False, None)), next)
         if kind in t.LOOKS:
-            direction, body = said
+            direction, body = arguments
             back = body.getwidth()[0] if direction < 0 else 0
             return _Node(kind, (self._compiled(body, flags, _Node(_END, False, None)), back), next)
         if kind is t.GROUPREF_EXISTS:
-            group, yes, no = said
+            group, yes, no = arguments
             otherwise = next if no is None else self._compiled(no, flags, next)
             return _Node(kind, (group, self._compiled(yes, flags, next), otherwise), None)
-        return _Node(kind, (said, flags), next)
+        return _Node(kind, (arguments, flags), next)
 
     # --- walking
 
@@ -162,42 +162,42 @@ class Walk:
             node, at, groups = state
             if node.kind is not _END:
                 waiting += reversed(self._steps(node, at, groups))
-            elif not node.said or at == len(self._subject):
+            elif not node.data or at == len(self._subject):
                 return at, groups
         return None
 
     def _steps(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
         """Return where it goes on, the first to be tried first."""
-        kind, said, next = node.kind, node.said, node.next
+        kind, data, next = node.kind, node.data, node.next
         if kind is _LEAF:
-            found = said(self._subject, at)
+            found = data(self._subject, at)
             return [] if found is None or next is None else [(next, found.end(), groups)]
         if kind is _SPLIT:
-            return [(one, at, groups) for one in said]
+            return [(one, at, groups) for one in data]
         if kind is _LOOP:
             return self._round(node, at, groups)
         if kind is t.GROUPREF_EXISTS:
-            group, yes, no = said
+            group, yes, no = data
             held = groups[group]
             return [(yes if held is not None and held[1] >= 0 else no, at, groups)]
         assert next is not None, "all others have something after them"
         if kind is _OPEN:
-            return [(next, at, (*groups[:said], (at, -1), *groups[said + 1 :]))]
+            return [(next, at, (*groups[:data], (at, -1), *groups[data + 1 :]))]
         if kind is _CLOSE:
-            held = groups[said]
+            held = groups[data]
             begun = held[0] if held is not None else at
-            return [(next, at, (*groups[:said], (begun, at), *groups[said + 1 :]))]
+            return [(next, at, (*groups[:data], (begun, at), *groups[data + 1 :]))]
         if kind is t.ATOMIC_GROUP:
-            inside = self._run(said, at, groups)
+            inside = self._run(data, at, groups)
             return [] if inside is None else [(next, *inside)]
         if kind in t.LOOKS:
             return self._looked(node, next, at, groups)
         if kind is t.GROUPREF:
-            return self._referred(said, next, at, groups)
+            return self._referred(data, next, at, groups)
         return []  # what never matches
 
     def _round(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
-        loop: _Loop = node.said
+        loop: _Loop = node.data
         assert node.next is not None, "a loop has an end"
         out = (node.next, at, groups)
         if loop.count >= loop.most or (loop.count >= loop.least and loop.last == at):
@@ -214,16 +214,16 @@ class Walk:
         return [again, out] if loop.greedy else [out, again]
 
     def _looked(self, node: _Node, next: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
-        body, back = node.said
+        body, back = node.data
         inside = self._run(body, at - back, groups) if at >= back else None
         if node.kind is t.ASSERT_NOT:
             return [(next, at, groups)] if inside is None else []
         return [] if inside is None else [(next, at, inside[1])]
 
     def _referred(
-        self, said: tuple[int, int], next: _Node, at: int, groups: Groups
+        self, arguments: tuple[int, int], next: _Node, at: int, groups: Groups
     ) -> Sequence[tuple[_Node, int, Groups]]:
-        group, flags = said
+        group, flags = arguments
         held = groups[group]
         if held is None or held[1] < 0:
             return []
