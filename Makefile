@@ -14,7 +14,7 @@ THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 # Tests start hundreds of processes; each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: packages gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
+.PHONY: packages chart gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -86,9 +86,17 @@ wheel: .venv/.run
 
 # What installs Headgate elsewhere: a wheel, a Debian package, and an image where podman is. Minutes, so no part of `test`.
 # BASE=IMAGE is the Debian of the image.
-packages: wheel
+packages: wheel chart
 	packaging/debian/build
 	! command -v podman >/dev/null || podman build $(if $(BASE),--build-arg BASE=$(BASE)) -f packaging/container/Containerfile -t headgate .
+
+# Debian has no helm: where Go is, it is built once, and its sources are checked against Go's database of checksums.
+$(THINGS)/helm:
+	GOBIN=$(THINGS) GOFLAGS=-buildvcs=false go install helm.sh/helm/v3/cmd/helm@v3.18.6
+
+chart: .venv/.dev $(THINGS)/helm
+	$(THINGS)/helm lint --strict --set tenants=x packaging/helm/headgate
+	$(BIN)/pytest -q tests/house/test_packages.py
 
 clean:
 	rm -rf tests/node/node_modules .venv .mypy_cache .ruff_cache .hypothesis

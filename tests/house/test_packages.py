@@ -1,14 +1,16 @@
 """Check that what is shipped to run Headgate elsewhere names files and commands that exist.
 
-`make packages` builds it.
+`make packages` builds it, and helm, which renders the chart here from then on.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +20,8 @@ from headgate.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 CONTAINER, CHART = ROOT / "packaging/container", ROOT / "packaging/helm/headgate"
+BUILT = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headgate"
+HELM = shutil.which("helm") or shutil.which("helm", path=BUILT)
 KINDS = {"scheduler", "merger", "launcher", "executor", "web"}
 
 
@@ -46,14 +50,39 @@ def test_the_chart_is_of_this_release() -> None:
     assert set(yaml.safe_load((CHART / "values.yaml").read_text())["replicas"]) == KINDS
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm here")
+def _rendered(*settings: str) -> list[dict[str, Any]]:
+    """Return the objects that a real helm makes of the chart with `settings`."""
+    if HELM is None:
+        pytest.skip("no helm: `make chart` builds one where Go is installed")
+    words = [
+        HELM,
+        "template",
+        "ours",
+        str(CHART),
+        *(word for one in ("tenants=x", *settings) for word in ("--set", one)),
+    ]
+    return list(yaml.safe_load_all(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
+
+
+def _pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the pod of each kind of process."""
+    pods = [one["spec"]["template"]["spec"] for one in objects if one["kind"] in ("Deployment", "StatefulSet")]
+    return {pod["containers"][0]["args"][0]: pod for pod in pods}
+
+
 @pytest.mark.parametrize("fleet", [False, True])
 def test_the_chart_is_rendered_as_objects_of_each_kind(fleet: bool) -> None:
-    words = ["helm", "template", "ours", str(CHART), "--set", f"fleet={str(fleet).lower()},tenants=x"]
-    objects = list(yaml.safe_load_all(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
-    run = [one for one in objects if one["kind"] in ("Deployment", "StatefulSet")]
-    found = {one["spec"]["template"]["spec"]["containers"][0]["args"][0] for one in run}
-    assert found == (KINDS if fleet else {"run"})
+    assert set(_pods(_rendered(f"fleet={str(fleet).lower()}"))) == (KINDS if fleet else {"run"})
+
+
+def test_only_pods_that_run_jobs_have_an_unmasked_proc_and_a_user_namespace_with_it() -> None:
+    """Kubernetes refuses a pod with the one and without the other."""
+    for fleet in ("true", "false"):
+        for kind, pod in _pods(_rendered(f"fleet={fleet}")).items():
+            unmasked = pod["containers"][0]["securityContext"].get("procMount") == "Unmasked"
+            assert unmasked == (kind in ("run", "executor")) == (pod.get("hostUsers") is False)
+    pods = _pods(_rendered("fleet=true", "sandbox=false")).values()
+    assert all("procMount" not in pod["containers"][0]["securityContext"] and "hostUsers" not in pod for pod in pods)
 
 
 @pytest.mark.parametrize("name", ["build", "postinst", "prerm"])

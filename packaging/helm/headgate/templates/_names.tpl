@@ -15,6 +15,9 @@ metadata:
     checksum/settings: {{ print $root.Values.settings $root.Values.tenants | sha256sum }}
 spec:
   automountServiceAccountToken: false
+  {{- if and $root.Values.sandbox (has .kind (list "run" "executor")) }}
+  hostUsers: false
+  {{- end }}
   terminationGracePeriodSeconds: 60
   securityContext: {runAsUser: 990, runAsGroup: 990, fsGroup: 990, runAsNonRoot: true}
   containers:
