@@ -44,7 +44,7 @@ soak: .venv/.dev sim faults
 	$(BIN)/python -m tests.soak $(CHANGES)
 	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/hostile/test_markup.py
 	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_quarantine.py
-	$(BIN)/pytest -q -n $(WORKERS) -m soak tests
+	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m "soak or sampled" tests
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests bench

@@ -17,7 +17,7 @@ from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
-from tests.tiers import SOAK, share
+from tests.tiers import SOAK, sampled, share
 
 # how long an example takes, or takes to make, says nothing where many work
 settings.register_profile(
@@ -40,6 +40,12 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this tier does not run of tests that were not asked for by name."""
+    if not any("::" in arg for arg in config.args):
+        items[:] = sampled(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,14 +1,47 @@
-"""How much of what is random each tier looks at."""
+"""How much of what is random, or tried in many ways, each tier looks at."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from zlib import crc32
+
+import pytest
 
 SOAK = bool(os.environ.get("SOAK"))
 """Whether `make soak` runs the tests: random tests then run all their examples, chosen anew each time."""
+
+STRIDE = 1 if SOAK else 3
+"""Of the points at which a process may die, this tier tries every so many."""
 
 
 def share(examples: int) -> int:
     """Return how many of a random test's `examples` this tier runs: all of them in `make soak`, a fifth in `make test`,
     where a few are enough to find a defect that breaks most of them."""
     return examples if SOAK else max(1, examples // 5)
+
+
+def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the `items` of this tier.
+
+    Of a test with the marker `sampled(count)`, `make test` runs `count` sets of parameters and `make soak` all.  Which
+    ones depends on the test's name: tests that share their parameters run with all of them between them.
+    """
+    sets: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        sets.setdefault(_name(item), []).append(item)
+    chosen = {item for name, those in sets.items() for item in _chosen(name, those)}
+    return [item for item in items if item in chosen]
+
+
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _chosen(name: str, items: Sequence[pytest.Item]) -> Iterable[pytest.Item]:
+    marker = items[0].get_closest_marker("sampled")
+    if SOAK or marker is None:
+        return items
+    count = min(len(items), *(marker.args or (1,)))
+    first = crc32(name.encode())
+    return (items[(first + i * len(items) // count) % len(items)] for i in range(count))

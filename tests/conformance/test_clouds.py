@@ -26,6 +26,7 @@ from headgate.testing.clouds.ground import LOOK_S, Entry, Ground, driving, gone,
 from headgate.testing.clouds.kubernetes import kubernetes_ground
 from headgate.testing.clouds.openstack import openstack_ground
 from headgate.testing.servers.faults import FaultAnswer, HeldAnswer, Pass, ReceivedRequest, answers, cut, lost, unheard
+from tests.tiers import STRIDE
 
 
 def _aws(request: pytest.FixtureRequest) -> Entry:
@@ -324,9 +325,9 @@ async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kep
 async def test_whoever_comes_after_a_crash_between_any_two_calls_finds_what_there_is(ground: Ground) -> None:
     """The request is done, its answer is not seen, and the state is the one before it: at each request of a life.
     Whoever comes next removes the node, or goes on making it."""
-    number, doing = 0, "making"
+    number, doing = 1 - STRIDE, "making"
     while doing:
-        number += 1
+        number += STRIDE
         wanted = ground.wanted(str(uuid.uuid4()))
         kept: dict[str, str] = {}
         async with driving(ground) as first:

@@ -101,6 +101,7 @@ async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, 
     assert await _written(recording, "/q") == values
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(2))
 async def test_whatever_was_held_up_is_there_once_and_in_order(
     backend: EtcdBackend, recording: EtcdBackend, line: Proxy, hasty: None, seed: int
@@ -124,6 +125,7 @@ async def test_without_its_fence_it_would_not(
             await _weathered(backend, recording, line, seed)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "late"), [(EtcdCommits, []), (Fenceless, [b"late"])])
 async def test_what_is_on_its_way_as_a_process_ends_is_void(
     etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch, kind: type[EtcdCommits], late: list[bytes]

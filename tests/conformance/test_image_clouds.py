@@ -29,6 +29,7 @@ from headgate.testing.clouds.glance import disk
 from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
+from tests.tiers import STRIDE
 
 Images = AwsImages | GlanceImages | PodmanImages
 THEIRS = {SYSTEM_TAG: "theirs", UPLOAD_TAG: "their-upload"}
@@ -252,9 +253,9 @@ async def test_whoever_comes_after_a_crash_between_any_two_requests_finds_one_im
     ground: Ground, tmp_path: Path
 ) -> None:
     """The request is done, its answer is not seen, and the state is the one before it, or is lost as well."""
-    number, found = 0, set[str]()
+    number, found = 1 - STRIDE, set[str]()
     while "gone" not in found:
-        number += 1
+        number += STRIDE
         one = upload(ground, tmp_path)
         await _until_a_crash(ground, one, number)
         found.add(one.doing)

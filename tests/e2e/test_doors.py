@@ -168,6 +168,7 @@ def _quiet(said: str) -> None:
     assert len(said.splitlines()) <= 6, f"it is said once: {said}"
 
 
+@pytest.mark.sampled
 def test_what_may_pass_is_waited_for(tmp_path: Path, doors: Doors) -> None:
     with ExitStack() as stack:
         waiting = [

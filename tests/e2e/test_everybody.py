@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import run_git
 from headgate.web.routes.pages import PAGES
+from tests.tiers import SOAK
 
 from .headgate import Headgate, wait_for
 from .test_pages import shoot
@@ -38,6 +39,7 @@ JOBS = """
 
 
 def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
+    """`make test` looks at each page in one size, `make soak` in all."""
     repositories = headgate.repositories
     text = run_git("show", "HEAD:zuul.yaml", at=repositories.work("config"))
     broken = "#!/bin/sh\nprintf '\\033[1;31mred\\033[0m\\n'\nexit 3\n"
@@ -57,10 +59,10 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
     subjects |= {"change": "?project=code/api&change=held"}
     subjects |= {"freeze": "?project=code/api&branch=master&pipeline=check&job=after"}
     wrong: dict[str, Any] = {}
-    for size, (viewport, scheme) in SIZES.items():
+    for number, (size, (viewport, scheme)) in enumerate(SIZES.items()):
         page.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
-        for name in PAGES:
+        for name in PAGES if SOAK else [*PAGES][number :: len(SIZES)]:
             page.goto(
                 f"{headgate.url}/t/example/{name}"
                 + (f"/{subjects[name]}" if name in subjects else "").replace("/?", "?")

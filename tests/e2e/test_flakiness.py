@@ -190,6 +190,7 @@ def test_charts_say_what_was_not_counted(headgate: Headgate, page: Page) -> None
         expect(point_at_last(page, chart)).not_to_contain_text("counted from")
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 @pytest.mark.parametrize("size", SIZES)
 def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> None:

@@ -89,6 +89,7 @@ def ten(tmp_path: Path, store: str) -> Iterator[Ten]:
     headgate.stop()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper", "etcd"], indirect=True)
 def test_ten_changes_through_five_kills(ten: Ten) -> None:
     print(f"kill moments of KILL_SEED={SEED}")

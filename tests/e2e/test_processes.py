@@ -182,6 +182,7 @@ def cluster(tmp_path: Path, server: Server) -> Iterator[Cluster]:
     assert set(ends.values()) <= {0, -signal.SIGKILL}, {n: made.log(n) for n, end in ends.items() if end}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("server", ["zookeeper"], indirect=True)
 def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> None:
     cluster.approve("first")
@@ -230,6 +231,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     wait_for("it is said", lambda: said in cluster.headgate("components", "--url", cluster.url("web")))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("server", ["etcd"], indirect=True)
 def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: Server) -> None:
     assert cluster.health("e1")[0] == cluster.health("s1")[0] == cluster.health("web")[0] == 200

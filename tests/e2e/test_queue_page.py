@@ -146,6 +146,7 @@ headgate check --config gate/headgate.conf
     assert ": no errors" in said, said
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", ["zookeeper://127.0.0.1:2181", "etcd://127.0.0.1:2181/x"])
 def test_the_silence_of_a_store_is_said_within_two_seconds(tmp_path: Path, scheme: str) -> None:
     text = f"[qdo-worker]\njob = os:getcwd\n[queuey]\napp_key = x\n[store]\nurl = {scheme}\n"

@@ -33,6 +33,7 @@ def run(root: Path, settings: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["headgate.sqlite", "history.sqlite"])
 def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
     file = tmp_path / "state" / name
@@ -43,6 +44,7 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
     assert file.read_bytes() == JUNK
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

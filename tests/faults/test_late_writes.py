@@ -45,6 +45,7 @@ async def _until(so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
 async def test_what_was_on_its_way_when_the_session_ended_is_refused(
     tmp_path: Path, place: tuple[int, Url], guarded: bool

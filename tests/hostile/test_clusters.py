@@ -29,6 +29,7 @@ PLAY = """
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(not KUBECTL.exists(), reason="kubectl is not installed: it is of requirements/dev.txt")
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 async def test_a_build_asks_the_cluster_of_its_nodes_and_its_token_stays_nowhere(tmp_path: Path, sandbox: str) -> None:

@@ -143,6 +143,7 @@ SHELLS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SHELLS)
 async def test_a_shell_that_lies_harms_its_own_job_alone(name: str, tmp_path: Path, images: Images) -> None:
     text, result, why = SHELLS[name]

@@ -34,6 +34,7 @@ async def _latency_s(town: Town, project: str, topic: str) -> float:
     return asyncio.get_running_loop().time() - began
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("builds_max", [1, 4])
 def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> None:
     """Both the tenant beside, and another project of the same tenant; of the flood itself so many are worked on as

@@ -106,6 +106,7 @@ def _made(key: Path) -> str:
     return key.read_text().strip().replace("\n", "\n        ")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", [0, 2_100])
 async def test_a_key_of_a_playbook_with_secrets_goes_also_where_its_public_part_was_planted(
     tmp_path: Path, more: int

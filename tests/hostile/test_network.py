@@ -202,6 +202,7 @@ def _listening(logs: Path) -> Iterator[str]:
             yield text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tunnels", [True, False])
 @pytest.mark.skipif(shutil.which("pasta") is None and shutil.which("slirp4netns") is None, reason="needs passt")
 def test_nor_does_a_job_of_an_ordinary_user_s_executor(world: World, tunnels: bool) -> None:

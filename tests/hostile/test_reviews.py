@@ -308,6 +308,7 @@ async def test_large_changes_come_in_parts_and_nothing_else_of_the_repository_do
         assert (await room.get("review", headers=BOB, commit=commit)).status_code == 409, commit
 
 
+@pytest.mark.sampled
 async def test_a_file_of_fifty_megabytes_costs_those_who_look_a_part_of_it(room: Room) -> None:
     lines, line = 500_000, "y" * 99
     await room.proposed("one", {"big": f"{line}\n" * lines, "small": "x\n"})

@@ -295,7 +295,9 @@ def drawn(seed: int) -> Sizes:
     chance = random.Random(seed)
     names = ["tenants", "pipelines", "projects", "branches", "queues", "jobs", "changes", "files", "needs"]
     if seed < len(names):
-        return Sizes(**{names[seed]: {"files": 25 * MOST, "tenants": MOST // 4}.get(names[seed], MOST)})
+        return Sizes(
+            **{names[seed]: {"files": 25 * MOST, "tenants": MOST // 4, "queues": MOST // 2}.get(names[seed], MOST)}
+        )
     one, other = chance.sample(names, 2)
     return Sizes(**{one: chance.randrange(2, 13), other: chance.randrange(2, 13)})
 

@@ -64,6 +64,7 @@ async def test_a_machine_that_nobody_knows_is_used_only_if_that_is_allowed(lab: 
     await SshProvider(learns=False).clean(known)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("right", [True, False])
 async def test_playbooks_hold_a_machine_to_its_key(tmp_path: Path, lab: Lab, ports: list[int], right: bool) -> None:
     (tmp_path / "bench").mkdir()

@@ -181,6 +181,7 @@ async def test_a_long_job_keeps_its_lease(url: str) -> None:
     assert seen == [1, 0], "nobody else took it meanwhile"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("wish", [StopWorker("enough"), SystemExit(3), Stuck("eleven never ended")])
 async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, url: str, wish: BaseException) -> None:
     """What another job does meanwhile is finished and told; the message comes again."""

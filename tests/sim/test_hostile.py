@@ -102,6 +102,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Iterable[in
 """With what finds them, and the seeds that do."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("mutant", "finds", "seeds"), MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_hostile_worlds_find(mutant: Any, finds: Any, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
     prepare()

@@ -48,7 +48,7 @@ def test_an_idle_system_asks_the_store_nothing() -> None:
 
 
 def test_a_seed_is_the_same_run_whatever_hashes_are_and_whatever_ran_before() -> None:
-    seeds = [*range(6), 13, 25]
+    seeds = [0, 1, 2, 13]
     runs = [("1", seeds), ("2", seeds[::-1])]
     told = [
         subprocess.run(

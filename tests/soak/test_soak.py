@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .soak import ALLOWED, Sample, Soak, grown, table
 
-CHANGES, EVERY = 60, 10
+CHANGES, EVERY = 40, 10
 
 
 def test_nothing_grows_with_the_number_of_changes_but_what_is_kept(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .stage import Stage
+
+pytestmark = pytest.mark.sampled
 
 BECOMES = """
 - hosts: all

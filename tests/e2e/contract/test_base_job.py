@@ -14,6 +14,8 @@ from tests.integration.builds.bench import PROJECT
 
 from .stage import Stage
 
+pytestmark = pytest.mark.sampled
+
 PREPARE = """
 - hosts: all
   gather_facts: false

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.deadline import DEADLINE_S
 
 from .stage import Stage
+
+pytestmark = pytest.mark.sampled
 
 TALKS = """
 - hosts: all

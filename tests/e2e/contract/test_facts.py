@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.builds.test_secrets import TOKEN, Keys, with_secret
 
 from .stage import Stage
+
+pytestmark = pytest.mark.sampled
 
 ENSURE = """
 - hosts: all

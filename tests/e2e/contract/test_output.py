@@ -42,6 +42,7 @@ PLAY = """
 """
 
 
+@pytest.mark.sampled
 async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
     stage.file("roles/polite/tasks/main.yaml", "- name: greets\n  debug: {msg: 'to {{ item }}'}\n  loop: [all]\n")
     run = stage.book("play.yaml", PLAY)
@@ -114,6 +115,7 @@ BECOMES = """
 """
 
 
+@pytest.mark.sampled
 async def test_become_works_on_a_machine_and_says_why_it_does_not_here(stage: Stage) -> None:
     run = stage.book("become.yaml", BECOMES)
     if not stage.is_here:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.process.inventory import AnsibleInventory
@@ -19,6 +20,8 @@ from headgate.gate.work import BuildSpec, MergeItem, RepoState
 from headgate.testing.servers.program import free_ports
 
 from .stage import NODES, Stage
+
+pytestmark = pytest.mark.sampled
 
 TOLD = """
 - hosts: all

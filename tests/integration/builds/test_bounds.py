@@ -45,6 +45,7 @@ def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Groups, "found", staticmethod(lambda: Groups()))
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("no_groups")
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 async def test_without_control_groups_memory_and_processes_are_looked_at(tmp_path: Path, sandbox: str) -> None:

@@ -49,6 +49,7 @@ def sealed(found: dict[str, Any]) -> Sealed:
     return Sealed("local", "code", box=json.dumps(found).encode()[::-1].hex())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exposure", ["ignore", "redact"])
 async def test_what_a_job_returns_secretly_is_sealed_and_kept_nowhere_else(tmp_path: Path, exposure: str) -> None:
     bench = Bench(tmp_path, "bwrap", keys=Keys())

@@ -28,6 +28,7 @@ def key(topic: str) -> str:
     return f"{PROJECT}/master/{topic}"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("landed_first", [False, True])
 async def test_a_stack_lands_in_every_mode(repositories: Repositories, mode: str, landed_first: bool) -> None:

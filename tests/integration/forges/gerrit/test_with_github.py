@@ -326,6 +326,7 @@ def _seen(found: Gate, connection: str) -> bool:
     return found.context.mirror.get(branches.path) is not None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("needed", "other"), [("Gerrit", "GitHub"), ("GitHub", "Gerrit")])
 async def test_a_change_lands_behind_the_one_at_the_other_forge_that_it_needs(
     site: Site, needed: str, other: str

@@ -1,0 +1,36 @@
+"""Print text for people, which may hold names and messages of anybody: commands print with `say` alone."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import IO, Any
+
+import click
+
+from headgate.base.texts import visible
+
+_NONCE = secrets.token_hex(8)
+"""Nobody else's text has a style: it does not know this."""
+_MARK = re.compile(f"\ue000{_NONCE}((?:\x1b\\[[0-9;]*m)*)\ue001")
+
+
+def style(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
+    """Return `text` for `say`, in the colour `fg`, bold or dim; control characters in it are shown as escapes."""
+    before, _, after = click.style("\0", fg=fg, bold=bold or None, dim=dim or None).partition("\0")
+    return f"{_marked(before)}{text}{_marked(after)}"
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True, file: IO[Any] | None = None) -> None:
+    """Print lines of text, in their styles where the output is a terminal.
+
+    Control characters other than line breaks and tabs, marks of direction and escape sequences are shown as escapes
+    or left out (`visible`): whoever chooses a name does not write to the terminal of who reads it.
+    """
+    pieces = _MARK.split(text)
+    pieces[::2] = map(visible, pieces[::2])
+    click.echo("".join(pieces), file=file, err=err, nl=nl)
+
+
+def _marked(codes: str) -> str:
+    return f"\ue000{_NONCE}{codes}\ue001"

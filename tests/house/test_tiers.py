@@ -1,0 +1,59 @@
+"""Check which sets of parameters `make test` leaves to `make soak`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests import tiers
+
+
+class Item:
+    """Stand for one set of parameters of a test."""
+
+    def __init__(self, nodeid: str, marker: pytest.Mark | None) -> None:
+        self.nodeid = nodeid
+        self._marker = marker
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self._marker
+
+
+def items(name: str, sets: int, marker: pytest.Mark | None) -> list[pytest.Item]:
+    return [cast(pytest.Item, Item(f"{name}[{number}[]", marker)) for number in range(sets)]
+
+
+def chosen(name: str, sets: int, *args: int) -> list[int]:
+    those = items(name, sets, pytest.mark.sampled(*args).mark)
+    return [those.index(item) for item in tiers.sampled(those)]
+
+
+@pytest.fixture(autouse=True)
+def in_make_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SOAK", False)
+
+
+def test_as_many_are_chosen_as_the_marker_says_and_always_the_same() -> None:
+    for sets in range(1, 9):
+        for count in range(1, 10):
+            found = chosen("a::b", sets, count)
+            assert len(found) == min(sets, count) == len(set(found)) and found == chosen("a::b", sets, count)
+    assert len(chosen("a::b", 5)) == 1
+
+
+def test_tests_with_the_same_parameters_run_with_each_of_them() -> None:
+    assert {chosen(f"a::test_{number}", 3)[0] for number in range(30)} == {0, 1, 2}
+
+
+def test_a_test_without_the_marker_runs_with_all_and_nothing_changes_places() -> None:
+    plain, marked = items("a::plain", 4, None), items("a::marked", 4, pytest.mark.sampled(2).mark)
+    mixed = [item for pair in zip(plain, marked, strict=True) for item in pair]
+    found = tiers.sampled(mixed)
+    assert [item for item in found if item in plain] == plain
+    assert found == [item for item in mixed if item in found] and len(found) == 6
+
+
+def test_make_soak_runs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SOAK", True)
+    assert chosen("a::b", 5) == [0, 1, 2, 3, 4]

@@ -1,0 +1,44 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.cli.terminal.say import say, style
+
+EVIL = "a\x1b[2Jb\x1b]0;owned\x07c\rd\u202ee\x9bf\x00"
+
+
+def said(text: str, *, color: bool = True) -> str:
+    """Return what `say` sends to a terminal (`color`), or to a file."""
+
+    @click.command()
+    def command() -> None:
+        say(text, nl=False)
+
+    return CliRunner().invoke(command, color=color).stdout
+
+
+def test_nothing_that_somebody_wrote_moves_a_cursor_or_hides_what_is_written() -> None:
+    assert said(f"topic {EVIL}\n  at\tonce") == "topic abc\\rd\\u202ee\\x9bf\\x00\n  at\tonce"
+
+
+def test_styles_are_those_of_the_command_alone() -> None:
+    text = f"{style('no', fg='red', bold=True)} {style(EVIL, dim=True)} {EVIL}"
+    assert said(text).count("\x1b") == 5 and said(text).startswith("\x1b[31m\x1b[1mno\x1b[0m \x1b[2mabc\\r")
+    assert "\x1b" not in said(text, color=False)
+
+
+@given(st.text(alphabet=st.sampled_from("\x1b[]0m;\ue000\ue001ab\r\n\x9b"), max_size=40))
+def test_no_text_makes_itself_a_style(text: str) -> None:
+    found = said(text)
+    assert "\x1b" not in found and "\r" not in found and "\x9b" not in found
+
+
+@pytest.mark.parametrize("text", ["", "plain", "größer ☃", "two\nlines\n"])
+def test_text_without_tricks_is_itself(text: str) -> None:
+    assert said(text) == text
