@@ -56,7 +56,7 @@ def test_who_may_do_no_more_has_facts_as_facts_and_others_as_variables(
     for context in EVERYBODY:
         whole = {"node": {"tool": "/bin/x", "ansible_distribution": "Debian"}} if context in known else {}
         assert facts.known(context) == whole
-        assert facts.told(context) == ({"node": {"tool": "/bin/x"}} if context in told else {})
+        assert facts.from_fewer_rights(context) == ({"node": {"tool": "/bin/x"}} if context in told else {})
 
 
 def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp
     facts = FactCache()
     facts.learn(PLAIN, left(tmp_path / "f", s1_node=newer(said)), [])
     texts = {"template": "{{ lookup('pipe', 'id') }}", "deep": {"a": ["{{ x }}", "{{ y }}"]}}
-    assert facts.told(TRUSTED) == {"node": texts}
+    assert facts.from_fewer_rights(TRUSTED) == {"node": texts}
     facts.offer(PLAIN, tmp_path / "again")
     (file,) = (tmp_path / "again").iterdir()
     again = json.loads(json.loads(file.read_text())["__payload__"])
@@ -85,7 +85,7 @@ def test_a_fact_that_holds_a_secret_goes_to_those_who_have_it(tmp_path: Path) ->
     wrote = {"node": {"token": [f"x {SECRET}"], "tool": "x", SECRET: 1}}
     facts.learn(SITE, left(tmp_path / "f", **wrote), [SECRET])
     assert facts.known(SITE) == wrote
-    assert facts.known(PLAIN) == facts.known(TRUSTED) == facts.told(OWN) == {"node": {"tool": "x"}}
+    assert facts.known(PLAIN) == facts.known(TRUSTED) == facts.from_fewer_rights(OWN) == {"node": {"tool": "x"}}
 
 
 def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
     facts.learn(PLAIN, left(tmp_path / "2", node={"a": 2}), [])
     assert facts.known(PLAIN) == {"node": {"a": 2}, "other": {}}
     assert facts.known(TRUSTED) == {"node": {"a": 1, "b": 1}, "other": {"c": 1}}
-    assert facts.told(TRUSTED)["node"] == {"a": 2}
+    assert facts.from_fewer_rights(TRUSTED)["node"] == {"a": 2}
 
 
 def test_what_was_gathered_of_this_machine_stays_in_its_context(tmp_path: Path) -> None:

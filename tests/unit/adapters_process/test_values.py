@@ -7,8 +7,8 @@ import yaml
 
 from headgate.adapters.process.context.values import (
     JobVariables,
-    asked,
     evaluated,
+    evaluation_arguments,
     for_ansible,
     literal,
     plain,
@@ -85,7 +85,11 @@ def test_odd_texts_survive_as_they_are():
 
 def test_of_what_was_evaluated_only_what_was_asked_for_is_taken():
     wanted = {"one": {"a": "{{ x }}", "b": 1, "ansible_shell_type": "sh"}}
-    assert asked(wanted, "/p") == {"names": {"one": ["a", "b"]}, "files": {"one": "/p/values-0"}, "facts": []}
+    assert evaluation_arguments(wanted, "/p") == {
+        "names": {"one": ["a", "b"]},
+        "files": {"one": "/p/values-0"},
+        "facts": [],
+    }
     found = evaluated(b'{"a": "x", "ansible_become_exe": "evil", "c": 1}', wanted["one"])
     assert found == {"ansible_shell_type": "sh", "a": "x"}
     for wrong in (b"[", b"[1]", b"[" * 100_000):
@@ -105,4 +109,4 @@ def test_of_what_was_evaluated_only_what_was_asked_for_is_taken():
 )
 def test_facts_are_looked_up_where_a_template_names_one_and_not_of_the_executor(value: object, named: bool) -> None:
     wanted = {host: {"a": value} for host in ("one", "localhost")}
-    assert asked(wanted, "/p", ["one"])["facts"] == (["one"] if named else [])
+    assert evaluation_arguments(wanted, "/p", ["one"])["facts"] == (["one"] if named else [])

@@ -77,45 +77,46 @@ class Agent:
         except OSError as error:
             raise NoKey(f"{what}, cannot be read by the executor: {error.strerror}") from error
         try:
-            await self._said("ssh-add -q " + (f"/proc/self/fd/{_INPUT}" if self._user else "-"), text)
+            await self._output("ssh-add -q " + (f"/proc/self/fd/{_INPUT}" if self._user else "-"), text)
         except OSError as error:
             raise NoKey(f"{what}, is not taken; it must be a private key without a passphrase: {error}") from error
 
     async def signing(self) -> frozenset[str]:
         """Return the public keys of the keys that it holds. Raises OSError."""
-        return _keys(await self._said(_SIGNING))
+        return _keys(await self._output(_SIGNING))
 
     async def back_to(self, keys: frozenset[str]) -> None:
         """Remove all keys but these; remove these, too, if the listed keys cannot be removed one by one. Raises
         OSError."""
         try:
-            others = _keys(await self._said(_LISTED)) - keys
+            others = _keys(await self._output(_LISTED)) - keys
             if len(others) > KEYS_MAX:
                 raise OSError(f"the agent has {len(others)} more keys than before")
             for key in others:
-                await self._said(f"ssh-add -q -d /proc/self/fd/{_INPUT}", f"{key}\n".encode())
+                await self._output(f"ssh-add -q -d /proc/self/fd/{_INPUT}", f"{key}\n".encode())
         except OSError:
-            await self._said("ssh-add -q -D")
+            await self._output("ssh-add -q -D")
 
     async def _begun(self) -> int:
         """Start the agent, and return the descriptor of a socket: the agent ends when it is closed.  Raise OSError."""
-        words = self._there(f"{PROGRAM} -P '' -D -a {AGENT_SOCKET}")  # with -P '' it loads no library that a job names
+        # With -P '' the agent loads no library that a job names.
+        words = self._in_place(f"{PROGRAM} -P '' -D -a {AGENT_SOCKET}")
         made = (await self._keeper.errand(self._spaces, do="hold", command=words)).made
         assert made is not None, "the errand makes one"
         return made
 
-    async def _said(self, command: str, text: bytes = b"") -> str:
+    async def _output(self, command: str, text: bytes = b"") -> str:
         """Return the output of a command that reads `text`. Raise OSError."""
         inputs = {_INPUT: base64.b64encode(text).decode()} if text else {}
-        words, stdin = self._there(f"sh -c {shlex.quote(command)}"), text.decode(errors="replace")
+        words, stdin = self._in_place(f"sh -c {shlex.quote(command)}"), text.decode(errors="replace")
         done = await self._keeper.errand(self._spaces, do="program", command=words, stdin=stdin, inputs=inputs)
         return done.output
 
-    def _there(self, command: str) -> list[str]:
+    def _in_place(self, command: str) -> list[str]:
         """Return the arguments that enter the directory, then run a command as the build's user, who may not look above
         it."""
-        said = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
-        return ["sh", "-c", said, str(self.place), *(self._user.becoming() if self._user else ("env",))]
+        script = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
+        return ["sh", "-c", script, str(self.place), *(self._user.becoming() if self._user else ("env",))]
 
     async def _owned(self, owner: int | None) -> None:
         """Give the agent's directory to an owner, if there is one.  Raise OSError."""
@@ -124,5 +125,5 @@ class Agent:
             await self._keeper.program(self._spaces, words)
 
 
-def _keys(said: str) -> frozenset[str]:
-    return frozenset(line for line in said.splitlines() if line.startswith(_KINDS))
+def _keys(listing: str) -> frozenset[str]:
+    return frozenset(line for line in listing.splitlines() if line.startswith(_KINDS))

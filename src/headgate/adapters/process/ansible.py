@@ -21,8 +21,8 @@ from headgate.adapters.process.context.values import (
     RAW_VARIABLE,
     JobVariables,
     Values,
-    asked,
     evaluated,
+    evaluation_arguments,
     for_ansible,
     literal,
     may_be_told,
@@ -85,7 +85,7 @@ class Playbooks:
         return AnsibleInventory(self._workspace.spec.job, self._hosts, self._user)
 
     @property
-    def _said(self) -> JobVariables:
+    def _job_variables(self) -> JobVariables:
         return JobVariables(self._workspace.spec, self._workspace.included)
 
     @property
@@ -105,61 +105,61 @@ class Playbooks:
     def unevaluated(self, stage: Stage) -> bool:
         """Return whether the job's variables contain templates, and this playbook may have only their values."""
         careful = stage.is_ansible and stage.context.careful
-        return careful and self._values is None and templates(self._said.harmless(self._hosts))
+        return careful and self._values is None and templates(self._job_variables.harmless(self._hosts))
 
     def evaluation(self, stage: Stage) -> Command:
         """Return the command by which `stage`, which has no rights, evaluates the job's variables.  Raise
         BadPlaybook."""
-        said = plain(self._said.harmless(self._hosts))
-        inventory = self._inventory.flat({host: dict(values) for host, values in said.items()})
+        variables = plain(self._job_variables.harmless(self._hosts))
+        inventory = self._inventory.flat({host: dict(values) for host, values in variables.items()})
         elsewhere = [host for host in self._hosts if host not in self._facts.here]
-        wanted = asked(said, str(stage.said), elsewhere)
+        wanted = evaluation_arguments(variables, str(stage.output_dir), elsewhere)
         return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
         """Keep the values of the job's variables from the evaluation in `stage`. Raise BadPlaybook."""
-        wanted = self._said.harmless(self._hosts)
-        files = asked(wanted, str(stage.said))["files"]
+        wanted = self._job_variables.harmless(self._hosts)
+        files = evaluation_arguments(wanted, str(stage.output_dir))["files"]
         try:
-            with Directory.at(stage.said) as said:
-                self._values = {h: evaluated(_read(said, Path(files[h])), names) for h, names in wanted.items()}
+            with Directory.at(stage.output_dir) as directory:
+                self._values = {h: evaluated(_read(directory, Path(files[h])), names) for h, names in wanted.items()}
         except (OSError, ValueError, Strange) as error:
             raise BadPlaybook(f"the variables of the job cannot be evaluated: {error}") from error
 
-    def told(self) -> dict[str, Any]:
+    def public_inventory(self) -> dict[str, Any]:
         """Return the inventory for readers of the logs, without credentials of machines, and without the site's
         variables. JSON."""
-        said, site = self._workspace.spec.job.host_vars, self._workspace.site
+        host_vars, site = self._workspace.spec.job.host_vars, self._workspace.site
         every = self._inventory.live({}, ())["all"]
         hosts = {
-            name: {key: value for key, value in host.items() if key in SHOWN or key in said.get(name, {})}
+            name: {key: value for key, value in host.items() if key in SHOWN or key in host_vars.get(name, {})}
             for name, host in every["hosts"].items()
         }
         everywhere = {name: value for name, value in self._workspace.variables().items() if name not in site}
         return {"all": {**every, "hosts": hosts, "vars": everywhere}}
 
-    def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
+    def command(self, stage: Stage, phase_variables: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
         """Return the command that runs a playbook. The secrets, `clear` and `handed`, are in files until `stage`
         forgets them. Secrets of other jobs (`handed`) are in an inventory of their own before the readable one:
         everything else overrides it. Raise BadPlaybook."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
-            values = self._values or self._said.harmless(self._hosts)
+            values = self._values or self._job_variables.harmless(self._hosts)
             extra = self._careful_extra(stage, values)
             inventory = _with_raw(self._inventory.flat(literal(dict(values)), missed), literal(plain(values)))
             self._tell(stage, values)
         else:
-            raw = plain(self._said.harmless(self._hosts))
-            inventory = _with_raw(self._inventory.live(self._said.everywhere, missed), raw)
+            raw = plain(self._job_variables.harmless(self._hosts))
+            inventory = _with_raw(self._inventory.live(self._job_variables.everywhere, missed), raw)
         self._facts.offer(stage.context, stage.facts)
-        words, environment = self._command(stage, inventory, {**extra, **said})
+        words, environment = self._command(stage, inventory, {**extra, **phase_variables})
         if clear:
             write_private(stage.secrets, for_ansible(literal(clear)))
             words[1:1] = ["-e", f"@{stage.secrets}"]
         if handed:
             careful = stage.context.careful
-            told = {name: value for name, value in handed.items() if not careful or may_be_told(name, value)}
-            write_private(stage.handed, for_ansible({"all": {"vars": literal(told)}}))
+            allowed = {name: value for name, value in handed.items() if not careful or may_be_told(name, value)}
+            write_private(stage.handed, for_ansible({"all": {"vars": literal(allowed)}}))
             words[1:1] = ["-i", str(stage.handed)]
         return words, environment
 
@@ -170,9 +170,9 @@ class Playbooks:
 
     def missed(self, stage: Stage) -> bool:
         """Return whether it could not reach a host.  Raises OSError."""
-        with Directory.at(stage.said) as said:
+        with Directory.at(stage.output_dir) as directory:
             try:
-                names = said.read(_unreachable(stage).name, UNREACHABLE_SIZE_MAX_BYTES)
+                names = directory.read(_unreachable(stage).name, UNREACHABLE_SIZE_MAX_BYTES)
             except Strange:  # the job's own fault
                 return True
         self._unreachable.update((names or b"").decode(errors="replace").splitlines())
@@ -180,13 +180,13 @@ class Playbooks:
 
     def _tell(self, stage: Stage, values: Values) -> None:
         """Write facts from playbooks with fewer rights as variables of hosts, except those that the job sets."""
-        told = self._facts.told(stage.context)
+        facts = self._facts.from_fewer_rights(stage.context)
         for host in {**self._hosts, LOCALHOST: {}}:
-            said = {name: value for name, value in told.get(host, {}).items() if name not in values[host]}
-            if said:
+            remaining = {name: value for name, value in facts.get(host, {}).items() if name not in values[host]}
+            if remaining:
                 file = stage.own / "host_vars" / host
                 file.parent.mkdir(exist_ok=True)
-                file.write_bytes(for_ansible(literal(said)))
+                file.write_bytes(for_ansible(literal(remaining)))
 
     def _command(self, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
         program = program_of(self._environment)
@@ -194,8 +194,8 @@ class Playbooks:
             raise BadPlaybook(MISSING)
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         every = inventory["all"]
-        told = {**every, "vars": {**every["vars"], "zuul": extra["zuul"]}}  # for readers of the file
-        stage.inventory.write_bytes(for_ansible({"all": told}))
+        shown = {**every, "vars": {**every["vars"], "zuul": extra["zuul"]}}  # for readers of the file
+        stage.inventory.write_bytes(for_ansible({"all": shown}))
         stage.variables.write_bytes(for_ansible(extra))
         known.write_text(self._known_hosts)
         config.write_text(_config(stage, known))
@@ -203,7 +203,7 @@ class Playbooks:
             "ANSIBLE_CONFIG": str(config),
             "ANSIBLE_HOME": str(stage.context.home / ".ansible"),
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
-            EVENTS_VARIABLE: str(stage.said / EVENTS),
+            EVENTS_VARIABLE: str(stage.output_dir / EVENTS),
             KEPT_VARIABLE: str(self._workspace.logs),
             HERE_VARIABLE: ",".join(self._facts.here),
             CONTAINERS_VARIABLE: ",".join(self.contained),
@@ -233,16 +233,16 @@ def _with_raw(inventory: dict[str, Any], values: Values) -> dict[str, Any]:
     return {"all": {**every, "hosts": hosts, "vars": {**every["vars"], RAW_VARIABLE: values[LOCALHOST]}}}
 
 
-def _read(said: Directory, path: Path) -> bytes:
+def _read(directory: Directory, path: Path) -> bytes:
     """Read a file of variables that were evaluated.  Raise Strange, OSError, ValueError."""
-    text = said.read(path.name, EVALUATED_SIZE_MAX_BYTES)
+    text = directory.read(path.name, EVALUATED_SIZE_MAX_BYTES)
     if text is None or len(text) > EVALUATED_SIZE_MAX_BYTES:
         raise ValueError(f"they come to nothing, or to more than {EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
     return text
 
 
 def _unreachable(stage: Stage) -> Path:
-    return stage.said / "unreachable"
+    return stage.output_dir / "unreachable"
 
 
 def _sockets(stage: Stage) -> Path:

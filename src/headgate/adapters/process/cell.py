@@ -246,9 +246,9 @@ class Cell:
         return True
 
     @asynccontextmanager
-    async def _lent(self, asked: Command) -> AsyncIterator[None]:
+    async def _lent(self, command: Command) -> AsyncIterator[None]:
         """Give a command access to the agent; keys that it adds stay, unless the command has secrets. Raise OSError."""
-        if self._agent is None or not asked.secret:
+        if self._agent is None or not command.secret:
             yield
             return
         before = await self._agent.signing()
@@ -257,47 +257,47 @@ class Cell:
         finally:
             await whole(self._agent.back_to(before))
 
-    async def run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
+    async def run(self, command: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         """See `ProcessKeeper.run`.  Raises OSError."""
-        async with self._lent(asked):
-            return await self._run(asked, log, cancel, timeout_s)
+        async with self._lent(command):
+            return await self._run(command, log, cancel, timeout_s)
 
-    async def _run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
-        network = await self._network(trusted=asked.trusted)
-        container = asked.container or (self._container if asked.contained else None)
+    async def _run(self, command: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
+        network = await self._network(trusted=command.trusted)
+        container = command.container or (self._container if command.contained else None)
         if container is not None:
-            return await self._contained(container, asked, network, log, cancel, timeout_s)
-        if asked.exposed is None or self._container is None:
-            return await self._apart(asked, network, log, cancel, timeout_s)
+            return await self._contained(container, command, network, log, cancel, timeout_s)
+        if command.exposed is None or self._container is None:
+            return await self._apart(command, network, log, cancel, timeout_s)
         self._served += 1
-        place = asked.root / f"commands-{self._served}"
+        place = command.root / f"commands-{self._served}"
         place.mkdir(mode=0o755)
         owner = self._user.inside if self._user else 0
         network = await self._network(trusted=False)
-        node = BuildNode(self._sandbox, self._container, place, owner, asked.exposed, network)
+        node = BuildNode(self._sandbox, self._container, place, owner, command.exposed, network)
         start = partial(
-            self._keeper.run, build=self.build, whose=asked.whose, root=asked.root, log=log,
+            self._keeper.run, build=self.build, whose=command.whose, root=command.root, log=log,
             spaces={**node.network.spaces, "user": await self._space()},
         )  # fmt: skip
         async with node.running(start, log, cancel, timeout_s) as over:
-            return await self._apart(asked, network, log, over, timeout_s, place)
+            return await self._apart(command, network, log, over, timeout_s, place)
 
     async def _apart(
-        self, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float,
+        self, command: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float,
         commands: Path | None = None,
     ) -> int | str:  # fmt: skip
         """See `run`.  `commands` is the directory of the socket at which it reaches the container."""
-        if self._zygotes is not None and asked.plays:
+        if self._zygotes is not None and command.plays:
             loop = asyncio.get_running_loop()
             begun_s = loop.time()
-            async with self._zygotes.lent(asked.words[0], cancel, timeout_s) as zygote:
+            async with self._zygotes.lent(command.words[0], cancel, timeout_s) as zygote:
                 if zygote is not None:
-                    return await self._sandboxed(zygote, asked, network, log, cancel, timeout_s, commands)
+                    return await self._sandboxed(zygote, command, network, log, cancel, timeout_s, commands)
             timeout_s = max(0.0, timeout_s - (loop.time() - begun_s))
-        return await self._sandboxed(self._keeper, asked, network, log, cancel, timeout_s, commands)
+        return await self._sandboxed(self._keeper, command, network, log, cancel, timeout_s, commands)
 
     async def _sandboxed(
-        self, keeper: ProcessKeeper, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event,
+        self, keeper: ProcessKeeper, command: Command, network: Network, log: JobLog, cancel: asyncio.Event,
         timeout_s: float, commands: Path | None,
     ) -> int | str:  # fmt: skip
         """See `_apart`.  A zygote is a keeper that runs a playbook itself.  Raises Cold."""
@@ -305,32 +305,32 @@ class Cell:
         socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
         lent = {AGENT: self._agent.place if self._agent else None, CONTAINER: commands}
         confined = self._sandbox.wrap(
-            HOLDER if warm else asked.words,
-            asked.writable,
-            asked.readable,
-            trusted=asked.trusted,
-            home=asked.environment["HOME"],
+            HOLDER if warm else command.words,
+            command.writable,
+            command.readable,
+            trusted=command.trusted,
+            home=command.environment["HOME"],
             user=user,
             network=network,
             lent={there: place for there, place in lent.items() if place is not None},
         )
         try:
             if user is not None:
-                await self._give(asked, user.inside)
-            asked.begins()
+                await self._give(command, user.inside)
+            command.begins()
             return await keeper.run(
                 confined,
                 build=self.build,
-                whose=asked.whose,
-                environment={**asked.environment, **({SOCKET_VARIABLE: socket} if socket else {})},
-                directory=asked.directory,
-                root=asked.root,
+                whose=command.whose,
+                environment={**command.environment, **({SOCKET_VARIABLE: socket} if socket else {})},
+                directory=command.directory,
+                root=command.root,
                 log=log,
                 cancel=cancel,
                 timeout_s=timeout_s,
                 spaces=network.spaces,
                 owner=user.inside if user else None,
-                playbook={"words": list(asked.words), "filter": confined.filter} if warm else None,
+                playbook={"words": list(command.words), "filter": confined.filter} if warm else None,
             )
         finally:
             if self._networks.user and user is not None:
@@ -338,24 +338,24 @@ class Cell:
                 await whole(_chown(self._keeper, self._networks.user, 0, given))
 
     async def _contained(
-        self, container: Container, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event,
+        self, container: Container, command: Command, network: Network, log: JobLog, cancel: asyncio.Event,
         timeout_s: float,
     ) -> int | str:  # fmt: skip
         """See `run`. The container's root gets the resources of the build's user."""
         found = boxed(
-            self._sandbox, container, asked.words, network, writable=asked.writable, readable=asked.readable,
-            directory=asked.directory, environment=asked.environment,
+            self._sandbox, container, command.words, network, writable=command.writable, readable=command.readable,
+            directory=command.directory, environment=command.environment,
         )  # fmt: skip
-        await self._give(asked, container.owner)
+        await self._give(command, container.owner)
         space = await self._space()
-        asked.begins()
+        command.begins()
         return await self._keeper.run(
             found.confined,
             build=self.build,
-            whose=asked.whose,
-            environment=asked.environment,
+            whose=command.whose,
+            environment=command.environment,
             directory=Path("/"),
-            root=asked.root,
+            root=command.root,
             log=log,
             cancel=cancel,
             timeout_s=timeout_s,
@@ -379,9 +379,9 @@ class Cell:
             )
         return self._open[kind]
 
-    async def _give(self, asked: Command, owner: int) -> None:
+    async def _give(self, command: Command, owner: int) -> None:
         """Raise OSError."""
-        places = [place for place in (*asked.writable, *asked.private) if self._given.get(place) != owner]
+        places = [place for place in (*command.writable, *command.private) if self._given.get(place) != owner]
         self._given |= dict.fromkeys(places, owner)
         await _chown(self._keeper, self._networks.user, owner, places)
 

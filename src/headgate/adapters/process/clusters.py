@@ -29,7 +29,7 @@ def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
         one["context"]: {"cluster": one["cluster"], "user": one["user"], "namespace": one["namespace"]} for one in every
     }
     users = {one["user"]: {"token": one["token"]} for one in every}
-    said = {
+    config = {
         "apiVersion": "v1",
         "kind": "Config",
         "preferences": {},
@@ -38,7 +38,7 @@ def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
         "contexts": [{"name": name, "context": context} for name, context in contexts.items()],
         "current-context": every[0]["context"],
     }
-    return json.dumps(said, indent=1).encode() + b"\n"
+    return json.dumps(config, indent=1).encode() + b"\n"
 
 
 def tokens(secrets: Iterable[Secrets]) -> Iterator[str]:
@@ -56,12 +56,12 @@ def servers(secrets: Iterable[Secrets]) -> Iterator[NetworkTarget]:
             yield NetworkTarget(place.hostname or "", place.port or _PORTS.get(place.scheme, 443))
 
 
-def _cluster(said: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"server": said["server"]}
-    if said.get("authority"):
-        found["certificate-authority-data"] = base64.b64encode(str(said["authority"]).encode()).decode()
-    if said.get("verified") is False:
+def _cluster(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"server": cluster["server"]}
+    if cluster.get("authority"):
+        found["certificate-authority-data"] = base64.b64encode(str(cluster["authority"]).encode()).decode()
+    if cluster.get("verified") is False:
         found["insecure-skip-tls-verify"] = True
-    if said.get("called"):
-        found["tls-server-name"] = said["called"]
+    if cluster.get("called"):
+        found["tls-server-name"] = cluster["called"]
     return found

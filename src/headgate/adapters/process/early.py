@@ -35,12 +35,12 @@ class PatternsTooLarge(Exception):
 class Early:
     """Inspect every line of a job's output. Once a line signals a failure, the build fails, whatever follows."""
 
-    def __init__(self, patterns: Sequence[str], told: Callable[[], None]) -> None:
-        """Prepare to call `told` once, at the first sign.  Raise PatternsTooLarge."""
+    def __init__(self, patterns: Sequence[str], on_failure: Callable[[], None]) -> None:
+        """Prepare to call `on_failure` once, at the first sign.  Raise PatternsTooLarge."""
         self.token = secrets.token_hex(16)
         self.why = ""
         """Reason for people; empty while there is no sign of failure."""
-        self._told, self._spent_s = told, 0.0
+        self._on_failure, self._spent_s = on_failure, 0.0
         self._armed = self._ansible = False
         self._pattern = _together(patterns) if patterns else None
 
@@ -63,8 +63,8 @@ class Early:
 
     def _look(self, lines: list[bytes]) -> None:
         for line in lines:
-            said = line.partition(_HOST)[2] if self._ansible else line
-            text = said[:LOOKED_AT_MAX_BYTES].decode(errors="replace").rstrip("\r")
+            content = line.partition(_HOST)[2] if self._ansible else line
+            text = content[:LOOKED_AT_MAX_BYTES].decode(errors="replace").rstrip("\r")
             if text and self._pattern is not None and self._pattern.search(text):
                 self._sign(f'its output matches failure-output: "{one_line(text, SHOWN_MAX)}"')
                 return
@@ -72,7 +72,7 @@ class Early:
     def _sign(self, why: str) -> None:
         if self._armed and not self.why:
             self.why = why
-            self._told()
+            self._on_failure()
 
 
 def _together(patterns: Sequence[str]) -> _Pattern:

@@ -44,11 +44,11 @@ class Excerpt:
         if self._settled:
             return
         for line in lines:
-            said = line[:LOOKED_AT_MAX_BYTES]
-            if len(line) > KEPT_MAX_BYTES or not said.strip():
+            start = line[:LOOKED_AT_MAX_BYTES]
+            if len(line) > KEPT_MAX_BYTES or not start.strip():
                 continue
             self._last.append(line)
-            if _SUSPECT.search(said) and not _HARMLESS.search(said):
+            if _SUSPECT.search(start) and not _HARMLESS.search(start):
                 if len(self._first) < LINES_MAX - 1:
                     self._first.append(line)
                 else:

@@ -86,12 +86,12 @@ class ImageRecipe:
     def key(self, base: Image) -> str:
         """Return the key of the resulting layer, before anything of the build has run. Raises BadPlaybook, OSError."""
         found = hashlib.sha256()
-        _told(found, "image", base.id.encode())
-        _told(found, "file", self.content)
+        _hash_entry(found, "image", base.id.encode())
+        _hash_entry(found, "file", self.content)
         if self.recipe.copies:
             self._check()
-            for path, kind, said in self._files():
-                _told(found, f"{kind} {path}", said)
+            for path, kind, content in self._files():
+                _hash_entry(found, f"{kind} {path}", content)
         return found.hexdigest()
 
     def _check(self) -> None:
@@ -124,7 +124,7 @@ class ImageRecipe:
                     yield path, "directory", b""
 
 
-def _told(found: hashlib._Hash, name: str, content: bytes) -> None:
+def _hash_entry(found: hashlib._Hash, name: str, content: bytes) -> None:
     for part in (os.fsencode(name), content):
         found.update(len(part).to_bytes(8, "big") + part)
 
@@ -201,17 +201,17 @@ async def build(
     container.prepare()
     try:
         for step in wanted.recipe.steps:
-            log.say(f"IMAGE {wanted.name}:{step.line}: {step.said}")
+            log.say(f"IMAGE {wanted.name}:{step.line}: {step.description}")
             image = replace(base.image, environment={**base.image.environment, **step.environment})
-            asked = _command(wanted, step, workspace, replace(container, image=image))
+            command = _command(wanted, step, workspace, replace(container, image=image))
             try:
-                status = await cell.run(asked, log, cancel, max(0.0, end_s - time.monotonic()))
+                status = await cell.run(command, log, cancel, max(0.0, end_s - time.monotonic()))
             except Exceeded as reached:
                 raise NotBuilt("FAILURE", f"{wanted.name}:{step.line}: {reached}") from reached
             if status:
                 result = {"cancel": "CANCELED", "timeout": "TIMED_OUT"}.get(str(status), "FAILURE")
                 why = {"cancel": "cancelled", "timeout": "its time was up"}.get(str(status), f"exit status {status}")
-                raise NotBuilt(result, f"the image was not built: {wanted.name}:{step.line}: {step.said}: {why}")
+                raise NotBuilt(result, f"the image was not built: {wanted.name}:{step.line}: {step.description}: {why}")
     except BaseException:
         await whole(asyncio.to_thread(remove, place))
         raise

@@ -43,7 +43,7 @@ class BuildContainer:
     """Whether the container is a host of the playbooks."""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Return the image in one line: its name with its digest, and the layer that was built on it."""
         image, built = self.container.image, f" with {self.wanted.name} ({self.key[:12]})" if self.wanted else ""
         return (image.name if "@" in image.name else f"{image.name}@{image.digest}") + built
@@ -63,7 +63,7 @@ class BuildContainers:
 
     @asynccontextmanager
     async def container(
-        self, workspace: Workspace, said: Sink, cancel: asyncio.Event, plays: bool = False
+        self, workspace: Workspace, sink: Sink, cancel: asyncio.Event, plays: bool = False
     ) -> AsyncIterator[BuildContainer | None]:
         """Yield the image that the job's programs run in, as a container, or None if the job has nothing that would run
         in one.  `plays` says that it has playbooks, and no machines for them.  Raise NoImage, Unusable, OSError."""
@@ -73,15 +73,15 @@ class BuildContainers:
         plays = plays and bool(job.image or wanted)
         if not name or not (plays or any(book.in_image for book in _books(job))):
             if job.image or wanted:
-                said.say("Nothing runs in the image: it is for untrusted programs, and for playbooks without machines")
+                sink.say("Nothing runs in the image: it is for untrusted programs, and for playbooks without machines")
             yield None
             return
         if self._supply is None:
             raise NoImage(f"the job wants the image {name}, and no job here runs in one ([executor] sandbox)")
         store = await self._begun(self._supply)
-        async with store.taken(name, said, cancel) as image:
-            await self._try(store, image, said, cancel)
-            said.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
+        async with store.taken(name, sink, cancel) as image:
+            await self._try(store, image, sink, cancel)
+            sink.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
             found = BuildContainer(Container(image, workspace.root / PLACE), wanted, plays=plays)
             found.container.prepare()
             if wanted is None:
@@ -139,7 +139,7 @@ class BuildContainers:
                 self._keeper, self._store = keeper, store
             return self._store
 
-    async def _try(self, store: ContainerStore, image: Image, said: Sink, cancel: asyncio.Event) -> None:
+    async def _try(self, store: ContainerStore, image: Image, sink: Sink, cancel: asyncio.Event) -> None:
         """Run a shell in it, once; who means no good may have made it, and others do not wait for it.  Raises
         NoImage."""
         if image.id in self._works:
@@ -151,15 +151,15 @@ class BuildContainers:
                 self._sandbox, trial, ["/bin/sh", "-c", ":"], Network(cut=True), writable=(), readable=(),
                 directory=Path("/"), environment={},
             )  # fmt: skip
-            status = await store.tried(found.confined, found.box, trial.place, said, cancel)
+            status = await store.tried(found.confined, found.box, trial.place, sink, cancel)
         except (OSError, Exceeded) as error:
             raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {error}") from error
         finally:
             await asyncio.to_thread(remove, trial.place)
         if status != 0:
             why = {"cancel": "the build was cancelled", "timeout": "it does not end"}
-            said_of_it = why.get(str(status), f"exit status {status}")
-            raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {said_of_it}")
+            reason = why.get(str(status), f"exit status {status}")
+            raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {reason}")
         self._works.add(image.id)
 
     async def close(self) -> None:

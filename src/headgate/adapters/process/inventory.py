@@ -43,9 +43,11 @@ class AnsibleInventory:
 
     def live(self, everywhere: Mapping[str, Any], unreachable: Iterable[str]) -> dict[str, Any]:
         """Return the inventory with the job's variables unevaluated. JSON."""
-        said, groups = self.job.host_vars, self.job.nodeset.groups
-        hosts = {name: {**own, **said.get(name, {})} for name, own in self._told().items()}
-        for name in self._with_interpreter(everywhere) - {host for host, own in said.items() if INTERPRETER in own}:
+        host_vars, groups = self.job.host_vars, self.job.nodeset.groups
+        hosts = {name: {**own, **host_vars.get(name, {})} for name, own in self._machine_variables().items()}
+        for name in self._with_interpreter(everywhere) - {
+            host for host, own in host_vars.items() if INTERPRETER in own
+        }:
             hosts[name].pop(INTERPRETER, None)
         more = {group.name: {"vars": self.job.group_vars.get(group.name, {})} for group in groups}
         children = {name: {**group, **more.get(name, {})} for name, group in self._groups(unreachable).items()}
@@ -54,7 +56,7 @@ class AnsibleInventory:
     def flat(self, values: Mapping[str, Any], unreachable: Iterable[str] = ()) -> dict[str, Any]:
         """Return the inventory with the `values` of each host; hosts outside of it get those of this machine.
         JSON."""
-        hosts = {name: {**values[name], **own} for name, own in self._told().items()}
+        hosts = {name: {**values[name], **own} for name, own in self._machine_variables().items()}
         return {"all": {"hosts": hosts, "children": self._groups(unreachable), "vars": values[LOCALHOST]}}
 
     def _with_interpreter(self, everywhere: Mapping[str, Any]) -> set[str]:
@@ -69,7 +71,7 @@ class AnsibleInventory:
         every = {**named, UNREACHABLE: [name for name in unreachable if name in self.hosts]}
         return {name: {"hosts": {host: {} for host in hosts}} for name, hosts in every.items()}
 
-    def _told(self) -> dict[str, dict[str, Any]]:
+    def _machine_variables(self) -> dict[str, dict[str, Any]]:
         labels = {name: node.label for node in self.job.nodeset.nodes for name in node.name}
         return {name: _host(name, found, labels.get(name), self.user) for name, found in self.hosts.items()}
 
@@ -80,24 +82,24 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
     connection = str(found.get("ansible_connection") or "ssh")
     here = connection in ("local", CONNECTION)
     address = str(found.get("ansible_host") or ("127.0.0.1" if here else name))
-    told: dict[str, Any] = {"ansible_host": address}
+    variables: dict[str, Any] = {"ansible_host": address}
     if connection == "local":
-        told |= {"ansible_port": 22, "ansible_user": user, "ansible_python_interpreter": sys.executable}
+        variables |= {"ansible_port": 22, "ansible_user": user, "ansible_python_interpreter": sys.executable}
     elif connection in ("ssh", "paramiko", "smart"):
         mine = machine.JobUser.this().name
-        told |= {"ansible_port": 22, "ansible_user": mine, "ansible_python_interpreter": "auto", **_ELSEWHERE}
+        variables |= {"ansible_port": 22, "ansible_user": mine, "ansible_python_interpreter": "auto", **_ELSEWHERE}
     elif connection == CONNECTION:
-        told |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
+        variables |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
     elif connection not in _PORTS:
-        told |= _ELSEWHERE
+        variables |= _ELSEWHERE
     if found.get(HOST_KEY_VARIABLE):
-        told["ansible_ssh_host_key_checking"] = True
-    told |= found
-    if told.get("ansible_user"):
-        told.setdefault("ansible_ssh_user", told["ansible_user"])
+        variables["ansible_ssh_host_key_checking"] = True
+    variables |= found
+    if variables.get("ansible_user"):
+        variables.setdefault("ansible_ssh_user", variables["ansible_user"])
     known = {"label": label, **_UNKNOWN, **_addresses(address), "node_properties": {}, **found.get("nodepool", {})}
     node = {**known, "uuid": known["external_id"], "reuse": not here, **found.get("zuul_node", {})}
-    return {**told, "nodepool": known, "zuul_node": node}
+    return {**variables, "nodepool": known, "zuul_node": node}
 
 
 def _addresses(address: str) -> dict[str, Any]:

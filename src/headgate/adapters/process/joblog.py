@@ -23,9 +23,9 @@ _SIZES = {5: 3, 2: 5}
 _FIGURES_MAX, _FIGURE_MAX = 32, 255
 
 
-def kept(text: str) -> str:
+def with_colours(text: str) -> str:
     """Return the text with its colours."""
-    return _SEQUENCE.sub(lambda found: _kept(found[0]) if re.fullmatch(COLOUR, found[0]) else "", text)
+    return _SEQUENCE.sub(lambda found: _colour(found[0]) if re.fullmatch(COLOUR, found[0]) else "", text)
 
 
 def ended(text: str) -> str:
@@ -34,7 +34,7 @@ def ended(text: str) -> str:
     return text if last < 0 or text.startswith(RESET, last) else text + RESET
 
 
-def _kept(sequence: str) -> str:
+def _colour(sequence: str) -> str:
     figures = [int(figure or 0) if len(figure) < 4 else -1 for figure in sequence[2:-1].split(";")]
     codes = list(_codes(figures[:_FIGURES_MAX]))
     return RESET if codes == ["0"] else f"\x1b[{';'.join(codes)}m" if codes else ""
@@ -47,10 +47,10 @@ def _codes(figures: Sequence[int]) -> Iterator[str]:
         size = 1
         if figures[at] in _LONG:
             size = _SIZES.get(figures[at + 1], 0) if at + 1 < len(figures) else 0
-            whole = figures[at : at + size]
-            if not size or len(whole) < size or not all(0 <= figure <= _FIGURE_MAX for figure in whole):
+            code = figures[at : at + size]
+            if not size or len(code) < size or not all(0 <= figure <= _FIGURE_MAX for figure in code):
                 return
-            yield ";".join(map(str, whole))
+            yield ";".join(map(str, code))
         elif figures[at] in _PLAIN or figures[at] == 0:
             yield str(figures[at])
         at += size
@@ -138,7 +138,7 @@ def _clean(line: bytes) -> str:
     text = line.rstrip(b"\r").decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
-    text = kept(text).rpartition("\r")[2]  # keep the final state of a progress bar
+    text = with_colours(text).rpartition("\r")[2]  # keep the final state of a progress bar
     return ended(_UNSEEN.sub(_escaped, text))
 
 

@@ -38,31 +38,31 @@ class JobOutput:
         self._texts = list[bytes]()
         self._write()
 
-    def add(self, stage: Stage, said: Mapping[str, Any], secrets: Iterable[str]) -> list[str]:
-        """Add a playbook's events; `said` describes its phase, and its `secrets` are removed. Return, for people, what
-        is missing. Raises OSError."""
+    def add(self, stage: Stage, phase_variables: Mapping[str, Any], secrets: Iterable[str]) -> list[str]:
+        """Add a playbook's events, without its `secrets`; `phase_variables` describe its phase. Return, for people,
+        what is missing. Raise OSError."""
         book = stage.book
         found: dict[str, Any] = {
             "branch": book.branch,
-            "index": str(said.get("zuul_execution_phase_index", "")),
-            "phase": said.get("zuul_execution_phase", ""),
+            "index": str(phase_variables.get("zuul_execution_phase_index", "")),
+            "phase": phase_variables.get("zuul_execution_phase", ""),
             "playbook": f"{book.project}/{book.path}",
             "trusted": book.trusted,
             "plays": [],
             "stats": {},
         }
         try:
-            with Directory.at(stage.said) as place:
+            with Directory.at(stage.output_dir) as place:
                 text = place.read(EVENTS, EVENTS_SIZE_MAX_BYTES) or b""
             _take(found, _events(text[:EVENTS_SIZE_MAX_BYTES]))
             own = Censor()
             own.learn(secrets)
-            whole = msgspec.json.encode(self._censor(own.value(found)))
+            encoded = msgspec.json.encode(self._censor(own.value(found)))
         except (Strange, RecursionError) as error:
             return [f"What {book.path} did is not in {NAME}: {error}"]
-        if sum(map(len, self._texts)) + len(whole) > WHOLE_SIZE_MAX_BYTES:
+        if sum(map(len, self._texts)) + len(encoded) > WHOLE_SIZE_MAX_BYTES:
             return [f"What {book.path} did is not in {NAME}, which would be more than {WHOLE_SIZE_MAX_BYTES} bytes"]
-        self._texts.append(whole)
+        self._texts.append(encoded)
         self._write()
         return []
 
@@ -119,11 +119,11 @@ def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable
     """Write the machines' variables, as playbooks got them, in JSON, which is YAML, unless the job wrote the file;
     without secrets. Nobody writes in `logs` any more. Raises OSError."""
     place = logs / INVENTORY
-    told = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
+    shown = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
     with suppress(FileExistsError, NotADirectoryError):  # unless the job made something else under its name
         place.parent.mkdir(exist_ok=True)
         with open(place, "xb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(told), indent=1))
+            file.write(msgspec.json.format(msgspec.json.encode(shown), indent=1))
 
 
 def write_manifest(logs: Path) -> None:

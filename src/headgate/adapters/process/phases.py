@@ -105,7 +105,7 @@ class Phases:
         self.output = JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
         self._hides(self.handed.sought)
 
-    async def whole(self) -> PlaybookVerdict:
+    async def run_all(self) -> PlaybookVerdict:
         """Run all playbooks and return the verdict. Raise OSError."""
         verdict = await self._before_post()
         self._heed(verdict)
@@ -182,9 +182,11 @@ class Phases:
         self.joblog.excerpt.begin()
         spec = self.workspace.spec
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
-        said = variables.phase(phase, index, book, verdict.result, will_retry=retry)
+        phase_variables = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
-            ended = await self._held(book, said, limit_s, self.cancel if not book.cleanup else asyncio.Event())
+            ended = await self._held(
+                book, phase_variables, limit_s, self.cancel if not book.cleanup else asyncio.Event()
+            )
         except CheckoutError as error:
             ended = PhaseEnd("conflict" if error.conflict else "missing", str(error))
         except (BadPlaybook, SecretError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
@@ -196,19 +198,23 @@ class Phases:
             self.joblog.excerpt.settle()
         return PhaseEnd(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
-    async def _held(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> PhaseEnd:
+    async def _held(
+        self, book: Playbook, phase_variables: dict[str, Any], limit_s: float, cancel: asyncio.Event
+    ) -> PhaseEnd:
         """Run a playbook while it holds its semaphores; waiting for them is part of its time.  Raise as `_run` does."""
         if not book.semaphores:
-            return await self._run(book, said, limit_s, cancel)
+            return await self._run(book, phase_variables, limit_s, cancel)
         loop = asyncio.get_running_loop()
         end, names = loop.time() + limit_s, ", ".join(book.semaphores)
         self.joblog.say(f"WAITING for semaphores: {names}")
         async with self.contact.holding(book.semaphores, cancel, limit_s) as held:
             if held:
-                return await self._run(book, said, end - loop.time(), cancel)
+                return await self._run(book, phase_variables, end - loop.time(), cancel)
         return CANCELLED if cancel.is_set() else PhaseEnd("timeout", f"its time was up while it waited for {names}")
 
-    async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> PhaseEnd:
+    async def _run(
+        self, book: Playbook, phase_variables: dict[str, Any], limit_s: float, cancel: asyncio.Event
+    ) -> PhaseEnd:
         """Stage a playbook and run it.  Raise CheckoutError, BadPlaybook, SecretError, OSError."""
         workspace, loop = self.workspace, asyncio.get_running_loop()
         end = loop.time() + limit_s
@@ -223,18 +229,18 @@ class Phases:
         more = {"HEADGATE_VARS": str(stage.variables)}
         try:
             if stage.is_ansible:
-                command, more = self.playbooks.command(stage, said, clear, self.handed)
+                command, more = self.playbooks.command(stage, phase_variables, clear, self.handed)
                 more = {**more, TOKEN_VARIABLE: self._early.token}
                 if workspace.spec.job.ansible_split_streams is False:
                     more[ansible.STREAMS_VARIABLE] = "together"
             else:
-                workspace.write_variables(stage, said, clear, self.handed)
+                workspace.write_variables(stage, phase_variables, clear, self.handed)
                 command = _executable(stage.path)
             status = await self._started(
-                stage, command, {**self._environment(stage, said), **more}, end - loop.time(), cancel
+                stage, command, {**self._environment(stage, phase_variables), **more}, end - loop.time(), cancel
             )
         finally:
-            await self._forget(stage, said, clear)
+            await self._forget(stage, phase_variables, clear)
         if status == "timeout":
             return PhaseEnd("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
@@ -243,13 +249,13 @@ class Phases:
             return PhaseEnd("unreachable", "a host could not be reached")
         return PhaseEnd("failed", _status(int(status))) if status else PhaseEnd("good")
 
-    async def _forget(self, stage: Stage, said: dict[str, Any], clear: Clear) -> None:
+    async def _forget(self, stage: Stage, phase_variables: dict[str, Any], clear: Clear) -> None:
         """Keep the playbook's output and facts, and delete its other files. Raises OSError."""
         try:
             secrets, returned = list(clear.texts), self._returned
             self._hides(returned)
             hidden = [*secrets, *self.handed.sought, *returned]
-            problems = await whole(asyncio.to_thread(self.output.add, stage, said, hidden))
+            problems = await whole(asyncio.to_thread(self.output.add, stage, phase_variables, hidden))
             if stage.is_ansible:
                 problems += await whole(asyncio.to_thread(self.playbooks.found, stage, secrets))
             for line in problems:
@@ -287,9 +293,9 @@ class Phases:
         self.playbooks.learn(stage)
         return None
 
-    def _environment(self, stage: Stage, said: dict[str, Any]) -> dict[str, str]:
+    def _environment(self, stage: Stage, phase_variables: dict[str, Any]) -> dict[str, str]:
         places = [place / "bin" for place in self._installed(stage)]
-        return variables.environment(self.workspace.spec, self.workspace.work, stage.context, said, places)
+        return variables.environment(self.workspace.spec, self.workspace.work, stage.context, phase_variables, places)
 
     def _installed(self, stage: Stage) -> tuple[Path, ...]:
         return self.playbooks.installed if stage.is_ansible else ()
@@ -303,7 +309,7 @@ class Phases:
     ) -> int | str:
         """See `Keeper.run`."""
         workspace = self.workspace
-        asked = Command(
+        request = Command(
             command,
             environment,
             workspace.work if stage.is_ansible else workspace.home(),
@@ -319,12 +325,12 @@ class Phases:
             begins=self.contact.begun,
             plays=stage.is_ansible,
         )
-        return await self.cell.run(asked, self.joblog, cancel, max(0.0, limit_s))
+        return await self.cell.run(request, self.joblog, cancel, max(0.0, limit_s))
 
 
-def _limit_s(asked: int | None, default: float) -> float:
+def _limit_s(requested_s: int | None, default: float) -> float:
     """Return the seconds that a job asks for, or `default` if it asks for none or for no limit."""
-    return asked if asked is not None and asked > 0 else default
+    return requested_s if requested_s is not None and requested_s > 0 else default
 
 
 def _executable(path: Path) -> list[str]:

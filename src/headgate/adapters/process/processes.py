@@ -120,7 +120,7 @@ class ProcessKeeper:
                 other.close()
             async with self._limiter.around(build, whose, root, lambda: processes_of(build), log.say) as watch:
                 request["groups"] = watch.groups
-                return await _Command(control, output, cancel, watch).whole(request, spaces, timeout_s)
+                return await _Command(control, output, cancel, watch).run(request, spaces, timeout_s)
         finally:
             output.close()
             control.close()
@@ -205,9 +205,9 @@ class _Command:
         self._control, self._output, self._cancel, self._watch = control, output, cancel, watch
         self._playbook = False
 
-    async def whole(self, request: dict[str, Any], spaces: Spaces, timeout_s: float) -> int | str:
+    async def run(self, request: dict[str, Any], spaces: Spaces, timeout_s: float) -> int | str:
         self._playbook = request["playbook"] is not None
-        answer = asyncio.ensure_future(self._asked(request, spaces))
+        answer = asyncio.ensure_future(self._answer(request, spaces))
         cancelled = asyncio.ensure_future(self._cancel.wait())
         exceeded = asyncio.ensure_future(self._watch.exceeded())
         waited: set[asyncio.Future[Any]] = {answer, cancelled, exceeded, self._output.ended}
@@ -236,7 +236,7 @@ class _Command:
                 await asyncio.wait({answer}, timeout=KILL_TIMEOUT_S)
             await end(answer, cancelled, exceeded)
 
-    async def _asked(self, request: dict[str, Any], spaces: Spaces) -> dict[str, Any]:
+    async def _answer(self, request: dict[str, Any], spaces: Spaces) -> dict[str, Any]:
         """Return the supervisor's final answer (JSON): empty if the supervisor was killed, `cold` if that was before
         the command began."""
         loop = asyncio.get_running_loop()
@@ -293,11 +293,11 @@ async def _answered(control: socket.socket) -> Errand:
                 if not piece:
                     raise ConnectionError("the keeper of commands was killed")
                 found, fds = found + piece, fds + more
-        said = json.loads(found)
-        if "error" in said:
-            raise OSError(said["error"])
+        reply = json.loads(found)
+        if "error" in reply:
+            raise OSError(reply["error"])
         made, fds = (fds[0] if fds else None), []
-        return Errand(said.get("output", ""), made)
+        return Errand(reply.get("output", ""), made)
     finally:
         loop.remove_reader(control)
         for fd in fds:

@@ -134,30 +134,30 @@ class ProcessRunner:
         self.machines = ListedMachines(settings.machines)
         self._supply = AnsibleSupply(settings.ansible, manages=settings.manage_ansible)
         self.room = MetricRoom(lambda: (self.root, self.log_root))
-        self._kept: frozenset[str] = frozenset()
+        self._held_builds: frozenset[str] = frozenset()
         """Ids of builds whose directories are not removed."""
 
-    async def sweep(self, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
+    async def sweep(self, held_builds: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
         """End processes and remove work directories of builds of dead executors. Living executors hold theirs, and
-        those that `kept` names stay."""
+        those that `held_builds` returns stay."""
         await self.cells.begin()
         if not self.root.is_dir():
             return
         for place in self.root.iterdir():
-            await self._clear(place, kept)
+            await self._clear(place, held_builds)
 
-    async def _clear(self, place: Path, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
-        """Remove the directory at `place`, unless its owner lives or `kept` names it. `kept` is called while this
-        process holds the place, after its owner has reported that it is to stay."""
+    async def _clear(self, place: Path, held_builds: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
+        """Remove the directory at `place`, unless its owner lives or `held_builds` returns its name. `held_builds` is
+        called while this process holds the place, after its owner has reported that it is to stay."""
         with ownership.left(place) as nobody_s:
-            if nobody_s and (kept is None or place.name not in await kept()):
+            if nobody_s and (held_builds is None or place.name not in await held_builds()):
                 await asyncio.to_thread(kill_left, place)
                 await self.cells.regain(place)
                 await asyncio.to_thread(remove, place)
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
         """See `ports.runner.Keeping`."""
-        gone, self._kept = self._kept.difference(builds), frozenset(builds)
+        gone, self._held_builds = self._held_builds.difference(builds), frozenset(builds)
         await self.machines.keep(machines)
         for build in sorted(gone):
             await self._clear(self.root / build)
@@ -191,7 +191,7 @@ class ProcessRunner:
             try:
                 return await once(self._logged(work, logs))
             finally:  # from here on, nothing writes to the log
-                if not self.settings.keep_work_dir and work.spec.build not in self._kept:
+                if not self.settings.keep_work_dir and work.spec.build not in self._held_builds:
                     await whole(asyncio.to_thread(remove, root))
 
     async def _logged(self, work: Work, logs: Path) -> BuildOutcome:
@@ -217,9 +217,9 @@ class ProcessRunner:
     async def _hold(self, work: Work, outcome: BuildOutcome, joblog: JobLog) -> None:
         """Keep the build's files, if somebody requested that, where only this process's user can read them."""
         root = self.root / work.spec.build
-        if said := await work.contact.hold(outcome.result, str(root), work.machines):
-            joblog.say(said)
-        if work.spec.build in self._kept:
+        if message := await work.contact.hold(outcome.result, str(root), work.machines):
+            joblog.say(message)
+        if work.spec.build in self._held_builds:
             root.chmod(0o700)
 
     async def _cancellable(self, work: Work, joblog: JobLog) -> BuildOutcome:
@@ -232,7 +232,7 @@ class ProcessRunner:
             self.settings.variables, await self._artifacts(spec),
         )  # fmt: skip
         try:
-            return await self._whole(workspace, work, joblog)
+            return await self._run_build(workspace, work, joblog)
         except CheckoutError as missing:
             joblog.say(f"The repositories cannot be prepared: {missing}")
             if self.room.gone(work.begun_s, str(missing)):
@@ -265,7 +265,7 @@ class ProcessRunner:
         apart = [trusted for trusted in (True, False) if self._read_log and self.cells.apart(trusted=trusted)]
         return {trusted: reached(spec.zuul, spec.tenant) for trusted in apart}
 
-    async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
+    async def _run_build(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         async with AsyncExitStack() as stack:
             boxed: BuildContainer | None = None
@@ -320,11 +320,11 @@ class ProcessRunner:
                 workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys, secret
             )
             try:
-                verdict = await phases.whole()
+                verdict = await phases.run_all()
             finally:
                 await whole(asyncio.to_thread(workspace.forget))
-        outcome = await self._outcome(workspace, work, verdict, joblog, playbooks.told())
-        return replace(outcome, image=boxed.told if boxed is not None else "")
+        outcome = await self._outcome(workspace, work, verdict, joblog, playbooks.public_inventory())
+        return replace(outcome, image=boxed.description if boxed is not None else "")
 
     @asynccontextmanager
     async def _ansible(self, workspace: Workspace, joblog: JobLog) -> AsyncIterator[Environment | None]:
@@ -358,8 +358,8 @@ class ProcessRunner:
         if spec.job.secret_exposure == "fail" and joblog.censor.found:
             result, error = "SECRET_EXPOSURE", "a secret is in the log, or in what the job returned; it was taken out"
             excerpt = ""
-        kept = self.settings.files_size_max_bytes
-        for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept)):
+        size_max_bytes = self.settings.files_size_max_bytes
+        for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, size_max_bytes)):
             joblog.say(line)
         await whole(asyncio.to_thread(write_inventory, workspace.logs, inventory, joblog.excerpt.censor.value))
         await whole(asyncio.to_thread(write_manifest, workspace.logs))

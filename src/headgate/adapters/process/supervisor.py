@@ -171,22 +171,22 @@ def _start(request: dict[str, Any], sink: int, doors: list[int]) -> Started:
 def _serving(request: dict[str, Any], sink: int, doors: list[int], server: CommandServer) -> Started:
     """Start the process that holds the namespaces for other commands."""
     stdin, stdout = server.streams
-    pid = spawned(request, doors, stdin, stdout, sink, server.told)
+    pid = spawned(request, doors, stdin, stdout, sink, server.info)
     server.begun()
     return Started(pid)
 
 
 def spawned(
-    request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int, told: int | None = None
+    request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int, info: int | None = None
 ) -> int:
-    """Return the process, in a session of its own. Raise OSError when the program cannot be started. `told` is a
+    """Return the process, in a session of its own. Raise OSError when the program cannot be started. `info` is a
     descriptor to which bubblewrap writes its namespaces."""
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
     errands.lay(inputs)
     program, *arguments = request["command"]
-    tells = () if told is None else ("--info-fd", str(told))
+    tells = () if info is None else ("--info-fd", str(info))
     process = subprocess.Popen(
         [program, *tells, *arguments],
         env=request["environment"],
@@ -195,7 +195,7 @@ def spawned(
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        pass_fds=(*inputs, *(() if told is None else (told,))),
+        pass_fds=(*inputs, *(() if info is None else (info,))),
         preexec_fn=lambda: [os.write(door, b"0") for door in doors],
     )
     process.returncode = 0  # this program reaps the process, not the object
@@ -220,11 +220,11 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server:
         if status is not None:
             return status
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        asked = [server.source] if server and server.source >= 0 and deadline is None else []
-        ready, _, _ = select.select([*sources, *asked], [], [], timeout)
+        server_sources = [server.source] if server and server.source >= 0 and deadline is None else []
+        ready, _, _ = select.select([*sources, *server_sources], [], [], timeout)
         if wake in ready:
             os.read(wake, 512)
-        if server and asked and asked[0] in ready and not server.go_on():
+        if server and server_sources and server_sources[0] in ready and not server.go_on():
             server = None
         if control.fileno() in ready:
             word = control.recv(1)

@@ -161,7 +161,7 @@ def included(path: Path) -> dict[str, Any]:
 
 def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry: bool) -> dict[str, Any]:
     """Return a playbook's variables about its phase and, after the run, about the run's result. JSON."""
-    said = {
+    own = {
         "zuul_execution_phase": phase,
         "zuul_execution_phase_index": str(index),
         "zuul_execution_trusted": str(book.trusted),
@@ -169,12 +169,16 @@ def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry:
         "zuul_execution_branch": book.branch,
     }
     if phase == "post":
-        said |= {"zuul_success": str(outcome == "SUCCESS"), "zuul_will_retry": str(will_retry)}
-    return said
+        own |= {"zuul_success": str(outcome == "SUCCESS"), "zuul_will_retry": str(will_retry)}
+    return own
 
 
 def environment(
-    spec: BuildSpec, work: Path, context: PlaybookContext, said: Mapping[str, Any], programs: Iterable[Path] = ()
+    spec: BuildSpec,
+    work: Path,
+    context: PlaybookContext,
+    phase_variables: Mapping[str, Any],
+    programs: Iterable[Path] = (),
 ) -> dict[str, str]:
     """Return only the environment variables that a job needs; directories of `programs` come first in its path."""
     places = (*programs, Path(sys.executable).parent)
@@ -198,7 +202,7 @@ def environment(
         "ZUUL_TENANT": spec.tenant,
         "ZUUL_SRC_ROOT": str(work / "src"),
         "ZUUL_LOG_DIR": str(work / "logs"),
-        **{name.upper(): value for name, value in said.items() if name in _TOLD},
+        **{name.upper(): value for name, value in phase_variables.items() if name in _TOLD},
     }
 
 
@@ -210,9 +214,9 @@ def _git(settings: Mapping[str, str]) -> dict[str, str]:
     """Return variables with these settings of git, which override those of every file."""
     numbered = enumerate(settings.items())
     named = {
-        f"GIT_CONFIG_{word}_{n}": said
+        f"GIT_CONFIG_{word}_{n}": value
         for n, pair in numbered
-        for word, said in zip(("KEY", "VALUE"), pair, strict=True)
+        for word, value in zip(("KEY", "VALUE"), pair, strict=True)
     }
     return {"GIT_CONFIG_COUNT": str(len(settings)), **named}
 

@@ -43,7 +43,7 @@ class Stage:
     context: PlaybookContext
     own: Path
     """Directory of files for this playbook alone, which can read them."""
-    said: Path
+    output_dir: Path
     """Directory in which this playbook can write, and no earlier one could."""
     trees: tuple[Path, ...]
     """Repositories that the playbook's code comes from."""
@@ -72,7 +72,7 @@ class Stage:
     @property
     def facts(self) -> Path:
         """Return the directory of Ansible's facts."""
-        return self.said / "facts"
+        return self.output_dir / "facts"
 
     def forget(self) -> None:
         """Delete the playbook's secrets, and its facts, which may contain some."""
@@ -268,9 +268,9 @@ class Workspace:
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
             where = f"{book.project} {book.branch}"
             raise BadPlaybook(f"{where} has no file {book.path}, which job {self.spec.job.name} runs")
-        own, said = self._own()
+        own, output_dir = self._own()
         trees = {tree: None}
-        told = list[dict[str, Any]]()
+        descriptions = list[dict[str, Any]]()
         roles = [p / "roles" for p in path.parents if p.is_relative_to(tree) and (p / "roles").is_dir()]
         for role in book.roles if path.suffix in ANSIBLE else ():
             branch, why = await self._role(book, role)
@@ -279,9 +279,9 @@ class Workspace:
             place = offer(role, offered, own / "roles")
             if place is not None and place not in roles:
                 roles.append(place)
-                told.append(described(role, place, offered, (branch, why)))
-        self._roles[book.project, book.branch, book.path, book.trusted] = told
-        return Stage(book, path, tuple(roles), self.contexts.of(book), own, said, tuple(trees))
+                descriptions.append(described(role, place, offered, (branch, why)))
+        self._roles[book.project, book.branch, book.path, book.trusted] = descriptions
+        return Stage(book, path, tuple(roles), self.contexts.of(book), own, output_dir, tuple(trees))
 
     def aside(self, path: Path) -> Stage:
         """Return a playbook of Headgate's own, which runs without any rights."""
@@ -292,9 +292,9 @@ class Workspace:
         """Make and return two directories for one playbook: one to read, and in it one to write."""
         self._staged += 1
         own = self.root / "playbooks" / str(self._staged)
-        said = own / "said"
-        said.mkdir(parents=True)
-        return own, said
+        output_dir = own / "said"
+        output_dir.mkdir(parents=True)
+        return own, output_dir
 
     async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str]:
         """Return the branch of a project for its roles, and why; for a trusted playbook, whatever the job or the change
@@ -357,7 +357,7 @@ class Workspace:
 
     def writable(self, stage: Stage) -> Sequence[Path]:
         """Return the directories in which a playbook may write."""
-        return self.work, *stage.context.writable, stage.said
+        return self.work, *stage.context.writable, stage.output_dir
 
     def readable(self, stage: Stage) -> Sequence[Path]:
         """Return the paths that it must be able to read: its own files, code, and shared objects."""

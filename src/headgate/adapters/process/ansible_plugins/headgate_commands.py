@@ -36,9 +36,9 @@ def run(command, user, output, errors, source=None):
         connection.settimeout(START_MAX_S)
         try:
             _send(connection, b"c", json.dumps({"command": command, "user": user}).encode())
-            kind, said = _frame(connection)
+            kind, payload = _frame(connection)
             if kind == b"x":
-                raise Refused(said.decode(errors="replace"))
+                raise Refused(payload.decode(errors="replace"))
             connection.settimeout(None)
             return _exchange(connection, output, errors, source)
         except TimeoutError as late:
@@ -68,12 +68,12 @@ def _exchange(connection, output, errors, source):
     feeding.start()
     try:
         while True:
-            kind, said = _frame(connection)
+            kind, payload = _frame(connection)
             if kind == b"s":
-                return int(said)
+                return int(payload)
             if kind == b"x":
-                raise Refused(said.decode(errors="replace"))
-            (output if kind == b"o" else errors)(said)
+                raise Refused(payload.decode(errors="replace"))
+            (output if kind == b"o" else errors)(payload)
     finally:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -89,13 +89,13 @@ def _feed(connection, source):
 
 
 def _frame(connection):
-    kind, size = HEAD.unpack(_whole(connection, HEAD.size))
+    kind, size = HEAD.unpack(_receive_exactly(connection, HEAD.size))
     if size > FRAME_SIZE_MAX_BYTES:
         raise EOFError
-    return kind, _whole(connection, size)
+    return kind, _receive_exactly(connection, size)
 
 
-def _whole(connection, size):
+def _receive_exactly(connection, size):
     pieces = bytearray()
     while len(pieces) < size:
         piece = connection.recv(size - len(pieces))

@@ -86,7 +86,7 @@ def known() -> bool:
 def program(*, nesting: bool, machine: str = "") -> bytes:
     """Return the filter; `nesting` leaves jobs the calls that make user namespaces.  Raises KeyError for unknown
     machines."""
-    found = b"".join(_whole(MACHINES[machine or platform.machine()], nesting))
+    found = b"".join(_instructions(MACHINES[machine or platform.machine()], nesting))
     assert len(found) <= 4096 * 8, "the kernel takes so many instructions"
     return found
 
@@ -106,7 +106,7 @@ def _refuse(number: int) -> bytes:
 _ALLOWED = _instruction(_RETURN, _ALLOW)
 
 
-def _whole(architectures: tuple[Architecture, ...], nesting: bool) -> Iterator[bytes]:
+def _instructions(architectures: tuple[Architecture, ...], nesting: bool) -> Iterator[bytes]:
     yield _load(_ARCHITECTURE)
     for one in architectures:
         block = b"".join(_calls(one, nesting))

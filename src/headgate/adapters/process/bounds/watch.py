@@ -47,7 +47,7 @@ class CommandWatch:
         interval_s = LOOK_INTERVAL_S if self.group else COSTLY_LOOK_INTERVAL_S
         while True:
             await asyncio.sleep(interval_s)
-            found = self._told(interval_s) if self.group else await asyncio.to_thread(self._counted)
+            found = self._reported_limit(interval_s) if self.group else await asyncio.to_thread(self._counted)
             with contextlib.suppress(FileNotFoundError):  # the directory is removed at the end of the build
                 found = found or await self.disk.look(self.root, self._pids)
             if found:
@@ -71,7 +71,7 @@ class CommandWatch:
     def _pids(self) -> Iterable[int]:
         return self.group.pids() if self.group else [process.pid for process in self._tree()]
 
-    def _told(self, interval_s: float) -> str:
+    def _reported_limit(self, interval_s: float) -> str:
         """Return the limit that the kernel reports as reached, or nothing. Version 1 kills single processes when memory
         is short: the rest of the build is ended here."""
         assert self.group is not None, "asked with a group only"

@@ -71,11 +71,11 @@ def start(
 ) -> NoReturn:
     """Become a command; `streams` are its input, output and errors. The reason of a failure is written to `why`, a
     descriptor that is closed once the command runs."""
-    told = [why]
+    error_fds = [why]
     try:
-        _start(command, user, rights, spaces, streams, told)
+        _start(command, user, rights, spaces, streams, error_fds)
     except (OSError, NoAccount, ValueError) as error:
-        os.write(told[0], str(error).encode(errors="replace")[:1_000])
+        os.write(error_fds[0], str(error).encode(errors="replace")[:1_000])
     finally:
         os._exit(127)
 
@@ -98,8 +98,8 @@ def _start(
         os.chdir(person.home)
     except OSError:
         os.chdir("/")
-    told = {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": SHELL}
-    os.execve(SHELL, [SHELL, "-c", command], {**rights.environment, **told})  # noqa: S606 - in the container
+    account_variables = {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": SHELL}
+    os.execve(SHELL, [SHELL, "-c", command], {**rights.environment, **account_variables})  # noqa: S606 - in the container
 
 
 def _drop(person: ContainerUser, rights: Rights) -> None:
@@ -112,8 +112,8 @@ def _drop(person: ContainerUser, rights: Rights) -> None:
     os.setgroups(person.groups)
     os.setresgid(person.gid, person.gid, person.gid)
     os.setresuid(person.uid, person.uid, person.uid)
-    kept = 0 if person.uid else rights.capabilities
-    low, high = kept & 0xFFFF_FFFF, kept >> 32
+    capabilities = 0 if person.uid else rights.capabilities
+    low, high = capabilities & 0xFFFF_FFFF, capabilities >> 32
     head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITIES_VERSION_3, 0))
     sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
     checked(libc.capset(head, sets), "capabilities cannot be given up")

@@ -83,7 +83,7 @@ def answer(control: socket.socket) -> None:
     made: int | None = None
     mine: socket.socket | None = None
     program: subprocess.Popen[bytes] | None = None
-    said: dict[str, Any] = {}  # JSON
+    reply: dict[str, Any] = {}  # JSON
     try:
         request, fds = receive(control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -98,15 +98,15 @@ def answer(control: socket.socket) -> None:
                 made = _listening(request["kind"], request["address"], request["port"])
             case "hold":
                 mine, its = socket.socketpair()
-                made, said["output"] = its.detach(), str(os.getpid())
+                made, reply["output"] = its.detach(), str(os.getpid())
                 program = _started(request["command"], mine) if request["command"] else None
             case _:
                 inputs, environment = _decoded(request["inputs"]), request.get("environment")
-                said["output"] = _program(request["command"], request["stdin"], inputs, environment)
+                reply["output"] = _program(request["command"], request["stdin"], inputs, environment)
     except (OSError, EOFError, ValueError, subprocess.SubprocessError) as error:
-        said["error"] = str(error) or type(error).__name__
+        reply["error"] = str(error) or type(error).__name__
     with contextlib.suppress(OSError):
-        socket.send_fds(control, [json.dumps(said).encode() + b"\n"], [made] if made is not None else [])
+        socket.send_fds(control, [json.dumps(reply).encode() + b"\n"], [made] if made is not None else [])
     if mine is not None and made is not None:
         os.close(made)
         _hold(mine, program)
@@ -191,8 +191,8 @@ def _listening(kind: str, address: str, port: int) -> int:
     except OSError as error:
         if port == 0 or ipaddress.ip_address(address).is_loopback:
             raise OSError(error.errno, f"nothing can listen at {address} port {port}: {error.strerror}") from error
-        whole = f"{address}/{32 if version == 4 else 128}"
-        _program(["ip", "addr", "add", whole, "dev", "lo", *(["nodad"] if version == 6 else [])], "")
+        cidr = f"{address}/{32 if version == 4 else 128}"
+        _program(["ip", "addr", "add", cidr, "dev", "lo", *(["nodad"] if version == 6 else [])], "")
         made.bind((address, port))
     if kind == "tcp":
         made.listen(64)

@@ -59,7 +59,8 @@ class CommandServer:
         self._held, self.held = os.pipe()
         """Input of the command that holds the container: it ends with this process."""
         self._ready, self.ready = os.pipe()
-        self._told, self.told = os.pipe()
+        self._info, self.info = os.pipe()
+        """Pipe through which bubblewrap describes its namespaces."""
         at = os.open(request["directory"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listening.bind(f"/proc/self/fd/{at}/{SOCKET}")
@@ -75,7 +76,7 @@ class CommandServer:
 
     def begun(self) -> None:
         """Close the descriptors that only the command needs, once it has them."""
-        for fd in (self._held, self.ready, self.told):
+        for fd in (self._held, self.ready, self.info):
             os.close(fd)
         entry.hide()
 
@@ -109,7 +110,7 @@ class CommandServer:
     def _look(self) -> None:
         """Hold the namespaces of the container, which are complete once a program in it writes something. Raises
         OSError."""
-        pid = json.loads(os.read(self._told, CHUNK_SIZE_BYTES))["child-pid"]
+        pid = json.loads(os.read(self._info, CHUNK_SIZE_BYTES))["child-pid"]
         self._first = os.pidfd_open(pid)
         for kind in ("pid", *entry.SPACES):
             there = f"/proc/{pid}/ns/{kind}"
@@ -137,7 +138,7 @@ def _handle(
             os.write(door, b"0")
         connection.settimeout(ASK_TIMEOUT_S)
         kind, text = _frame(connection)
-        command, user = _asked(kind, text)
+        command, user = _parsed_request(kind, text)
         connection.settimeout(None)
         _Command(connection, command, user, rights, spaces, first).run()
     except (OSError, EOFError, ValueError, RecursionError) as error:
@@ -147,10 +148,10 @@ def _handle(
         os._exit(0)
 
 
-def _asked(kind: bytes, text: bytes) -> tuple[str, str]:
+def _parsed_request(kind: bytes, text: bytes) -> tuple[str, str]:
     """Return command and user.  Raises ValueError, RecursionError."""
-    asked = json.loads(text) if kind == b"c" else None
-    command, user = (asked.get("command"), asked.get("user")) if isinstance(asked, dict) else (None, None)
+    request = json.loads(text) if kind == b"c" else None
+    command, user = (request.get("command"), request.get("user")) if isinstance(request, dict) else (None, None)
     if not isinstance(command, str) or not isinstance(user, str) or "\0" in command:
         raise ValueError("a command and a user are wanted")
     return command, user
@@ -256,13 +257,13 @@ class _Command:
 
 def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
     """Raise OSError, EOFError, ValueError."""
-    kind, size = HEAD.unpack(_whole(connection, HEAD.size))
+    kind, size = HEAD.unpack(_receive_exactly(connection, HEAD.size))
     if size > FRAME_SIZE_MAX_BYTES:
         raise ValueError("a frame is too large")
-    return kind, _whole(connection, size)
+    return kind, _receive_exactly(connection, size)
 
 
-def _whole(connection: socket.socket, size: int) -> bytes:
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
     """Raise OSError, EOFError."""
     pieces = bytearray()
     while len(pieces) < size:

@@ -107,16 +107,16 @@ def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> d
     }
 
 
-def _variables(image: Image, said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _variables(image: Image, job_variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the variables that the image adds to those of a job: bubblewrap sets them for the command alone, so that no
     program outside sees them."""
-    yield from ((name, value) for name, value in image.environment.items() if name not in said)
+    yield from ((name, value) for name, value in image.environment.items() if name not in job_variables)
     yield "PATH", image.environment.get("PATH", SEARCHED)
 
 
 def _files(network: Network) -> dict[str, str]:
-    told = {"/etc/hosts": machine.HOSTS.encode(), "/etc/resolv.conf": b"", **network.files}
-    return {path: text.decode(errors="replace") for path, text in told.items()}
+    files = {"/etc/hosts": machine.HOSTS.encode(), "/etc/resolv.conf": b"", **network.files}
+    return {path: text.decode(errors="replace") for path, text in files.items()}
 
 
 def _covers(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[tuple[str, str, bool]]:

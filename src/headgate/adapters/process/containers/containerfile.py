@@ -30,7 +30,7 @@ class Step:
     """Represent one RUN or COPY."""
 
     line: int
-    said: str
+    description: str
     """Description for people."""
     directory: str
     environment: Mapping[str, str]
@@ -61,13 +61,13 @@ class Recipe:
             self._from(line, rest)
         elif word == "ARG":
             name, _, value = rest.partition("=")
-            self._arguments[_named(line, name.strip())] = self._said(line, value)
+            self._arguments[_named(line, name.strip())] = self._substituted(line, value)
         elif not self.base:
             raise BadFile(f"line {line}: {word} stands before FROM")
         elif word == "ENV":
             self.environment |= self._variables(line, rest)
         elif word == "WORKDIR":
-            self._directory = posixpath.join(self._directory, self._said(line, rest))
+            self._directory = posixpath.join(self._directory, self._substituted(line, rest))
         elif word in ("RUN", "COPY"):
             self._step(line, word, rest)
         elif word not in _IDLE:
@@ -77,7 +77,7 @@ class Recipe:
             raise BadFile(f"line {line}: the variables are too large together")
 
     def _from(self, line: int, rest: str) -> None:
-        words = self._said(line, rest).split()
+        words = self._substituted(line, rest).split()
         if self.base or len(words) != 1:
             raise BadFile(f"line {line}: there is one FROM, of one image: an image is built in one stage here")
         self.base, self._arguments = words[0], {}
@@ -86,18 +86,18 @@ class Recipe:
         if rest.startswith("--") or "<<" in rest.split("\n")[0][:4]:
             raise BadFile(f"line {line}: {word} takes no options here, and no text from below")
         environment = {**self._arguments, **self.environment}
-        said = f"{word} {' '.join(rest.split())[:200]}"
+        description = f"{word} {' '.join(rest.split())[:200]}"
         listed = _listed(rest)
         if word == "RUN":
             command = listed or ("/bin/sh", "-c", rest)
-            self.steps.append(Step(line, said, self._directory, environment, command=command))
+            self.steps.append(Step(line, description, self._directory, environment, command=command))
         else:
-            words = [self._said(line, one) for one in (listed or shlex.split(rest))]
+            words = [self._substituted(line, one) for one in (listed or shlex.split(rest))]
             if len(words) < 2:
                 raise BadFile(f"line {line}: COPY says what, and where to")
             sources = tuple(_inner(line, one) for one in words[:-1])
             target = posixpath.join(self._directory, words[-1])
-            self.steps.append(Step(line, said, self._directory, environment, sources=sources, target=target))
+            self.steps.append(Step(line, description, self._directory, environment, sources=sources, target=target))
         if len(self.steps) > STEPS_MAX:
             raise BadFile(f"line {line}: more than {STEPS_MAX} steps")
 
@@ -105,11 +105,11 @@ class Recipe:
         words = shlex.split(rest)
         if words and "=" not in words[0]:  # the old form: a name, and the rest of the line as its value
             name, _, value = rest.partition(" ")
-            return {_named(line, name): self._said(line, value.strip())}
+            return {_named(line, name): self._substituted(line, value.strip())}
         pairs = (word.partition("=") for word in words)
-        return {_named(line, name): self._said(line, value) for name, _, value in pairs}
+        return {_named(line, name): self._substituted(line, value) for name, _, value in pairs}
 
-    def _said(self, line: int, text: str) -> str:
+    def _substituted(self, line: int, text: str) -> str:
         """Replace the variables in a text with their values so far.  Raise BadFile if it becomes too long."""
         known = {**self._arguments, **self.environment}
         found = _VARIABLE.sub(

@@ -18,19 +18,19 @@ _LINK = re.compile(r"[A-Z0-9]{26}")
 
 
 def take_out(root: Path, where: Path) -> None:
-    """Move them, and images that are not whole, out of the store at `root` into the directory `where`, to be removed.
-    Raises OSError."""
+    """Move layers that no image has, and incomplete images, out of the store at `root` into the directory `where`,
+    to be removed. Raise OSError."""
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
     every, layers = _listed(of_images), _listed(of_layers)
     images = [image for image in every if "manifest" in image.get("big-data-names", ())]
-    kept = _reached(images, {layer["id"]: layer.get("parent", "") for layer in layers})
-    gone = [layer["id"] for layer in layers if layer["id"] not in kept]
+    reachable = _reached(images, {layer["id"]: layer.get("parent", "") for layer in layers})
+    gone = [layer["id"] for layer in layers if layer["id"] not in reachable]
     if len(images) < len(every):
         _write(of_images, images)
         for image in every:
             _move(root / "overlay-images" / image["id"], where, unless=image in images)
     if gone:
-        _write(of_layers, [layer for layer in layers if layer["id"] in kept])
+        _write(of_layers, [layer for layer in layers if layer["id"] in reachable])
     for layer in gone:
         link = root / "overlay" / layer / "link"
         if link.exists():

@@ -160,19 +160,19 @@ class ContainerStore:
             self._lock = -1
 
     @asynccontextmanager
-    async def taken(self, text: str, said: Sink, cancel: asyncio.Event) -> AsyncIterator[Image]:
-        """Hold the image of that name, fetched if it is missing; `said` gets messages. Raises NoImage."""
+    async def taken(self, text: str, sink: Sink, cancel: asyncio.Event) -> AsyncIterator[Image]:
+        """Hold the image of that name, fetched if it is missing; `sink` gets messages. Raises NoImage."""
         try:
             name = ImageName.read(text)
         except BadImageName as bad:
             raise NoImage(str(bad)) from bad
         if not allowed(name, self.supply.patterns):
             raise NoImage(f"the image {name} is none that jobs may have here ([executor] images)")
-        image = await self._found(name, said, cancel)
+        image = await self._found(name, sink, cancel)
         with _counted(self._used, image.id):
             yield image
 
-    async def _found(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> Image:
+    async def _found(self, name: ImageName, sink: Sink, cancel: asyncio.Event) -> Image:
         """Find the image of a name, and fetch it if necessary.  Raise NoImage."""
         async with self._fetching.setdefault(str(name), asyncio.Lock()):
             known = self._known.get(str(name))
@@ -181,23 +181,23 @@ class ContainerStore:
             self._fetches += 1
             try:
                 with ExitStack() as stack:
-                    return await self._fetched(name, said, cancel, stack)
+                    return await self._fetched(name, sink, cancel, stack)
             except OSError as error:
                 raise NoImage(f"the image {name} cannot be had: {error}") from error
             finally:
                 self._fetches -= 1
 
-    async def _fetched(self, name: ImageName, said: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
+    async def _fetched(self, name: ImageName, sink: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
         """Fetch an image, unless it is present and named by its digest. It stays as long as `stack`. Raise NoImage,
         OSError."""
         here = await self._looked(str(name), stack)
         if here is None or not name.digest:
-            said.say(f"FETCHING the image {name}")
-            why = await self._fetch(name, said, cancel)
+            sink.say(f"FETCHING the image {name}")
+            why = await self._fetch(name, sink, cancel)
             if why and here is None:
                 raise NoImage(f"the image {name} cannot be fetched: {why}")
             if why:
-                said.say(f"The registry does not answer, the image is the one that is here already: {why}")
+                sink.say(f"The registry does not answer, the image is the one that is here already: {why}")
             here = await self._looked(str(name), stack)
         if here is None:
             raise NoImage(f"the image {name} is not there, although it was fetched")
@@ -214,9 +214,9 @@ class ContainerStore:
                 stack.enter_context(_counted(self._found_here, here["Id"]))
             return here
 
-    async def _fetch(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> str:
+    async def _fetch(self, name: ImageName, sink: Sink, cancel: asyncio.Event) -> str:
         """Return why it cannot be fetched; empty once it is here. Raises OSError."""
-        words = Last(said)
+        words = Last(sink)
         try:
             async with self._used_by_podman(changes=True):
                 status = await self._run(["pull", str(name)], words, cancel)
@@ -249,7 +249,7 @@ class ContainerStore:
         os.chown(aside, NUMBERS.first, NUMBERS.first)
         return gone
 
-    async def _run(self, words: Sequence[str], said: Sink, cancel: asyncio.Event) -> int | str:
+    async def _run(self, words: Sequence[str], sink: Sink, cancel: asyncio.Event) -> int | str:
         return await self._keeper.run(
             Confined(self._command(words)),
             build="images",
@@ -257,7 +257,7 @@ class ContainerStore:
             environment=self._environment,
             directory=Path("/"),
             root=self._place,
-            log=said,
+            log=sink,
             cancel=cancel,
             timeout_s=FETCH_TIMEOUT_S,
             spaces=self._spaces,
@@ -265,7 +265,7 @@ class ContainerStore:
         )
 
     async def tried(
-        self, confined: Confined, box: Mapping[str, Any], place: Path, said: Sink, cancel: asyncio.Event
+        self, confined: Confined, box: Mapping[str, Any], place: Path, sink: Sink, cancel: asyncio.Event
     ) -> int | str:
         """Run a program of an image in a box, held to limits as those of jobs are.  See `ProcessKeeper.run`."""
         return await self._keeper.run(
@@ -275,7 +275,7 @@ class ContainerStore:
             environment={},
             directory=Path("/"),
             root=place,
-            log=said,
+            log=sink,
             cancel=cancel,
             timeout_s=TRIAL_TIMEOUT_S,
             spaces=self._spaces,
@@ -295,10 +295,10 @@ class ContainerStore:
 
     @property
     def _environment(self) -> dict[str, str]:
-        kept = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+        passed = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
         at = f"{boxes.PLACE}/images"
         return {
-            **{name: os.environ[name] for name in kept if name in os.environ},
+            **{name: os.environ[name] for name in passed if name in os.environ},
             **({REGISTRIES: f"{at}/registries.conf"} if REGISTRIES in os.environ else {}),
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": at,
@@ -330,10 +330,10 @@ class ContainerStore:
         layers = _layers(overlay, Path(found["GraphDriver"]["Data"]["UpperDir"]).parent.name)
         if len(layers) > LAYERS_MAX:
             raise NoImage(f"the image {name} has {len(layers)} layers; {LAYERS_MAX} are the most")
-        said = (found.get("Config") or {}).get("Env") or []
-        if sum(map(len, said)) > VARIABLES_SIZE_MAX_BYTES:
+        settings = (found.get("Config") or {}).get("Env") or []
+        if sum(map(len, settings)) > VARIABLES_SIZE_MAX_BYTES:
             raise NoImage(f"the variables that the image {name} sets are too large together")
-        pairs = (one.partition("=") for one in said)
+        pairs = (one.partition("=") for one in settings)
         environment = {key: value for key, _, value in pairs if _VARIABLE.fullmatch(key) and "\0" not in value}
         return Image(name, found["Id"], found["Digest"], overlay, tuple(layers), environment)
 
@@ -345,9 +345,9 @@ class ContainerStore:
         async with self._choosing:
             used.mkdir(exist_ok=True)
             (used / newest.id).touch()
-            said = await self._podman("images", "--all", "--quiet", "--no-trunc")
-            here = {one.removeprefix("sha256:") for one in said.split()}
-            for one in sorted(here - {newest.id}, key=lambda one: _touched_s(used / one)):
+            listing = await self._podman("images", "--all", "--quiet", "--no-trunc")
+            present = {one.removeprefix("sha256:") for one in listing.split()}
+            for one in sorted(present - {newest.id}, key=lambda one: _touched_s(used / one)):
                 if await self._size_bytes() <= most // 2:
                     return
                 comes = self._fetches > 1 and not (used / one).exists()  # another build may have just fetched it

@@ -10,11 +10,11 @@ WHY_SIZE_MAX_BYTES = 4_096
 class Last:
     """Pass output on, and keep the last line that says why something failed."""
 
-    def __init__(self, said: Sink) -> None:
-        self._said, self._rest, self.why = said, b"", "podman said nothing"
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._rest, self.why = sink, b"", "podman said nothing"
 
     def write(self, chunk: bytes) -> None:
-        self._said.write(chunk)
+        self._sink.write(chunk)
         *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
         for one in lines:
             text = one.decode(errors="replace").strip()
@@ -22,4 +22,4 @@ class Last:
                 self.why = text.removeprefix("Error:").strip()
 
     def say(self, text: str) -> None:
-        self._said.say(text)
+        self._sink.say(text)

@@ -79,7 +79,7 @@ class FactCache:
     def _of_here(self, fact: _Fact) -> bool:
         return fact.host in self.here and fact.name.startswith(_OF_ANSIBLE)
 
-    def told(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
+    def from_fewer_rights(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts from playbooks with fewer rights than such a playbook, by host: for variables. JSON."""
         others = (fact for fact in self._left if fact.may_reach(context) and not fact.by.covers(context))
         return _folded(fact for fact in others if _plain_variable(fact.name))
@@ -90,15 +90,15 @@ class FactCache:
         place.mkdir()
         for host, facts in self.known(context).items():
             text = msgspec.json.encode(facts)
-            whole = msgspec.json.encode({_PAYLOAD: text.decode()}) if payload else text
-            (place / f"{prefix}{host}").write_bytes(whole)
+            content = msgspec.json.encode({_PAYLOAD: text.decode()}) if payload else text
+            (place / f"{prefix}{host}").write_bytes(content)
 
     def learn(self, context: PlaybookContext, place: Path, secrets: Iterable[str]) -> list[str]:
         """Collect the facts in a playbook's own directory; `secrets` are its secret texts. Return, for people, which
         facts are rejected. Raises OSError."""
         before, problems = self.known(context), list[str]()
         try:
-            with Directory.at(place.parent) as said, said.below(place.name) as directory:
+            with Directory.at(place.parent) as parent, parent.below(place.name) as directory:
                 found = self._read(context, directory, problems)
         except FileNotFoundError:
             return []  # the playbook gathered no facts
@@ -107,10 +107,10 @@ class FactCache:
         censor = Censor()
         censor.learn(secrets)
         for host in found if problems else {**before, **found}:
-            was, now = before.get(host, {}), found.get(host, {})
-            for name in {**was, **now}:
-                value = now.get(name, _GONE)
-                if value != was.get(name, _GONE):
+            old, new = before.get(host, {}), found.get(host, {})
+            for name in {**old, **new}:
+                value = new.get(name, _GONE)
+                if value != old.get(name, _GONE):
                     secret = value is not _GONE and censor.value({name: value}) != {name: value}
                     self._left.append(_Fact(context, host, name, value, secret))
         return problems
@@ -161,9 +161,9 @@ def _plain_variable(name: str) -> bool:
 def _facts(text: bytes) -> tuple[dict[str, Any], bool]:
     """Return the facts in a file, without what Ansible keeps beside a value; and whether they are a payload.  Raises
     ValueError, RecursionError."""
-    whole = msgspec.json.decode(text, type=dict[str, Any])
-    payload = _PAYLOAD in whole
-    facts = msgspec.json.decode(str(whole[_PAYLOAD]), type=dict[str, Any]) if payload else whole
+    content = msgspec.json.decode(text, type=dict[str, Any])
+    payload = _PAYLOAD in content
+    facts = msgspec.json.decode(str(content[_PAYLOAD]), type=dict[str, Any]) if payload else content
     plain = ((name, list(_values(value, DEPTH_MAX))) for name, value in facts.items())
     return {name: values[0] for name, values in plain if values}, payload
 

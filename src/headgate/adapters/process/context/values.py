@@ -116,8 +116,8 @@ def may_be_told(name: str, value: Any) -> bool:
 def plain(values: Values) -> Values:
     """Return the variables except those that Ansible itself reads."""
     return {
-        host: {name: value for name, value in said.items() if not name.startswith(_OF_ANSIBLE)}
-        for host, said in values.items()
+        host: {name: value for name, value in variables.items() if not name.startswith(_OF_ANSIBLE)}
+        for host, variables in values.items()
     }
 
 
@@ -130,14 +130,14 @@ def templates(value: Any) -> bool:  # JSON
     return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
 
 
-def asked(wanted: Values, place: str, elsewhere: Iterable[str] = ()) -> dict[str, Any]:
+def evaluation_arguments(wanted: Values, place: str, elsewhere: Iterable[str] = ()) -> dict[str, Any]:
     """Return the arguments of the action `headgate_values`: it writes one file a host, and gathers the facts of those
     `elsewhere` whose variables name one. JSON."""
-    said = plain(wanted)
+    variables = plain(wanted)
     return {
-        "names": {host: sorted(names) for host, names in said.items()},
+        "names": {host: sorted(names) for host, names in variables.items()},
         "files": {host: f"{place}/values-{n}" for n, host in enumerate(wanted)},
-        "facts": [host for host in elsewhere if _names_facts(said.get(host))],
+        "facts": [host for host in elsewhere if _names_facts(variables.get(host))],
     }
 
 
@@ -156,5 +156,5 @@ def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"what they come to cannot be read: {error}") from error
-    kept = {name: value for name, value in wanted.items() if name.startswith(_OF_ANSIBLE)}
-    return kept | {name: found[name] for name in wanted if name in found}
+    own = {name: value for name, value in wanted.items() if name.startswith(_OF_ANSIBLE)}
+    return own | {name: found[name] for name in wanted if name in found}

@@ -52,8 +52,8 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
         for server in servers:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(QUERY_TIMEOUT_S / len(servers)):
-                    said = await _asked(server, query)
-                await loop.sock_sendto(listening, said, asker)
+                    answer = await _answer_of(server, query)
+                await loop.sock_sendto(listening, answer, asker)
                 return
 
     try:
@@ -71,7 +71,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
         await end(*under_way)
 
 
-async def _asked(server: Ip, query: bytes) -> bytes:
+async def _answer_of(server: Ip, query: bytes) -> bytes:
     """Ask a server, and return its answer.  Raise OSError."""
     loop = asyncio.get_running_loop()
     family = socket.AF_INET if server.version == 4 else socket.AF_INET6

@@ -150,8 +150,8 @@ class Networks:
         if time.monotonic() - at_s < ADDRESSES_KNOWN_S:
             return found
         try:
-            told = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-            found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in told]
+            resolved = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in resolved]
         except OSError:
             found = []
         self._known[name] = time.monotonic(), found
@@ -209,8 +209,8 @@ class _Doors:
         await self.add(names.RELAY, names.PORT, passing(NetworkTarget(str(servers[0]), names.PORT)))
 
     async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
-        asked = {"do": "listen", "kind": kind, "address": address, "port": port}
-        made = (await self._keeper.errand(self._spaces, **asked)).made
+        errand = {"do": "listen", "kind": kind, "address": address, "port": port}
+        made = (await self._keeper.errand(self._spaces, **errand)).made
         assert made is not None, "the errand makes one"
         return socket.socket(fileno=made)
 

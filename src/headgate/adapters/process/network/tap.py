@@ -68,7 +68,7 @@ class Tap:
 
     async def _ready(self, spaces: Spaces, carrier: socket.socket) -> None:
         """Wait until there is a route.  Raise OSError."""
-        loop, said = asyncio.get_running_loop(), b""
+        loop, output = asyncio.get_running_loop(), b""
         until_s = loop.time() + READY_TIMEOUT_S
         while loop.time() < until_s:
             for version in ("-4", "-6"):
@@ -76,11 +76,11 @@ class Tap:
                     return
             with contextlib.suppress(BlockingIOError):
                 piece = carrier.recv(SAID_SIZE_MAX_BYTES)
-                said = (said + piece)[-SAID_SIZE_MAX_BYTES:]
+                output = (output + piece)[-SAID_SIZE_MAX_BYTES:]
                 if not piece:
                     break  # the program has ended
             await asyncio.sleep(LOOK_INTERVAL_S)
-        text = " ".join(said.decode(errors="replace").split())
+        text = " ".join(output.decode(errors="replace").split())
         raise OSError(f"{self._program} makes no network for a build: {text or 'it says nothing'}")
 
 

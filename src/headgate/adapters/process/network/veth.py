@@ -241,13 +241,13 @@ class Veth:
         yield "}"
 
     async def _chains(self) -> list[dict[str, str]]:
-        said = json.loads(await self._nft("", "-j", "list", "chains"))
-        return [one["chain"] for one in said.get("nftables", []) if "chain" in one]
+        listing = json.loads(await self._nft("", "-j", "list", "chains"))
+        return [one["chain"] for one in listing.get("nftables", []) if "chain" in one]
 
     async def _tables(self) -> list[str]:
         """Return the names of the tables of executors."""
-        said = json.loads(await self._nft("", "-j", "list", "tables"))
-        names = [one["table"]["name"] for one in said.get("nftables", []) if "table" in one]
+        listing = json.loads(await self._nft("", "-j", "list", "tables"))
+        names = [one["table"]["name"] for one in listing.get("nftables", []) if "table" in one]
         return [name for name in names if name.startswith("headgate") and name.removeprefix("headgate").isdigit()]
 
     async def _guarded(self, kind: Forwarding) -> set[str]:
@@ -256,8 +256,8 @@ class Veth:
 
     async def _elements(self, name: str) -> set[str]:
         """Return what sets of that name hold, in the tables of all executors."""
-        said = json.loads(await self._nft("", "-j", "list", "sets", "inet"))
-        sets = [one["set"] for one in said.get("nftables", []) if "set" in one]
+        listing = json.loads(await self._nft("", "-j", "list", "sets", "inet"))
+        sets = [one["set"] for one in listing.get("nftables", []) if "set" in one]
         return {element for one in sets if one["name"] == name for element in one.get("elem", [])}
 
     async def _dropping(self) -> list[str]:

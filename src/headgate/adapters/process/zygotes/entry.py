@@ -71,7 +71,7 @@ class ProcessState:
         place = f"/proc/{pid or 'self'}"
         lines = (line.partition(":") for line in _text(f"{place}/status").splitlines())
         return ProcessState(
-            {name: said.strip() for name, _, said in lines if name in _STATUS},
+            {name: value.strip() for name, _, value in lines if name in _STATUS},
             {kind: os.readlink(f"{place}/ns/{kind}") for kind in sorted(os.listdir(f"{place}/ns"))},
             _limits(place),
             os.getpriority(os.PRIO_PROCESS, pid),
@@ -85,9 +85,9 @@ class ProcessState:
         """Return the differences, for people."""
         found = [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
         if "status" in found:
-            found += [name for name, said in self.status.items() if other.status.get(name) != said]
+            found += [name for name, value in self.status.items() if other.status.get(name) != value]
         if "spaces" in found:
-            found += [name for name, said in self.spaces.items() if other.spaces.get(name) != said]
+            found += [name for name, value in self.spaces.items() if other.spaces.get(name) != value]
         return " ".join(found)
 
 
@@ -112,7 +112,7 @@ class _Entry:
         wanted = [kind for kind in _KINDS if state.spaces[kind] != mine[kind]]
         with open(f"{place}/environ", "rb") as file:
             words = (word.partition(b"=") for word in file.read().split(b"\0") if word)
-            environment = {os.fsdecode(name): os.fsdecode(said) for name, _, said in words}
+            environment = {os.fsdecode(name): os.fsdecode(value) for name, _, value in words}
         return _Entry(
             state,
             _text(f"{place}/cgroup"),
@@ -166,9 +166,9 @@ def _holder(mine: socket.socket) -> int | None:
     if not ready:
         raise Cold(f"the sandbox was not ready in {HOLDER_TIMEOUT_S:.0f} s")
     word, about, _, _ = mine.recvmsg(1, socket.CMSG_SPACE(struct.calcsize("iII")))
-    for level, kind, said in about:
+    for level, kind, data in about:
         if word and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-            pid: int = struct.unpack("iII", said[:12])[0]
+            pid: int = struct.unpack("iII", data[:12])[0]
             return pid
     return None
 
@@ -180,33 +180,33 @@ def _copied(
 
     A process namespace is that of children: so one child enters, has one, and ends; ours is that one's child, which
     comes to us, as the reaper of all."""
-    said, says = os.pipe2(os.O_CLOEXEC)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
     between = os.fork()
     if between == 0:
         try:
-            os.close(said)
+            os.close(reader)
             _enter(entry, doors)
             pid = os.fork()
             if pid:
-                os.write(says, f"{pid}\n".encode())
+                os.write(writer, f"{pid}\n".encode())
                 os._exit(0)
             _become(entry)
-            os.write(says, _READY)
-            os.close(says)
+            os.write(writer, _READY)
+            os.close(writer)
             _begin(entry, sink, go, words, run, ours)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.write(says, f"{error or type(error).__name__}\n".encode())
+                os.write(writer, f"{error or type(error).__name__}\n".encode())
         finally:
             os._exit(1)
-    os.close(says)
-    with open(said, "rb") as source:
+    os.close(writer)
+    with open(reader, "rb") as source:
         lines = source.read().splitlines(keepends=True)
     os.waitpid(between, 0)
     numbers = [int(line) for line in lines if line.strip().isdigit()]
     if _READY not in lines or not numbers:
-        told = [line.decode(errors="replace").strip() for line in lines if not line.strip().isdigit()]
-        raise Cold(" ".join(told) or "a copy of the zygote ended before it was in the sandbox")
+        errors = [line.decode(errors="replace").strip() for line in lines if not line.strip().isdigit()]
+        raise Cold(" ".join(errors) or "a copy of the zygote ended before it was in the sandbox")
     return numbers[0]
 
 
@@ -251,8 +251,8 @@ def _become(entry: _Entry) -> None:
 def _sieve(program: bytes) -> None:
     """Raise OSError."""
     text = ctypes.create_string_buffer(program, len(program))
-    told = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
-    place = ctypes.create_string_buffer(told, len(told))
+    program_header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
+    place = ctypes.create_string_buffer(program_header, len(program_header))
     done = libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.c_void_p(ctypes.addressof(place)), 0, 0)
     checked(done, "the filter of system calls cannot be had")
 
@@ -270,18 +270,18 @@ def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ou
             with contextlib.suppress(OSError):  # the descriptor that listed the directory
                 os.close(int(name))
     libc.prctl(_PR_SET_NAME, os.path.basename(words[0]).encode()[:15], 0, 0, 0)
-    _told(entry.environment, words)
+    _show_command_line(entry.environment, words)
     os._exit(run(words, entry.environment))
 
 
-def _told(environment: Mapping[str, str], words: Sequence[str]) -> None:
+def _show_command_line(environment: Mapping[str, str], words: Sequence[str]) -> None:
     """Make /proc show the command line and the environment, as after the start of a program. As much as fits is
     written, beginning with the variables that identify builds."""
     numbers = _text("/proc/self/stat").rpartition(")")[2].split()
     begin, end, first, last = (int(number) for number in numbers[45:49])
     os.environ.clear()  # its values lie in the memory that is overwritten below
     short = sorted(environment.items(), key=lambda pair: (not pair[0].startswith("HEADGATE_BUILD"), pair[0] != "HOME"))
-    texts = ("\0".join([sys.executable, *words]), "\0".join(f"{name}={said}" for name, said in short))
+    texts = ("\0".join([sys.executable, *words]), "\0".join(f"{name}={value}" for name, value in short))
     for text, at, until in ((texts[0], begin, end), (texts[1], first, last)):
         found = os.fsencode(text)[: max(0, until - at - 1)]
         ctypes.memmove(at, found.ljust(until - at, b"\0"), until - at)

@@ -81,20 +81,20 @@ def _lay(place: str, config: str) -> None:
 def stale(place: str, config: str) -> str:
     """Return the traces that a copy of this process would still have of the settings it was loaded with; empty if there
     are none. Raise OSError."""
-    said, says = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(said)
+        os.close(reader)
         words = "the settings cannot be read anew"
         try:
             words = _left(place, config)
         except Exception as error:
             words = f"{words}: {type(error).__name__}: {error}"
         finally:
-            os.write(says, words.encode()[:4_000])
+            os.write(writer, words.encode()[:4_000])
             os._exit(0)
-    os.close(says)
-    with open(said, "rb") as source:
+    os.close(writer)
+    with open(reader, "rb") as source:
         words = source.read().decode(errors="replace")
     status = os.waitpid(child, 0)[1]
     return words or (f"a copy ended with status {status}" if status else "")
@@ -150,8 +150,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         from ansible.cli.playbook import main  # type: ignore[import-untyped]
 
         status = main()
-    except SystemExit as asked:
-        status = asked.code
+    except SystemExit as exited:
+        status = exited.code
     except BaseException:
         traceback.print_exc()
     if isinstance(status, str):

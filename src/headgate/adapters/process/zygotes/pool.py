@@ -54,33 +54,33 @@ class Zygote(ProcessKeeper):
 
     async def warm(self, program: str, config: str) -> None:
         """Begin it, with the Python that `program` names.  Raise Cold."""
-        said, says = os.pipe2(os.O_CLOEXEC)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
         place, python = str(Path(__file__).parents[4]), interpreter(program)
         try:
             self._spawn(
-                lambda fd: [python, "-I", "-B", "-u", "-c", _PROGRAM, place, str(fd), str(says), program, config],
-                says,
+                lambda fd: [python, "-I", "-B", "-u", "-c", _PROGRAM, place, str(fd), str(writer), program, config],
+                writer,
                 environment=_ROOM,
                 cwd="/",
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         except OSError as error:
-            os.close(said)
+            os.close(reader)
             raise Cold(f"{python} cannot be started: {error.strerror}") from error
         finally:
-            os.close(says)
+            os.close(writer)
         try:
-            line = await _heard(said)
+            line = await _read_all(reader)
         except TimeoutError as late:
             raise Cold(f"importing it took more than {BEGIN_TIMEOUT_S:.0f} s") from late
         try:
-            told: dict[str, Any] = json.loads(line)  # JSON
+            report: dict[str, Any] = json.loads(line)  # JSON
         except ValueError as wrong:
             raise Cold("it ended while it was imported") from wrong
-        if told["cold"]:
-            raise Cold(told["cold"])
-        self._marks = told["marks"]
+        if report["cold"]:
+            raise Cold(report["cold"])
+        self._marks = report["marks"]
 
     def is_of_now(self) -> bool:
         """Return whether it runs, and none of its files has changed."""
@@ -103,7 +103,7 @@ class Zygote(ProcessKeeper):
         raise Cold("its zygote has ended")
 
 
-async def _heard(source: int) -> bytes:
+async def _read_all(source: int) -> bytes:
     """Return everything that is written to a pipe until its other end is closed. Raise TimeoutError."""
     loop, found = asyncio.get_running_loop(), b""
     reader = asyncio.StreamReader()
@@ -130,7 +130,7 @@ def interpreter(program: str) -> str:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ZygoteState:
     """Hold the state of one Ansible."""
 
     zygote: Zygote | None = None
@@ -149,15 +149,15 @@ class Zygotes:
         self._limiter, self._config, self.wanted = limiter, config, wanted
         self.copies = 0
         """Number of playbooks that ran as copies and have ended."""
-        self._of: dict[str, _Kept] = {}
-        self._said = set[str]()
+        self._of: dict[str, _ZygoteState] = {}
+        self._logged = set[str]()
         self._timer: asyncio.TimerHandle | None = None
         self._expected = set[asyncio.Task[Zygote | None]]()
 
     @property
     def pids(self) -> Sequence[int]:
         """Return the process ids of running zygotes."""
-        return [kept.zygote.pid for kept in self._of.values() if kept.zygote is not None]
+        return [state.zygote.pid for state in self._of.values() if state.zygote is not None]
 
     def expect(self, program: str) -> None:
         """Start a zygote in the background."""
@@ -175,49 +175,49 @@ class Zygotes:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     zygote = await unless(cancel, self._ready(program))
-        kept = self._of.get(program)
+        state = self._of.get(program)
         try:
             yield zygote
         except Cold as why:
             self._failed(program, str(why))
         else:
-            if zygote is not None and kept is not None:
-                kept.failures = 0
+            if zygote is not None and state is not None:
+                state.failures = 0
                 self.copies += 1
 
     def _failed(self, program: str, why: str) -> None:
         """Log why playbooks of a program are new processes, each reason once."""
-        kept = self._of.setdefault(program, _Kept())
-        kept.failures += 1
-        kept.failed, kept.failed_s = marks([program]), time.monotonic()
+        state = self._of.setdefault(program, _ZygoteState())
+        state.failures += 1
+        state.failed, state.failed_s = marks([program]), time.monotonic()
         self.without(f"Playbooks of {program} are new processes, and not copies of one that has Ansible loaded: {why}")
 
-    def without(self, said: str) -> None:
+    def without(self, message: str) -> None:
         """Log once what is missing."""
-        if self.wanted and said not in self._said and len(self._said) < REASONS_MAX:
-            self._said.add(said)
-            log.warning("%s", said)
+        if self.wanted and message not in self._logged and len(self._logged) < REASONS_MAX:
+            self._logged.add(message)
+            log.warning("%s", message)
 
     async def _ready(self, program: str) -> Zygote | None:
-        kept = self._of.setdefault(program, _Kept())
-        async with kept.lock:
-            found = kept.zygote
+        state = self._of.setdefault(program, _ZygoteState())
+        async with state.lock:
+            found = state.zygote
             if found is not None and (not found.is_of_now() or found.phases >= PHASES_MAX):
                 found.retire()
-                found = kept.zygote = None
-            if kept.failures >= FAILURES_MAX and kept.failed != marks([program]):
-                kept.failures = 0
-            elif kept.failures >= FAILURES_MAX and time.monotonic() - kept.failed_s >= AGAIN_S:
-                kept.failures = FAILURES_MAX - 1
-            if found is None and kept.failures < FAILURES_MAX:
-                found = await self._begun(program, kept)
+                found = state.zygote = None
+            if state.failures >= FAILURES_MAX and state.failed != marks([program]):
+                state.failures = 0
+            elif state.failures >= FAILURES_MAX and time.monotonic() - state.failed_s >= AGAIN_S:
+                state.failures = FAILURES_MAX - 1
+            if found is None and state.failures < FAILURES_MAX:
+                found = await self._begun(program, state)
         if found is not None:
             found.phases += 1
             found.used_s = time.monotonic()
             self._end_idle()
         return found
 
-    async def _begun(self, program: str, kept: _Kept) -> Zygote | None:
+    async def _begun(self, program: str, state: _ZygoteState) -> Zygote | None:
         made = Zygote(self._limiter)
         try:
             await made.warm(program, self._config)
@@ -228,7 +228,7 @@ class Zygotes:
         except BaseException:
             made.retire()
             raise
-        kept.zygote = made
+        state.zygote = made
         others = sorted((one for one in self._of.values() if one.zygote), key=_used_s)
         for other in others[: max(0, len(others) - ZYGOTES_MAX)]:
             _retire(other)
@@ -240,11 +240,11 @@ class Zygotes:
             self._timer.cancel()
             self._timer = None
         now_s = time.monotonic()
-        there = [kept for kept in self._of.values() if kept.zygote is not None]
-        for kept in there:
-            if now_s - _used_s(kept) >= IDLE_MAX_S:
-                _retire(kept)
-        left = [_used_s(kept) for kept in there if kept.zygote is not None]
+        running = [state for state in self._of.values() if state.zygote is not None]
+        for state in running:
+            if now_s - _used_s(state) >= IDLE_MAX_S:
+                _retire(state)
+        left = [_used_s(state) for state in running if state.zygote is not None]
         if left:
             delay_s = min(left) + IDLE_MAX_S - now_s
             self._timer = asyncio.get_running_loop().call_later(max(1.0, delay_s), self._end_idle)
@@ -254,16 +254,16 @@ class Zygotes:
         if self._timer is not None:
             self._timer.cancel()
         await end(*self._expected)
-        for kept in self._of.values():
-            _retire(kept)
+        for state in self._of.values():
+            _retire(state)
         self._of.clear()
 
 
-def _used_s(kept: _Kept) -> float:
-    return kept.zygote.used_s if kept.zygote is not None else 0.0
+def _used_s(state: _ZygoteState) -> float:
+    return state.zygote.used_s if state.zygote is not None else 0.0
 
 
-def _retire(kept: _Kept) -> None:
-    if kept.zygote is not None:
-        kept.zygote.retire()
-        kept.zygote = None
+def _retire(state: _ZygoteState) -> None:
+    if state.zygote is not None:
+        state.zygote.retire()
+        state.zygote = None

@@ -26,17 +26,17 @@ Marks = list[list[Any]]
 
 def main() -> None:
     requests, says, program, config = sys.argv[1:]
-    told: dict[str, Any] = {"marks": marks([program, sys.executable, *sys.path])}  # JSON
+    report: dict[str, Any] = {"marks": marks([program, sys.executable, *sys.path])}  # JSON
     try:
-        told["cold"] = _warmed(config)
+        report["cold"] = _warmed(config)
     except Exception as error:
-        told["cold"] = f"Ansible cannot be imported: {type(error).__name__}: {error}"
+        report["cold"] = f"Ansible cannot be imported: {type(error).__name__}: {error}"
     with open(int(says), "w") as line:
-        json.dump(told, line)
-    if told["cold"]:
+        json.dump(report, line)
+    if report["cold"]:
         return
-    with socket.socket(fileno=int(requests)) as asked:
-        supervisor.keeper(asked, functools.partial(entry.start, run=playbook.run))
+    with socket.socket(fileno=int(requests)) as requests_socket:
+        supervisor.keeper(requests_socket, functools.partial(entry.start, run=playbook.run))
 
 
 def _warmed(config: str) -> str:

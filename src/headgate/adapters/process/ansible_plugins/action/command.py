@@ -34,9 +34,9 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         tail = None
         followed = not self._task.no_log and not self._task.async_val and not self._task.check_mode
-        told = task_vars or {}
-        if followed and not boolean(self._templar.template(told.get(DISABLED, False)), strict=False):
-            host = told.get("inventory_hostname", "localhost")
+        variables = task_vars or {}
+        if followed and not boolean(self._templar.template(variables.get(DISABLED, False)), strict=False):
+            host = variables.get("inventory_hostname", "localhost")
             if self._task.delegate_to:
                 host = f"{host} -> {self._task.delegate_to}"
             tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)

@@ -18,16 +18,16 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         host = task_vars["inventory_hostname"]
-        asked = task_vars[OWN_VARIABLE]
+        arguments = task_vars[OWN_VARIABLE]
         found, left = {}, []
-        if host in asked["facts"]:
+        if host in arguments["facts"]:
             self._gather(task_vars, left)
-        for name in asked["names"][host]:
+        for name in arguments["names"][host]:
             try:
                 found[name] = json.loads(json.dumps(self._templar.template(task_vars[name])))
             except Exception as error:  # a template may fail in any way: then it has no value
                 left.append(f"{name} is left out: {' '.join(str(error).split())}")
-        with open(asked["files"][host], "w") as file:
+        with open(arguments["files"][host], "w") as file:
             json.dump(found, file)
         return {**result, "changed": False, "warnings": left}
 

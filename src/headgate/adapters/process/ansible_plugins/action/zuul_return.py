@@ -32,15 +32,15 @@ class ActionModule(ActionBase):
         if unknown:
             return {**result, "failed": True, "msg": f"zuul_return: there is no option {', '.join(unknown)}"}
         try:
-            data, secret = _said(arguments, "data", "file"), _said(arguments, "secret_data", "secret_file")
+            data, secret = _returned(arguments, "data", "file"), _returned(arguments, "secret_data", "secret_file")
             add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), data, secret)
         except (OSError, ValueError, KeyError, TypeError, RecursionError, ReturnError) as error:
             return {**result, "failed": True, "msg": f"zuul_return: {error}"}
         return {**result, "changed": True}
 
 
-def _said(arguments, data, file):
-    """Plain JSON: Ansible's own kinds of text and lists are none.  Raises ValueError, TypeError, OSError."""
+def _returned(arguments, data, file):
+    """Return plain JSON, without Ansible's own kinds of text and lists.  Raises ValueError, TypeError, OSError."""
     try:
         found = check_type_dict(arguments.get(data) or {})
     except TypeError as error:

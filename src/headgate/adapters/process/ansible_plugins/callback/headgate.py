@@ -84,10 +84,10 @@ class CallbackModule(CallbackBase):
     def _comes(self, result, **more):
         """Write the result of a task as an event, for programs; hide the output if the task says no_log."""
         host, task, found = _parts(result)
-        told = _public(found)
+        shown = _public(found)
         if found.get("_ansible_no_log") or task.no_log:
-            told = {name: found[name] for name in ("changed", "failed", "rc") if name in found} | {"censored": HIDDEN}
-        self._happens(of=task._uuid, host=host, result={**told, **more, "action": task.action})
+            shown = {name: found[name] for name in ("changed", "failed", "rc") if name in found} | {"censored": HIDDEN}
+        self._happens(of=task._uuid, host=host, result={**shown, **more, "action": task.action})
 
     def _copy_on(self):
         for copy in self._copies:
@@ -109,10 +109,10 @@ class CallbackModule(CallbackBase):
 
     def _begins(self, task):
         """Write that a task begins, and which role it is of, as an event."""
-        role, told = task._role, {"id": task._uuid, "name": (task.name or task.action).strip()}
+        role, event = task._role, {"id": task._uuid, "name": (task.name or task.action).strip()}
         if role is not None:
-            told["role"] = {"id": role._uuid, "name": role.get_name(), "path": role._role_path}
-        self._happens(task=told)
+            event["role"] = {"id": role._uuid, "name": role.get_name(), "path": role._role_path}
+        self._happens(task=event)
 
     def v2_playbook_on_cleanup_task_start(self, task):
         self._begins(task)
@@ -136,11 +136,11 @@ class CallbackModule(CallbackBase):
         host, task, found = _parts(result)
         if "results" in found and task.loop is not None:
             return  # each item has been printed
-        self._told(host, task, found, _word(found))
+        self._print_result(host, task, found, _word(found))
 
     def v2_runner_item_on_ok(self, result):
         host, task, found = _parts(result)
-        self._told(host, task, found, f"{_word(found)}: {_item(found)}")
+        self._print_result(host, task, found, f"{_word(found)}: {_item(found)}")
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._comes(result, failed=True)
@@ -150,11 +150,11 @@ class CallbackModule(CallbackBase):
         if "results" in found and task.loop is not None:
             self._say(f"{host} | FAILED{' (ignored)' if ignore_errors else ''}: not every item succeeded")
             return
-        self._told(host, task, found, f"FAILED{' (ignored)' if ignore_errors else ''}", failed=True)
+        self._print_result(host, task, found, f"FAILED{' (ignored)' if ignore_errors else ''}", failed=True)
 
     def v2_runner_item_on_failed(self, result):
         host, task, found = _parts(result)
-        self._told(host, task, found, f"FAILED: {_item(found)}", failed=True)
+        self._print_result(host, task, found, f"FAILED: {_item(found)}", failed=True)
 
     def v2_runner_on_skipped(self, result):
         self._comes(result)
@@ -189,7 +189,7 @@ class CallbackModule(CallbackBase):
             self._say(f"{host} | " + " ".join(f"{word}: {counts.get(word, 0)}" for word in words))
         self._happens(stats={host: stats.summarize(host) for host in stats.processed})
 
-    def _told(self, host, task, found, word, *, failed=False):
+    def _print_result(self, host, task, found, word, *, failed=False):
         if found.get("_ansible_no_log") or task.no_log:
             self._say(f"{host} | {word} ({HIDDEN})")
             return
@@ -247,9 +247,9 @@ class LogCopy:
             self._made = None
 
     def _take(self, file):
-        with open(os.path.join(os.environ[KEPT_VARIABLE], self._name), "rb") as kept:
-            kept.seek(self._read)
-            while chunk := kept.read(PIECE_SIZE_BYTES):
+        with open(os.path.join(os.environ[KEPT_VARIABLE], self._name), "rb") as stored:
+            stored.seek(self._read)
+            while chunk := stored.read(PIECE_SIZE_BYTES):
                 file.write(chunk)
                 self._read += len(chunk)
 
@@ -270,11 +270,11 @@ def _parts(result):
 
 def _public(found):
     """Return a result, and those of its items, without the task's arguments: no task says that they may be seen."""
-    told = {name: value for name, value in found.items() if not name.startswith("_") and name != "invocation"}
-    items = told.get("results")
+    public = {name: value for name, value in found.items() if not name.startswith("_") and name != "invocation"}
+    items = public.get("results")
     if isinstance(items, list):
-        told["results"] = [_public(item) if isinstance(item, dict) else item for item in items]
-    return told
+        public["results"] = [_public(item) if isinstance(item, dict) else item for item in items]
+    return public
 
 
 def _without_python(host, found):

@@ -64,7 +64,7 @@ class Connection(ConnectionBase):
 
     def exec_command(self, cmd, in_data=None, sudoable=True):
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
-        out, err = _Kept(), _Kept()
+        out, err = _Captured(), _Captured()
         with tempfile.TemporaryFile() as source:
             source.write(in_data or b"")
             source.seek(0)
@@ -73,20 +73,20 @@ class Connection(ConnectionBase):
 
     def put_file(self, in_path, out_path):
         super().put_file(in_path, out_path)
-        err = _Kept()
+        err = _Captured()
         with open(in_path, "rb") as source:
             status = self._run(f"cat > {shlex.quote(out_path)}", lambda chunk: None, err.add, source.fileno())
         if status:
-            raise AnsibleError(f"{out_path} cannot be written in the container: {err.said}")
+            raise AnsibleError(f"{out_path} cannot be written in the container: {err.one_line}")
 
     def fetch_file(self, in_path, out_path):
         super().fetch_file(in_path, out_path)
-        err = _Kept()
+        err = _Captured()
         with open(out_path, "wb") as file:
             status = self._run(f"cat < {shlex.quote(in_path)}", file.write, err.add)
         if status:
             os.unlink(out_path)
-            raise AnsibleError(f"{in_path} cannot be read in the container: {err.said}")
+            raise AnsibleError(f"{in_path} cannot be read in the container: {err.one_line}")
 
     def _run(self, command, output, errors, source=None):
         user = self.get_option("remote_user") or "root"
@@ -101,7 +101,7 @@ class Connection(ConnectionBase):
             raise AnsibleError(f"the command cannot be run in the container: {refused}") from refused
 
 
-class _Kept:
+class _Captured:
     """Hold the output of a command, up to a limit."""
 
     def __init__(self):
@@ -113,5 +113,5 @@ class _Kept:
             raise AnsibleError(f"a command in the container said more than {OUTPUT_SIZE_MAX_BYTES // 1_000_000} MB")
 
     @property
-    def said(self):
+    def one_line(self):
         return " ".join(self.text.decode(errors="replace").split())[:1_000]
