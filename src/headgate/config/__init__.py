@@ -1,1 +1,2 @@
-"""The configuration language: text to checked records.  Pure; every error says project, branch, file and line."""
+"""Read the configuration language: turn text into checked records. Pure; every error names project, branch, file and
+line."""

@@ -12,8 +12,9 @@ from headgate.config.patterns import any_whole
 
 
 def included(source: TenantProject, branch: str) -> bool:
-    """Return whether the branch counts: of a config-project, its one branch; of another project, a branch that the
-    tenant file includes or does not exclude, that is not always dynamic, and that its forge does not rule out."""
+    """Return whether configuration is read from the branch. Of a config-project, only `load_branch` is read. Of other
+    projects, a branch is read unless it is always dynamic, ruled out by its forge, or not selected by include-branches
+    or exclude-branches of the tenant file."""
     if source.trusted:
         return branch == source.load_branch
     if source.is_dynamic(branch) or source.is_kept_out(branch):
@@ -24,5 +25,5 @@ def included(source: TenantProject, branch: str) -> bool:
 
 
 def content_of(files: Mapping[str, str]) -> str:
-    """Digest of configuration files: equal only for the same paths with the same texts."""
+    """Return a digest of configuration files, which is equal only for the same paths with the same texts."""
     return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Bound how much a configuration may say: more is an error of whoever says it, and nobody else's trouble."""
+"""Limit the size of a configuration. Exceeding a limit is an error of that project alone and affects no other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 MB = 1_000_000
 FILE_MAX_BYTES = 2 * MB
-"""Largest size of one file; a longer one is not even read."""
+"""Largest size of one file; a larger file is not read."""
 BRANCH_MAX_BYTES = 10 * MB
 """Largest size of all files of one branch of a project together."""
 FILES_MAX = 5_000
@@ -14,17 +14,17 @@ FILES_MAX = 5_000
 
 
 class Budgets(NamedTuple):
-    """Bound what is read, and what one item may cost.  The defaults are several times what large tenants need."""
+    """Limit what is read, and the size of one item. The defaults are several times what large tenants need."""
 
     file_max_bytes: int = FILE_MAX_BYTES
     values_max: int = 500_000
-    """Most values in one file, with its aliases expanded."""
+    """Largest number of values in one file, with its aliases expanded."""
     written_max_bytes: int = 40 * MB
-    """Most text of one file, with its aliases expanded."""
+    """Largest size of the text of one file, with its aliases expanded."""
     jobs_max: int = 1_000
-    """Most jobs of one item."""
+    """Largest number of jobs of one item."""
     edges_max: int = 20_000
-    """Most dependencies between the jobs of one item."""
+    """Largest number of dependencies between the jobs of one item."""
     item_max_bytes: int = 40 * MB
     """Largest size of all frozen jobs of one item together, as they are stored."""
 
@@ -33,5 +33,5 @@ DEFAULTS = Budgets()
 
 
 def sized(count_bytes: int) -> str:
-    """Format a size for people."""
+    """Format a number of bytes for people, in MB or kB."""
     return f"{count_bytes / MB:g} MB" if count_bytes >= MB else f"{count_bytes / 1_000:g} kB"

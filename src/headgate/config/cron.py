@@ -1,4 +1,4 @@
-"""Determine when a timer goes off: parse cron fields, and find the next moment that they name."""
+"""Determine when a timer goes off: parse cron fields, and find the next matching moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 DAYS_MAX = 3_000
-"""Number of days in which a matching day is searched."""
+"""Number of days that are searched for a matching one."""
 HOURS = 24
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -17,7 +17,7 @@ _FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 class BadTime(Exception):
-    """Report what is wrong with the fields of a schedule."""
+    """Report an error in the fields of a schedule."""
 
 
 class CronSchedule(NamedTuple):
@@ -26,7 +26,7 @@ class CronSchedule(NamedTuple):
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
-    """0 is Monday."""
+    """Days of the week; 0 is Monday."""
     seconds: frozenset[int]
     jitter_s: int
     """Largest random delay of a moment, in seconds."""
@@ -73,7 +73,7 @@ def _number(text: str, names: dict[str, int]) -> int:
 
 
 def next_after(found: CronSchedule, moment: datetime) -> datetime | None:
-    """Return the first moment later than `moment` (UTC), or None if there is none for years."""
+    """Return the first matching moment after `moment` (UTC), or None if there is none within DAYS_MAX days."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     for ahead in range(DAYS_MAX):
         one = day + timedelta(days=ahead)
@@ -86,10 +86,11 @@ def next_after(found: CronSchedule, moment: datetime) -> datetime | None:
 
 
 def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | None:
-    """Return the same as `next_after` with the fields read in a time zone.
+    """Return the first matching moment after `moment` (UTC), with the fields interpreted in a time zone, or None.
 
-    When clocks are put forward, a time that is left out is one as much later; when they are put back, a time that comes
-    twice counts once.  What goes off in every hour goes on in both cases as if clocks were never put.
+    When clocks are put forward, a time that is skipped moves forward by the same amount. When they are put back, a time
+    that occurs twice counts once. In both cases, a schedule that matches every hour continues as if the clocks had not
+    changed.
     """
     if len(found.hours) == HOURS:
         offset = _ahead(moment, zone)

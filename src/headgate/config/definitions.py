@@ -1,4 +1,4 @@
-"""Hold what a tenant's configuration defines: data, which others put together, link, freeze and explain."""
+"""Hold the definitions of a tenant's configuration as data; other modules assemble, link, freeze and explain them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate.config.parse import ParsedBranch, Stanza
 from headgate.config.patterns import any_whole
 
 Key = tuple[str, str]
-"""(kind, name): what a stanza defines; of a project stanza the canonical name, or PATTERNS."""
+"""(kind, name) that a stanza defines; the name of a project stanza is canonical, or its key is PATTERNS."""
 PATTERNS = ("project", "^")
 """Key of all project stanzas whose name is a regular expression."""
 SINGLE = ("nodeset", "secret", "image", "flavor", "label", "semaphore", "section", "provider", "queue")
-"""Kinds of which there is one of a name; the same once more on another branch is no harm."""
+"""Kinds of which each name has one definition; an equal one on another branch is accepted."""
 
 Branches = Mapping[str, Mapping[str, ParsedBranch]]
-"""project -> branch -> what its files say, the default branch first"""
+"""Project -> branch -> its parsed files; the default branch is first."""
 Place = tuple[str, str]
 """(project, branch)"""
 
@@ -37,7 +37,7 @@ def _noop() -> list[Stanza]:
 
 @dataclass(slots=True)
 class Index:
-    """Keep, beside a layout, what is needed to make the next layout from it."""
+    """Hold what is needed to derive another layout from a layout."""
 
     claims: dict[Key, tuple[Stanza, ...]] = field(default_factory=dict)
     """Stanzas that define each key, in the order that decides which comes first."""
@@ -61,15 +61,15 @@ class LinkErrors:
 
 @dataclass(slots=True)
 class LayoutDefinitions:
-    """Hold what a tenant's configuration defines; others ask questions of it."""
+    """Hold everything that a tenant's configuration defines."""
 
     tenant: Tenant
     branches: dict[str, tuple[str, ...]]
-    """project -> branches whose configuration is read, default branch first."""
+    """Project -> branches whose configuration is read, the default branch first."""
     budgets: Budgets = DEFAULTS
     """Limits on the size of an item."""
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
-    """In the order in which they are defined."""
+    """Name -> pipeline, in the order of definition."""
     pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)
     jobs: dict[str, list[Stanza]] = field(default_factory=dict)
     """Name -> variants, without the built-in noop."""
@@ -79,7 +79,7 @@ class LayoutDefinitions:
     """Project stanzas whose name is a regular expression."""
     templates: dict[str, list[Stanza]] = field(default_factory=dict)
     singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in SINGLE})
-    """kind -> name -> its definition, for kinds of which there is one of a name."""
+    """Kind -> name -> definition, for the kinds in SINGLE."""
     errors: tuple[ConfigError, ...] = ()
     findings: LinkErrors = field(default_factory=LinkErrors)
     """Findings from which `errors` is made."""
@@ -91,13 +91,14 @@ class LayoutDefinitions:
 
     @property
     def semaphores(self) -> Mapping[str, int]:
-        """Name -> how many may hold it; of one that is not here, one may."""
+        """Map each declared semaphore to the number of builds that may hold it at once; an undeclared one admits one
+        build."""
         own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
         return {**own, **self.tenant.semaphores}
 
     @property
     def shared(self) -> Collection[str]:
-        """Return the semaphores that other tenants use, too."""
+        """Return the names of the global semaphores, which other tenants may use, too."""
         return self.tenant.semaphores
 
     def source(self, project: str) -> TenantProject:

@@ -1,6 +1,6 @@
-"""Define what each driver lets a pipeline say: its triggers, requirements and reporters.
+"""Define the keys that each driver accepts in a pipeline: for triggers, requirements and reporters.
 
-A driver whose connection cannot be made yet is checked all the same: the configuration is read, whoever runs it.
+Keys are checked even for a driver that Headgate cannot connect to, so that any installation can check a configuration.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Driver(NamedTuple):
 
 
 def _of(dialect: Dialect) -> Driver:
-    """Return what the configuration may say to a forge: what there are predicates for, and nothing else."""
+    """Return the driver of a forge, which accepts exactly the keys that have predicates."""
     return Driver(
         trigger=forms(dialect.trigger),
         require=forms(dialect.require),
@@ -66,7 +66,8 @@ QUEUE = Driver(
     },
     posts=True,
 )
-"""A server of messages: each report is a message of a queue, and messages start pipelines (how-to/use-queues)."""
+"""Driver of a message server: each report becomes a message in a queue, and messages start items
+(how-to/use-queues)."""
 
 INVENTORY = Driver(
     trigger={
@@ -85,7 +86,8 @@ INVENTORY = Driver(
     },
     posts=True,
 )
-"""The inventory: objects start pipelines, and are told how these ended (how-to/burn-in-machines)."""
+"""Driver of the inventory: objects start items, and reports change their properties and tags
+(how-to/burn-in-machines)."""
 
 _NO_VARS = "reports have no variables of jobs; the history has what they return"
 
@@ -160,7 +162,7 @@ DRIVERS: dict[str, Driver] = {
     "sql": Driver(None, None, {}, free=True, idle="every buildset is in the history anyway"),
 }
 ALWAYS_THERE = {"timer": "timer", "zuul": "zuul"}
-"""Connections that every installation has -> their driver."""
+"""Connection that every installation has -> its driver."""
 
 
 @cache

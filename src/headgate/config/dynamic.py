@@ -1,4 +1,5 @@
-"""The configuration a chain of changes proposes: used where it may be, checked where it may not."""
+"""Build the layouts that chains of changes propose. Configuration of untrusted projects takes effect; that of
+config-projects is only checked."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import TOO_LARGE, ParseCache, ParsedBranch
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
-"""project -> branch -> path -> text"""
+"""Project -> branch -> path -> text."""
 NOT_IN_FORCE = "Not In Force"
 """Name of errors about branches that are held back."""
 LAYOUTS_MAX = 50
-"""Proposed layouts kept, by content."""
+"""Number of proposed layouts that are cached, by content."""
 FOLLOWED_MAX = 100
-"""Branches replaced in an existing layout; if more have changed, the layout is assembled from nothing."""
+"""Largest number of branches that are exchanged in an existing layout; if more have changed, the layout is built
+anew."""
 STATIC = ("semaphore", "section", "provider")
 """Kinds of stanzas for which a proposal is only checked; they take effect once it has landed."""
 
@@ -61,7 +63,8 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def refusal(request: LayoutRequest, why: str) -> Judgement:
-    """Return a judgement for what cannot be judged: an error in the largest file of the change's own project."""
+    """Return the judgement of a request that cannot be judged: no jobs, and an error with the text `why` in the largest
+    file of the change's own project and branch."""
     own = request.texts.get(request.project, {}).get(request.branch, {})
     path = max(own, key=lambda path: len(own[path]), default="")
     return Judgement((ConfigError(TOO_LARGE, why, request.project, request.branch, path),), FrozenGraph())
@@ -88,8 +91,8 @@ class TenantLayouts:
     _landed_errors: frozenset[ConfigError]
     """Errors of the landed layout."""
     contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """project -> branch -> digest of the files of the branch (`config.branches.content_of`): those the landed layout
-    was made of, or, where they are held back, those in the place of which it has what was there before."""
+    """Project -> branch -> digest of its landed files (`config.branches.content_of`). It includes files that are held
+    back, in whose place the layout uses the earlier ones."""
     refused: tuple[ConfigError, ...] = ()
     """Errors in the branches that are held back."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
@@ -105,8 +108,8 @@ class TenantLayouts:
         before: TenantLayouts | None = None,
         refused: Branches | None = None,
     ) -> TenantLayouts:
-        """Return the layouts of a tenant.  `before`, if given, is what held until now: only what has changed is looked
-        at.  `refused` is what branches have that is held back."""
+        """Return the layouts of a tenant. `before`, if given, holds its layouts so far, from which the new ones are
+        derived. `refused` holds the branches whose files are held back."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
         landed_errors = frozenset(landed.errors)
         return cls(
@@ -121,19 +124,20 @@ class TenantLayouts:
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
-        """Return all that is wrong: first with what is held back, then with what is in force."""
+        """Return all errors: first those of the configuration that is held back, then those of the configuration in
+        force."""
         return (*self.refused, *self.landed.errors)
 
     def content(self, project: str) -> Mapping[str, str]:
-        """Return branch -> digest of the landed configuration files of a project."""
+        """Map each branch of a project to the digest of its landed configuration files."""
         return self.contents.get(project, {})
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
+        """Return whether, by the landed configuration, any job of such a change may have `reuse` set."""
         return reuses(self.landed, pipeline, project, branch)
 
     def judged(self, request: LayoutRequest) -> Judgement:
-        """Return the judgement on whatever is asked; there always is one."""
+        """Return the errors that the request's proposal introduces, and the job graph of its change."""
         layout, errors, without = self.landed, tuple[ConfigError, ...](), None
         if request.texts:
             layout, errors = self.proposed(request.texts, (request.project, request.branch), request.ahead)
@@ -144,8 +148,8 @@ class TenantLayouts:
         return Judgement(errors, graph)
 
     def fresh(self, texts: Texts) -> list[tuple[str, str]]:
-        """Return the texts that the landed layout was not made of, each with the one that it was made of in its place;
-        that is empty for a new file."""
+        """Return each proposed text that differs from the landed one, with the landed text, which is empty for a new
+        file."""
         found: list[tuple[str, str]] = []
         for project, branches in texts.items():
             for branch, files in branches.items():
@@ -157,11 +161,11 @@ class TenantLayouts:
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
     ) -> tuple[Layout, tuple[ConfigError, ...]]:
-        """Return the layout to use for a chain that proposes `texts`, and the errors the proposal brings.
+        """Return the layout to use for a chain that proposes `texts`, and the errors that the proposal introduces.
 
-        Files of untrusted projects take effect; those of config-projects are checked only, until they land.  What the
-        tenant has already, or the chain `ahead` brings, is not told again; but for what is wrong in `own`, the project
-        and branch of the change itself (None: every project and branch that the chain proposes something for).
+        Files of untrusted projects take effect; those of config-projects are only checked until they land. Errors that
+        the tenant already has, or that the chain `ahead` introduces, are not repeated, except those in `own`, the
+        project and branch of the change itself (None: every project and branch for which the chain proposes files).
         """
         proposal = self._proposal(texts)
         same = {id(error) for error in self.landed.errors}
@@ -199,7 +203,7 @@ class TenantLayouts:
         return self._known[key]
 
     def _changed(self, parsed: dict[str, dict[str, ParsedBranch]]) -> dict[str, dict[str, ParsedBranch]]:
-        """Return the branches whose content is not the landed one."""
+        """Return the branches whose content differs from the landed content."""
         changed = {
             project: {b: p for b, p in found.items() if p is not self.branches.get(project, {}).get(b)}
             for project, found in parsed.items()
@@ -219,7 +223,7 @@ class TenantLayouts:
 
 
 def _refusals(landed: Layout, refused: Branches, known: Collection[ConfigError]) -> Iterator[ConfigError]:
-    """Yield a notice of each branch that is held back, and then what is wrong with them."""
+    """Yield a notice for each branch that is held back, followed by the errors in these branches."""
     places = [(project, branch) for project, found in refused.items() for branch in found]
     for project, branch in places:
         text = "not in force because of the errors listed with this; the branch's earlier configuration stays in force"
@@ -233,7 +237,7 @@ def _counts(source: TenantProject, branch: str) -> bool:
 
 
 def _following(before: TenantLayouts | None, tenant: Tenant, branches: Branches) -> Layout | None:
-    """Return the landed layout made from the one before, or None when that cannot be or is no less work."""
+    """Return the landed layout derived from the previous one, or None if that is impossible or saves no work."""
     if before is None or before.tenant is not tenant:
         return None
     old = before.branches

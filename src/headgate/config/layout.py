@@ -1,4 +1,5 @@
-"""A tenant's configuration put together, and what is asked of it: jobs, queues, who takes part."""
+"""Assemble a tenant's configuration into a layout, and answer questions about it: jobs, queues, and which projects take
+part."""
 
 from __future__ import annotations
 
@@ -23,11 +24,10 @@ QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
 
 @dataclass(slots=True)
 class Layout(LayoutDefinitions):
-    """Use `build_layout`."""
+    """Represent a tenant's layout; `build_layout` makes one."""
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
-        """Return whether the project takes part in the pipeline, or may do so. For a tag, only freezing shows
-        whether it really does."""
+        """Return whether the project takes part in the pipeline, or may do so: for a tag, only freezing decides."""
         target = FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
             return bool(sections(self, pipeline, project, target))
@@ -48,14 +48,16 @@ class Layout(LayoutDefinitions):
     ) -> FrozenGraph:
         """Return the jobs of an item. Errors in the graph make the item a configuration error.
 
-        `files` are those the change touches, None when that is not known; `ahead` is the layout without the change,
-        when it changes the configuration; `containing` are the branches that hold the commit of a tag.
+        `files` are the files that the change modifies, or None if they are unknown. `ahead` is the layout without the
+        change, if the change alters the configuration. `containing` holds the branches that contain the commit of a
+        tag.
         """
         target = FreezeTarget(branch, ref, containing)
         return freeze(self, FreezeQuestion(pipeline, project, target, files, ahead, dict(parameters or {})))
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
-        """Name of the shared queue, or the project's own; of a per-branch queue with the branch."""
+        """Return the name of the project's shared queue, or else of the project. A per-branch queue has `@` and the
+        branch appended."""
         name = self._named_queue(project, branch)
         return f"{name or project}@{branch}" if self._queue_type(name) == "per-branch" else name or project
 
@@ -65,7 +67,7 @@ class Layout(LayoutDefinitions):
         return queue is not None and bool(queue.body.get(key))
 
     def _named_queue(self, project: str, branch: str) -> str:
-        """Name of the shared queue; empty: it has one of its own."""
+        """Return the name of the project's shared queue, or an empty string if it has a queue of its own."""
         named = list(self._queues(project))
         name = next((queue for _, queue in named), "")
         if self._queue_type(name) != "branch-assigned":
@@ -75,7 +77,7 @@ class Layout(LayoutDefinitions):
         try:
             return next(assigned, name)
         except Undecided:
-            return name  # freezing tells of it
+            return name  # freezing reports it
 
     def _queues(self, project: str) -> Iterator[tuple[Stanza, str]]:
         """Yield each stanza of the project with each queue that it or one of its templates names."""
@@ -100,6 +102,7 @@ def build_layout(tenant: Tenant, branches: Branches, budgets: Budgets = DEFAULTS
 
 
 def branch_of(layout: Layout, queue: str) -> str | None:
-    """Return the branch of a queue that each branch has, by what `queue_of` calls it; None: it is of another type."""
+    """Return the branch of a per-branch queue from its name as `queue_of` returns it, or None for a queue of another
+    type."""
     cuts = (at for at, c in enumerate(queue) if c == "@" and layout._queue_type(queue[:at]) == "per-branch")
     return next((queue[at + 1 :] for at in cuts), None)

@@ -1,4 +1,4 @@
-"""Describe where machines come from, as the configuration says it, flattened."""
+"""Define the records of providers, with everything that they inherit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what jobs may call it."""
+        """Return the names by which jobs may request it."""
         return self.name, *self.label.get("aliases", ()), *self.also
 
     @property
     def slots(self) -> int:
-        """Return how many builds one of its machines has at a time."""
+        """Return how many builds one of its machines runs at a time."""
         return int(self.label.get("slots") or 1)
 
 
@@ -38,7 +38,7 @@ STATIC = "static"
 
 
 class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent an image that jobs build, as a provider has it."""
+    """Represent an image that jobs build, with the settings of a provider."""
 
     name: str
     canonical: str
@@ -50,7 +50,7 @@ class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
     format: str
     """Format of the files that are uploaded to the provider."""
     image: dict[str, Any] = {}
-    """Every key, with everything inherited and every default."""
+    """Settings of the image, with everything inherited and every default."""
     digest: str = ""
     """Digest of what is uploaded; providers of one connection with equal digests share the upload."""
     retain: int = 2
@@ -68,13 +68,13 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     driver: str
     labels: tuple[FlatLabel, ...]
     said: dict[str, Any] = {}
-    """The other keys of the provider and its sections."""
+    """Other keys of the provider and its sections."""
     limits: dict[str, float] = {}
     launch_attempts: int = 3
     launch_timeout_s: int = 0
-    """Seconds that a launch may take; 0: no limit."""
+    """Largest duration of a launch, in seconds; 0 for no limit."""
     images: tuple[FlatImage, ...] = ()
-    """The images that jobs build."""
+    """Images that jobs build."""
     hosts: tuple[dict[str, Any], ...] = ()
     """Machines of a provider with the driver `static`, each as the configuration lists it."""
     projects: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_static(self) -> bool:
-        """Return whether its machines are there anyway."""
+        """Return whether its machines exist already and are only listed."""
         return self.driver == STATIC
 
     def label(self, name: str) -> FlatLabel | None:
@@ -90,5 +90,5 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
         return next(iter(self.serving(name)), None)
 
     def serving(self, name: str) -> list[FlatLabel]:
-        """Return the labels whose machines serve this name: first the one that has it, then those with this alias."""
+        """Return the labels whose machines serve this name: first the label of that name, then those with the alias."""
         return sorted((one for one in self.labels if name in one.names), key=lambda one: one.name != name)

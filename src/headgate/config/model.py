@@ -1,4 +1,4 @@
-"""Define what the configuration comes to: the records the rest of the program reads.  Pure data."""
+"""Define the records of the configuration that the rest of the program reads. Pure data."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent a secret that one playbook may read, still encrypted; `config.secrets.revealed` opens it."""
 
     name: str
-    """The variable it appears as."""
+    """Name of the variable that holds it."""
     project: str
     """Canonical name of the project whose key opens it."""
     connection: str = ""
     data: dict[str, Any] = {}
     """JSON; an encrypted text is `{"!encrypted/pkcs1-oaep": [base64, …]}`."""
     oidc: dict[str, Any] | None = None
-    """How a token is made instead: algorithm, ttl (seconds), iss, claims."""
+    """Settings of a token that is issued instead: algorithm, ttl (seconds), iss, claims."""
 
 
 class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,22 +50,22 @@ class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
     branch: str
     path: str
     trusted: bool = False
-    """From a config-project: always run at its landed state, never at a proposed one."""
+    """Whether it comes from a config-project, so that it always runs as landed, never as proposed."""
     nesting: int = 0
     """Number of variants that had been applied when it was added; smaller is further out."""
     semaphores: tuple[str, ...] = ()
     cleanup: bool = False
     """Whether it also runs when the build is aborted."""
     ignore_result: bool = False
-    """Whether cleanup-run names it, whose failures do not count."""
+    """Whether it comes from cleanup-run, so that its failure does not count."""
     roles: tuple[JobRole, ...] = ()
-    """Nearest first."""
+    """Roles that it may use, nearest first."""
     secrets: tuple[PlaybookSecret, ...] = ()
     preserve_home_paths: tuple[str, ...] = ()
 
     @property
     def in_image(self) -> bool:
-        """Return whether it is what runs in the image of its job: a program of a project that is not trusted."""
+        """Return whether it runs in the image of its job: the programs of untrusted projects do."""
         return not self.trusted and not self.path.endswith(ANSIBLE)
 
 
@@ -87,7 +87,7 @@ class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     """Path in the repository."""
     project: str = ""
-    """Canonical name; empty: the project of the change (`zuul_project`)."""
+    """Canonical name; empty for the project of the change (`zuul_project`)."""
     connection: str = ""
     branch: str = ""
     """Branch of the stanza that names it; empty when another project is named."""
@@ -122,7 +122,8 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobSemaphore(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     resources_first: bool = False
-    """Taken by the executor once the build has its nodes; else by the gate, before it asks for the build."""
+    """Whether the executor acquires it once the build has its nodes; otherwise the gate acquires it before it requests
+    the build."""
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,7 +153,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     run: tuple[Playbook, ...] = ()
     post_run: tuple[Playbook, ...] = ()
     roles: tuple[str, ...] = ()
-    """Canonical names of the projects whose roles are offered."""
+    """Canonical names of the projects that provide its roles."""
     nodeset: Nodeset = Nodeset()
     nodeset_alternatives: tuple[Nodeset, ...] = ()
     """Nodesets that are tried in this order when `nodeset` is not available."""
@@ -180,9 +181,9 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     deduplicate: bool | str = "auto"
     include_projects: tuple[ProjectFilter, ...] | None = None
     exclude_projects: tuple[ProjectFilter, ...] | None = None
-    """None: no such filter."""
+    """None if there is no such filter."""
     secret_exposure: str = "ignore"
-    """ignore | redact | fail, when a secret is found in the log."""
+    """ignore | redact | fail, for secrets that are found in the log."""
     ansible_version: str = ""
     """Version of Ansible that the job runs with; empty in jobs frozen before every job had one."""
     ansible_asked: bool = False
@@ -201,11 +202,11 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     reuse: bool = False
     """Whether a build that succeeded on the same inputs replaces a new one. Added by Headgate."""
     noop: bool = False
-    """The built-in job: always SUCCESS, never sent to an executor."""
+    """Whether it is the built-in job, which always succeeds and never goes to an executor."""
     inheritance: tuple[str, ...] = ()
-    """For people: `job project branch file:line` of every variant applied, in order."""
+    """Applied variants, in order, for people: `job project branch file:line` each."""
     key: str = ""
-    """Id within its graph where the name is not unique, because jobs of several changes share it; else empty."""
+    """Id within its graph if the name is not unique because several changes have jobs of that name; otherwise empty."""
     refs: tuple[int, ...] = ()
     """Numbers of the changes of its item for which it runs; empty for the first."""
 
@@ -216,25 +217,25 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def in_image(self) -> str:
-        """Return what is to be its image, for people; empty: none is named, or nothing would run in it."""
+        """Return the image of the job, for people, or an empty string if it names none or nothing would run in it."""
         books = (*self.pre_run, *self.run, *self.post_run)
         wanted = any(book.in_image or book.path.endswith(ANSIBLE) for book in books)
         return (self.image or self.image_file) if wanted else ""
 
     @property
     def zuul_vars(self) -> dict[str, Any]:
-        """Return what jobs are told of themselves, whether or not it has an effect here.  JSON."""
+        """Return attributes for the job's `zuul` variable (JSON), including those that have no effect here."""
         more = {"image_build_name": self.image_build_name} if self.image_build_name else {}
         return {"ansible_version": self.ansible_version, "deduplicate": self.deduplicate, **more}
 
     @property
     def semaphores_first(self) -> tuple[str, ...]:
-        """Return the names of the semaphores that are taken before anybody is asked for the build."""
+        """Return the names of the semaphores that the gate acquires before it requests the build."""
         return tuple(s.name for s in self.semaphores if not s.resources_first)
 
     @property
     def semaphores_last(self) -> tuple[str, ...]:
-        """Return the names of the semaphores that the executor takes once the build has its nodes."""
+        """Return the names of the semaphores that the executor acquires once the build has its nodes."""
         return tuple(s.name for s in self.semaphores if s.resources_first)
 
 
@@ -244,13 +245,13 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     jobs: tuple[FrozenJob, ...] = ()
     fail_fast: bool = False
     in_pipeline: bool = True
-    """False: no section for this pipeline anywhere (result NO_JOBS, silently)."""
+    """Whether any section for this pipeline applies; if not, the result is NO_JOBS, which is not reported."""
     debug: bool = False
     parameters: tuple[Parameter, ...] = ()
     reporters: tuple[FrozenJob, ...] = ()
-    """Jobs of type reporter: run after success was reported, not with the others."""
+    """Jobs of type reporter, which run after success has been reported, apart from the other jobs."""
     errors: tuple[ConfigError, ...] = ()
-    """Blocking: the item reports a configuration error and runs nothing."""
+    """Errors because of which the item runs nothing and reports a configuration error."""
 
     @cached_property
     def by_id(self) -> dict[str, FrozenJob]:
@@ -261,14 +262,15 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return {job.id: JobDependency(job.id, soft=True) for job in self.jobs if job.type == "initializer"}
 
     def needs(self, job: FrozenJob) -> Iterable[JobDependency]:
-        """Return what `job` depends on; a regular one also on every initializer, softly unless it says otherwise."""
+        """Return the dependencies of `job`. A regular job also depends on every initializer, softly unless it declares
+        that dependency itself."""
         if not self._initializers or job.type != "regular":
             return job.dependencies
         return {**self._initializers, **{d.name: d for d in job.dependencies}}.values()
 
     @cached_property
     def needed_by(self) -> dict[str, list[tuple[str, bool]]]:
-        """Return id of a job -> list of (id of a job that depends on it, whether softly)."""
+        """Map the id of each job to the jobs that depend on it, as (id, whether softly)."""
         found: dict[str, list[tuple[str, bool]]] = {}
         for job in self.jobs:
             for d in self.needs(job):
@@ -285,16 +287,16 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one error of the configuration, with everything needed to find and fix it."""
 
     name: str
-    """Class of error, e.g. `Pipeline Forbidden`; `Unknown` for what has the wrong form."""
+    """Name of the class of error, such as `Pipeline Forbidden`, or `Unknown` for errors of form."""
     text: str
-    """What is wrong and what to do, one sentence or two."""
+    """One or two sentences that say what is wrong and what to do."""
     project: str = ""
     branch: str = ""
     path: str = ""
     line: int = 0
     """1-based; 0 when no line applies."""
     snippet: str = ""
-    """A few lines around it, as a compiler would show them, the line marked."""
+    """Lines around the error, with its line marked."""
     severity: str = "error"
     """error | warning"""
 
@@ -325,7 +327,7 @@ class TriggerFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     refs: tuple[Rule, ...] = ()
     ignore_deletes: bool = True
     more: dict[str, Any] = {}
-    """The other keys of the entry, in the words of the driver.  JSON."""
+    """Other keys of the entry, as the driver defines them (JSON)."""
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -349,13 +351,13 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     require_approved: tuple[str, ...] = ()
     """Connections for which `require: {approved: true}` is set."""
     require: dict[str, dict[str, Any]] = {}
-    """Connection -> requirements, in the words of its driver; changes of other connections have none.  JSON."""
+    """Connection -> requirements, as its driver defines them (JSON); changes of other connections have none."""
     reject: dict[str, dict[str, Any]] = {}
     reporters: dict[str, tuple[str, ...]] = {}
     """success | failure | start | merge-conflict | config-error | no-jobs | dequeue | enqueue | disabled ->
     connections"""
     reports: dict[str, dict[str, tuple[Any, ...]]] = {}
-    """The same kinds -> connection -> what its driver is told, once or more often.  JSON."""
+    """Kind of report, as in `reporters` -> connection -> settings of its reports, one or more (JSON)."""
     lands: tuple[str, ...] = ()
     """Connections whose success reporter lands the change: `land` (git), `submit` (gerrit), `merge` (others)."""
     posts: tuple[str, ...] = ()
@@ -378,12 +380,13 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     ignore_dependencies: bool = False
     allow_parameters: bool = False
     allow_other_connections: bool = True
-    """False: only changes of `connections` come in."""
+    """Whether changes of connections other than those in `connections` may enter."""
     connections: tuple[str, ...] = ()
-    """Connections its triggers and reporters name."""
+    """Connections that its triggers, requirements (`require`) and reporters name."""
     disable_after: int | None = None
     rerun_only_failed: bool = False
-    """Ours: jobs that passed are not run again for a patchset that failed, as long as all they work on is the same."""
+    """Whether jobs that passed are not run again for a patchset that failed, if all their inputs are the same. Added by
+    Headgate."""
     reuse: bool = False
     """Default of `reuse` for jobs that do not set it. Added by Headgate."""
     window: Window = Window()

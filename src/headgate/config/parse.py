@@ -1,6 +1,6 @@
-"""The files of one branch of one project, as stanzas that were checked one by one.
+"""Parse the files of one branch of a project into stanzas, each of which is checked by itself.
 
-Independent of the tenant's other projects and of every other branch, so it is done once for the same content.
+The result depends neither on other projects nor on other branches, so each content is parsed only once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.config.secrets import SecretOpener
 from headgate.config.tenants import TenantProject
 
 CACHE_MAX = 40_000
-"""Number of parsed branches, and of files, that are kept."""
+"""Largest number of parsed branches, and of parsed files, that are cached."""
 TOO_LARGE = "Configuration Too Large"
 """Name of errors about input that exceeds its budget."""
 _FORBIDDEN = "pipelines are defined in config-projects only; move it there"
@@ -78,7 +78,7 @@ class ParsedBranch:
 
 
 class _Content(NamedTuple):
-    """Hold what a file says, on whichever branch."""
+    """Hold the parsed content of a file, which does not depend on its branch."""
 
     items: tuple[tuple[str, Table, int] | Wrong, ...]
     """Stanzas as (kind, body, line), or errors."""
@@ -93,7 +93,7 @@ class ParseCache:
     """Cache parsed branches by project settings, branch and content. A file that was parsed on another branch is not
     parsed again either.
 
-    `opener`, when there is one, is asked once for each content whether its secrets can be opened.
+    If there is an `opener`, it opens the secrets of each content once, as a check.
     """
 
     def __init__(self, opener: SecretOpener | None = None, budgets: Budgets = DEFAULTS) -> None:
@@ -105,7 +105,7 @@ class ParseCache:
         """Number of branches that were parsed rather than found in the cache."""
 
     def parse(self, project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
-        settings = msgspec.json.encode(replace(project, protection=None))  # it says nothing of what is read
+        settings = msgspec.json.encode(replace(project, protection=None))  # it does not affect what is read
         digest = _digest(settings, branch, *(text for path in sorted(files) for text in (path, files[path])))
         known = self._known.get(digest)
         if known is None:
@@ -177,7 +177,7 @@ def _parse(
 
 
 def _too_much(files: Mapping[str, str], read: Sequence[str]) -> str:
-    """Return why none of the branch is read; empty when it keeps to its bounds."""
+    """Return why the branch is not read, or an empty string if it is within its limits."""
     if len(read) > FILES_MAX:
         return f"there are {len(read)} files of configuration on this branch; at most {FILES_MAX} are read"
     if (length := sum(len(files[path]) for path in read)) > BRANCH_MAX_BYTES:
@@ -186,7 +186,7 @@ def _too_much(files: Mapping[str, str], read: Sequence[str]) -> str:
 
 
 def _content(project: TenantProject, text: str, opener: SecretOpener | None, budgets: Budgets) -> _Content:
-    """Read the text of a file; one that is not a list of stanzas contributes nothing but its error."""
+    """Parse the text of a file. A file that is not a list of stanzas contributes only its error."""
     try:
         document = load(text, budgets)
         items = [] if document is None else _items(document)
@@ -218,7 +218,7 @@ def _content(project: TenantProject, text: str, opener: SecretOpener | None, bud
 
 
 def _noted(wrong: Wrong, line: int = 0) -> Wrong:
-    """Return the same error to be kept, not as one that was raised."""
+    """Return a copy of the error without its traceback, so that it can be cached."""
     return Wrong(wrong.text, wrong.line or line, wrong.name, wrong.severity)
 
 
@@ -226,7 +226,7 @@ _UNDASHED = re.compile(rf"(?:{'|'.join(map(re.escape, KINDS))}):(?=\s|$)")
 
 
 def _undashed(text: str, wrong: Wrong) -> Wrong:
-    """Say where the dash is to be, of what is not YAML because a stanza lacks it; return any other error as it is."""
+    """Replace a YAML error by one that shows where a stanza lacks its dash; return any other error unchanged."""
     lines = text.splitlines()
     for line in range(min(wrong.line, len(lines)), max(0, wrong.line - 3), -1):
         if wrong.text.startswith("this is not YAML") and (found := _UNDASHED.match(lines[line - 1])):

@@ -1,9 +1,9 @@
-"""Users' regular expressions: RE2, and Python's dialect for patterns that RE2 does not know.
+"""Match users' regular expressions with RE2, or in Python's dialect if RE2 does not support a pattern.
 
-A pattern is text, or `{regex: text, negate: true|false}`.  Same text, same compiled pattern: the memo is bounded.
-No pattern takes long, whatever it is matched with.  One that RE2 does not know is given to Python's engine where that
-is proved to be quick (`regex.bound`), and else walked (`regex.walk`).  What even that cannot tell in so many steps is
-Undecided, which is an error of the configuration and never an answer.
+A pattern is text, or `{regex: text, negate: true|false}`. Compiled patterns are cached, within a limit. No match takes
+long: a pattern that RE2 does not support is matched by Python's engine if that is proved to be fast (`regex.bound`),
+and otherwise by `regex.walk`. If even that does not finish within its limit of steps, the match is Undecided, which is
+an error of the configuration and never a result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from headgate.config.regex.bound import steps_max
 from headgate.config.regex.walk import Exhausted, Walk
 
 COMPILED_MAX = 4_096
-"""Patterns kept compiled."""
+"""Number of compiled patterns that are cached."""
 ANSWERS_MAX = 1_000
-"""Number of answers kept for a pattern that RE2 does not support."""
+"""Number of answers that are cached for a pattern that RE2 does not support."""
 LENGTH_MAX = 20_000
-"""Characters of a pattern."""
+"""Largest number of characters of a pattern."""
 RANGES_MAX = 3_000_000
 """Number of characters in all ranges of a pattern that RE2 does not support."""
 ENGINE_STEPS_MAX = 1_000_000
@@ -90,7 +90,7 @@ class Legacy:
         return found or None
 
     def _found(self, subject: str, full: bool) -> bool | None:
-        """Tell whether the subject matches, or return None if that is undecided."""
+        """Return whether the subject matches, or None if that is undecided."""
         if steps_max(self._tree, len(subject)) <= ENGINE_STEPS_MAX:
             return (self._engine.fullmatch(subject) if full else self._engine.match(subject)) is not None
         try:
@@ -154,10 +154,10 @@ def searches(rule: Rule, subject: str) -> bool:
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _anywhere(text: str) -> Compiled:
-    """Compile the pattern behind anything, keeping flags for the whole of it in front. Raise BadPattern."""
+    """Compile the pattern so that it matches anywhere, with its global flags kept in front. Raise BadPattern."""
     flags = _FLAGS.match(text)
     begin = flags[0] if flags is not None else ""
-    end = "\n)" if "x" in begin else ")"  # where blanks mean nothing, a comment may be last
+    end = "\n)" if "x" in begin else ")"  # in verbose mode, the pattern may end with a comment
     return compiled(f"{begin}(?:(?s:.)*?)(?:{text[len(begin) :]}{end}")
 
 
@@ -167,8 +167,8 @@ def any_matches(rules: Iterable[Rule], subject: str) -> bool:
 
 
 def any_whole(rules: Iterable[Rule], subject: str) -> bool:
-    """Return whether any rule of the tenant file matches as a whole. Undecided does not match, because the error
-    could be shown to nobody."""
+    """Return whether any rule of the tenant file matches as a whole. An undecided rule does not match, because there is
+    nobody to whom the error could be shown."""
     try:
         return any(matches_whole(rule, subject) for rule in rules)
     except Undecided:

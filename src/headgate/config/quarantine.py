@@ -1,9 +1,9 @@
-"""Hold back what was pushed past the gate and would take something away because it is wrong; what was there before
-stays in force until that is mended.
+"""Hold back configuration that was pushed past the gate and whose errors would remove existing definitions. The earlier
+configuration stays in force until the errors are fixed.
 
-Whoever takes a definition away on purpose is believed.  What is held loses something by being wrong: a stanza that was
-there cannot be read or is refused now, or one that stays refers to what is gone.  An error of what is new costs nobody
-anything that he had: it is told, and the rest takes effect.
+Deliberate removals take effect. A branch is held back if its errors cost it something: an existing stanza can no longer
+be read or is refused, or an existing stanza refers to something that is gone. An error in a new stanza costs nothing
+that existed: it is reported, and the rest takes effect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, Stanza
 
 LOOKS_MAX = 200
-"""Number of layouts that are assembled to find the wrong ones of many branches; beyond it, unchecked branches are held
+"""Largest number of layouts that are assembled to find the wrong branches; beyond it, unchecked branches are held
 back."""
 
 
 def held(landed: Layout, fresh: Branches) -> frozenset[Place]:
-    """Return those of the `fresh` branches that are not to take effect on top of `landed`, which has them all in an
-    earlier form."""
+    """Return those of the `fresh` branches that must not take effect. `landed` is the layout in force, which has an
+    earlier form of each of them."""
     places = {(project, branch): one for project, found in fresh.items() for branch, one in found.items()}
     return _Search(landed, places).held()
 
@@ -37,7 +37,8 @@ class _Search:
         self._looks = 0
 
     def held(self) -> frozenset[Place]:
-        """Return what is held: look until no more fits, as what is wrong alone may be right with another branch."""
+        """Return the branches to hold back. Search until no more can be accepted, because a branch that is wrong alone
+        may be right together with another."""
         order, before = sorted(self._places, key=lambda place: (self._landed.tenant.order[place[0]], place)), -1
         while len(self._fit) > before:
             before = len(self._fit)
@@ -45,7 +46,7 @@ class _Search:
         return frozenset(place for place in order if place not in self._fit)
 
     def _take(self, places: Sequence[Place]) -> None:
-        """Take as many as fit, all of them at once where they do."""
+        """Accept as many branches as possible, all at once if that loses nothing."""
         if not places or self._looks >= LOOKS_MAX:
             return
         self._looks += 1
@@ -58,7 +59,7 @@ class _Search:
 
 
 def loses(landed: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
-    """Return whether what is wrong with these branches takes away what the layout has."""
+    """Return whether errors in these branches would remove something that the layout has."""
     branches: dict[str, dict[str, ParsedBranch]] = {}
     for (project, branch), one in places.items():
         branches.setdefault(project, {})[branch] = one
@@ -67,7 +68,7 @@ def loses(landed: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
 
 
 def _goes(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
-    """Tell whether there is less of something than there was, on a branch that is wrong."""
+    """Return whether a branch with errors would have fewer stanzas of some key in force than it has now."""
     wrong = {place for place in places if _is_wrong(layout, place)}
     if not wrong:
         return False
@@ -88,7 +89,7 @@ def _counted(layout: Layout, key: Key, place: Place) -> int:
 
 
 def _dangles(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
-    """Tell whether something that was right refers to what is not there now."""
+    """Return whether an existing stanza without errors would refer to something that no longer exists."""
     admission, before = Admission(landed.tenant), Counter[Key]()
     for stanza, errors in landed.findings.references.items():
         before[admission.key(stanza)] += _blocking(errors)

@@ -1,4 +1,5 @@
-"""Secrets stay encrypted in configuration and frozen jobs; whoever has the keys opens them at the last moment."""
+"""Open encrypted secrets. They stay encrypted in the configuration and in frozen jobs until a component with the keys
+needs them."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class SecretOpener(Protocol):
     """Decrypt with the projects' private keys (RSA; PKCS#1 OAEP with SHA-1 and MGF1-SHA-1)."""
 
     def open(self, project: str, chunks: Sequence[bytes]) -> str:
-        """Return the text that was encrypted, in these pieces, with the public key of `project` (canonical name).
-        Raise SecretClosed."""
+        """Return the text of `chunks`, which were encrypted with the public key of `project` (canonical name). Raise
+        SecretClosed."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The operator's file, for whoever needs no more than its tenants."""
+"""Provide the operator's file to modules that need only its tenants."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Assembling a layout: what is added, what is refused, what refers to nothing."""
+"""Assemble a layout: admit stanzas, refuse others, and report references to undefined names."""

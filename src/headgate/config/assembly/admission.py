@@ -1,4 +1,4 @@
-"""Decide which stanzas are admitted to a layout, and leave out what is refused, with the reason."""
+"""Decide which stanzas a layout admits, and record the reason for each that it refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUTS = ("timeout", "pre-timeout", "post-timeout")
 class AdditionVerdict(NamedTuple):
     admitted: bool
     errors: tuple[ConfigError, ...] = ()
-    """Reasons for a rejection, or warnings about what is admitted; empty if it repeats another stanza."""
+    """Reasons for a refusal, or warnings about an admitted stanza; empty if the stanza repeats another one."""
     pipeline: Pipeline | None = None
     """Pipeline that an admitted pipeline stanza defines."""
 
@@ -39,7 +39,7 @@ class Admission:
         return ("project", target.project if target else "")
 
     def verdict(self, stanza: Stanza, known: Sequence[Stanza]) -> AdditionVerdict:
-        """Judge whether a stanza is admitted; `known` are those admitted to the same key before."""
+        """Decide whether a stanza is admitted. `known` holds the stanzas that its key has admitted so far."""
         warnings: list[Wrong] = []
         made: Pipeline | None = None
         try:
@@ -57,8 +57,8 @@ class Admission:
         return AdditionVerdict(admitted, errors, made)
 
     def _admit(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
-        """Return whether a stanza is admitted; False: it is silently left out, as another takes its place.  Raise Wrong
-        if it is refused."""
+        """Return whether a stanza is admitted. False means that it is left out without an error because another stanza
+        takes precedence. Raise Wrong if it is refused."""
         match stanza.kind:
             case "job":
                 return self._job(stanza, known)
@@ -79,8 +79,8 @@ class Admission:
         return pipeline(stanza.body, self._tenant, warnings)
 
     def _single(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
-        """Return whether a stanza is the first of its name; False: it says the same once more on another branch.  Raise
-        Wrong if it conflicts with the first, or has the name of a global semaphore."""
+        """Return whether a stanza is the first of its name. False means that it repeats the first one on another
+        branch. Raise Wrong if it conflicts with the first one or has the name of a global semaphore."""
         kind, body = stanza.kind, stanza.body
         if kind == "semaphore" and stanza.name in self._tenant.semaphores:
             raise Wrong(f"the semaphore {stanza.name} is a global one; choose another name", body.at("name"), MEANING)
@@ -133,7 +133,8 @@ class Admission:
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
 
     def _check_attributes(self, body: Table) -> None:
-        """Raise Wrong if attributes of a job, wherever they are given, exceed what the tenant allows."""
+        """Raise Wrong if attributes of a job, in its own stanza or in a project's section, exceed what the tenant
+        allows."""
         limit_s = self._tenant.max_job_timeout_s
         for key in TIMEOUTS:
             if 0 <= limit_s < body.get(key, 0):
@@ -210,7 +211,8 @@ class Admission:
 
 
 def _image_of_nothing(stanza: Stanza) -> Iterator[Wrong]:
-    """Warn of an image in which nothing runs that this job names itself; those that inherit it may run something."""
+    """Warn if none of the programs that this job itself names runs in its image. Jobs that inherit the image may still
+    run something in it."""
     body = stanza.body
     if "image" not in body or "run" not in body:
         return

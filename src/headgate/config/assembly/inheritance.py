@@ -1,4 +1,4 @@
-"""Providers with everything that they inherit, as frozen values, for the launcher."""
+"""Compute, for the launcher, each provider with everything that it inherits."""
 
 from __future__ import annotations
 
@@ -50,19 +50,20 @@ _LENT = ("volume-size", "volume-type", "iops", "throughput", "userdata")
 
 
 def canonical(stanza: Stanza) -> str:
-    """Return the name of a provider, image, flavor or label in the whole system."""
+    """Return the canonical name of a provider, image, flavor or label: its project, URL-quoted, and its own name."""
     return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
 
 
 def flattened(layout: LayoutDefinitions) -> tuple[FlatProvider, ...]:
-    """Return the providers of the tenant, by name; what is wrong in one is left out, as its errors tell."""
+    """Return the tenant's providers, sorted by name. Providers with errors and parts that are not defined are left out;
+    the errors of the layout report them."""
     named = sorted(layout.singles["provider"].items())
     found = (_provider(layout, stanza) for _, stanza in named)
     return tuple(one for one in found if one is not None)
 
 
 def unreadable(layout: LayoutDefinitions) -> frozenset[str]:
-    """Return the providers that are left out since no driver could read what they say."""
+    """Return the canonical names of the providers that are left out because their driver cannot read their settings."""
     paths = ((stanza, _path(layout, stanza)) for stanza in layout.singles["provider"].values())
     return frozenset(canonical(one) for one, path in paths if path and is_misspoken(path, _driver(layout, path)))
 
@@ -72,7 +73,7 @@ def _connection(path: Sequence[Stanza]) -> str:
 
 
 def _driver(layout: LayoutDefinitions, path: Sequence[Stanza]) -> str:
-    """Return the driver of a path; empty: the tenant has none such."""
+    """Return the driver of the connection that a path sets, or an empty string if the tenant has no such connection."""
     connection = _connection(path)
     return layout.tenant.driver(connection) if connection in layout.tenant.connections else ""
 
@@ -106,7 +107,8 @@ def _provider(layout: LayoutDefinitions, provider: Stanza) -> FlatProvider | Non
 
 
 def _path(layout: LayoutDefinitions, provider: Stanza) -> list[Stanza] | None:
-    """Return from the root section down to the provider; None: it has no end, or one is missing."""
+    """Return the sections from the root down, followed by the provider. Return None if the chain is circular or longer
+    than SECTIONS_MAX, or if a section is missing."""
     path, above = [provider], provider.body.get("section")
     while isinstance(above, str):
         found = layout.singles["section"].get(above)
@@ -118,7 +120,8 @@ def _path(layout: LayoutDefinitions, provider: Stanza) -> list[Stanza] | None:
 
 
 def _merged(above: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both as one: mappings are merged, lists put together, all else replaced; null counts as not said."""
+    """Merge two mappings of settings: nested mappings are merged, lists are concatenated, and other values of `below`
+    replace those of `above`. A null value counts as absent."""
     found = dict(above)
     for key, value in below.items():
         known = found.get(key)
@@ -134,7 +137,9 @@ def _merged(above: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any
 def _parts(
     layout: LayoutDefinitions, path: Sequence[Stanza], key: str, kind: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every image, flavor or label: the nearest entry, its definition, the defaults that it sees."""
+    """Yield the name and the complete settings of every image, flavor or label (`kind`). The settings combine, from the
+    lowest to the highest precedence, the built-in defaults, the defaults of the sections, the definition, and the
+    nearest entry."""
     defaults, entries = dict[str, Any](), dict[str, tuple[dict[str, Any], dict[str, Any] | None]]()
     for stanza in path:
         defaults = _merged(defaults, deep_plain(stanza.body.get(f"{kind}-defaults")) or {})
@@ -155,7 +160,7 @@ def _parts(
 def _images(
     layout: LayoutDefinitions, images: Mapping[str, dict[str, Any]], driver: str, settings: Mapping[str, Any]
 ) -> Iterator[FlatImage]:
-    """Yield those that jobs build, where the driver takes any; `settings`: what is said of the provider."""
+    """Yield the images that jobs build, if the driver accepts uploaded images. `settings` are those of the provider."""
     known = NODE_DRIVERS.get(driver)
     for name, image in sorted(images.items()):
         stanza = layout.singles["image"][name]
@@ -163,7 +168,7 @@ def _images(
         if stanza.body.get("type") != "zuul" or known is None or not known.formats or source is None:
             continue
         if image.get("image-id") or image.get("image-filters"):
-            continue  # it is there already
+            continue  # it already exists in the cloud
         sent = {key: value for key, value in image.items() if key not in _OF_LOGIN}
         yield FlatImage(
             name=name,

@@ -1,7 +1,8 @@
-"""A layout made from another by exchanging some of its files: only what they touch is looked at again.
+"""Derive a layout from another one by exchanging some of its files; only what these files affect is checked again.
 
-Everything a file says is a claim to a key, such as the job `unit`.  Who of those that claim a key is admitted depends
-on them alone; what an admitted stanza refers to is noted, so that it is checked again when that has changed.
+Every stanza is a claim to a key, such as the job `unit`. Which of the claims to a key are admitted depends only on
+these claims. The keys that an admitted stanza refers to are recorded, so that the stanza is checked again when one of
+them changes.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _NONE: tuple[Stanza, ...] = ()
 
 
 def exchanged(layout: D, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> D:
-    """Return the layout with `branches` in place of what it has of them and without those `gone`, all else as it is.
+    """Return the layout with the files of `branches` exchanged and the branches in `gone` removed.
 
-    `keep` it ready for others to be made from it; `layout` must be so.
+    With `keep`, further layouts can be derived from the result; `layout` itself must have been made in that way.
     """
     return _Exchange(layout, branches, gone, keep=keep).layout
 
@@ -53,8 +54,7 @@ class _Exchange(Generic[D]):
     # --- files
 
     def _files(self) -> tuple[list[Stanza], list[Stanza]]:
-        """Return the stanzas that go and those that come, and put the errors of the exchanged files into the
-        findings."""
+        """Return the removed and the added stanzas, and record the errors of the exchanged files in the findings."""
         old: list[Stanza] = []
         new: list[Stanza] = []
         for place in (*self._come, *self._gone):
@@ -70,8 +70,8 @@ class _Exchange(Generic[D]):
     # --- claims
 
     def _claimed(self, old: Iterable[Stanza], new: Iterable[Stanza]) -> list[Stanza]:
-        """Decide anew who is admitted to each key that is touched, and return the admitted whose references are to be
-        checked."""
+        """Decide again which claims to each affected key are admitted, and return the admitted stanzas whose references
+        must be checked."""
         gone = set(old)
         come: dict[Key, list[Stanza]] = {}
         admission = Admission(self._tenant)
@@ -149,8 +149,8 @@ class _Exchange(Generic[D]):
     # --- errors
 
     def rank(self, stanza: Stanza) -> tuple[int, bool, str, int]:
-        """Return a sort key: config-projects first, then as the tenant file lists them; the default branch before
-        others."""
+        """Return a sort key: the order of the projects in the tenant (config-projects first), then the default branch
+        before others."""
         return (*self._place_rank((stanza.source.project, stanza.source.branch)), stanza.position)
 
     def _place_rank(self, place: Place) -> tuple[int, bool, str]:
@@ -169,7 +169,8 @@ class _Exchange(Generic[D]):
         yield from self._default_parent()
 
     def _default_parent(self) -> Iterator[ConfigError]:
-        """Report once that the default parent is missing: without it, no job that names no parent is in any graph."""
+        """Report once that the default parent is not defined. Without it, jobs that name no parent are left out of
+        every graph."""
         name, jobs = self._tenant.default_parent, self.layout.jobs
         if name in jobs or name == "noop":
             return
@@ -210,7 +211,7 @@ def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
 
 
 def _enter(layout: LayoutDefinitions, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:
-    """Make exactly these stanzas count for the key."""
+    """Set the admitted stanzas of a key."""
     kind, name = key
     if key == PATTERNS:
         layout.patterns = stanzas

@@ -1,4 +1,4 @@
-"""Find what does not fit together in sections and providers once they have inherited."""
+"""Find conflicts in sections and providers after inheritance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headgate.config.parse import Stanza
 PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
 """Key of a section or provider -> kind of stanza that it attaches."""
 Known = Callable[[str, str], Stanza | None]
-"""(kind, name) -> its definition."""
+"""Function that returns the definition for (kind, name), or None if there is none."""
 
 
 class AttachedPart(NamedTuple):
@@ -52,7 +52,8 @@ def attached(stanza: Stanza, key: str) -> Iterator[AttachedPart]:
 
 
 def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """Yield what is wrong with the first of `path`, given those that it inherits from, nearest first."""
+    """Yield the errors of the first stanza of `path`; the others are the sections from which it inherits, nearest
+    first."""
     yield from _connections(path)
     yield from _words(path, driver)
     for key, kind in PARTS.items():
@@ -73,8 +74,9 @@ def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
 
 
 def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """Yield what the driver of the first of `path` does not know.  For sections that do not know their driver, which
-    say no connection, yield it where what inherits from them says the connection."""
+    """Yield the keys and values of the first stanza of `path` that its driver does not know. A section without a
+    connection has no driver of its own, so its errors are yielded for the stanza that inherits from it and sets the
+    connection."""
     connection = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
     name = driver(connection) if isinstance(connection, str) and connection else ""
     if not name:
@@ -89,7 +91,7 @@ def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[Con
 
 
 def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
-    """Yield the keys of the section or provider itself that its driver does not know."""
+    """Yield an error or a warning for each key of the section or provider itself that its driver does not know."""
     known = NODE_DRIVERS.get(driver, ANY_NODES)
     good = {*(PROVIDER if stanza.kind == "provider" else SECTION), *known.own}
     for key in stanza.body if known.complete else ():
@@ -99,7 +101,7 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
 
 
 def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
-    """Yield what is wrong in what the stanza says to its driver, for itself and for what it attaches."""
+    """Yield the errors in the driver's keys of a stanza and of the parts that it attaches."""
     body = stanza.body
     yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", complete=False)
     for key, keys in known.attached:
@@ -115,7 +117,7 @@ def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
 
 
 def is_misspoken(path: Sequence[Stanza], driver: str) -> bool:
-    """Return whether anything that a provider says or inherits has a form that no driver could read."""
+    """Return whether a setting of a provider, its own or inherited, has a form that its driver cannot read."""
     known = NODE_DRIVERS.get(driver, ANY_NODES)
     return any(wrong.severity == "error" for stanza in path for wrong in _misspoken(stanza, known))
 
@@ -130,11 +132,11 @@ def _redefined(part: AttachedPart, key: str, kind: str, above: Sequence[Stanza])
                 return
 
 
-# --- builds of images that are kept
+# --- limits of retained image builds
 
 
 def counts_kept(stanza: Stanza) -> Iterator[ConfigError]:
-    """Yield an error if the retain-count of an image, as the image itself says it, is above its max-retain-count."""
+    """Yield an error if an image stanza sets a retain-count above its own max-retain-count."""
     yield from _too_many(
         AttachedPart(stanza, stanza.name, stanza.body, stanza.line), stanza.body.get("max-retain-count")
     )
@@ -164,7 +166,8 @@ def _no_counts(part: AttachedPart) -> Iterator[ConfigError]:
 
 
 def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
-    """Return the least max-retain-count that the image and the sections above say, or None if none says one."""
+    """Return the smallest max-retain-count that the image and the sections above set, or None if none of them sets
+    one."""
     image = known("image", name)
     limits: list[Any] = [image.body.get("max-retain-count")] if image is not None else []
     limits += [
@@ -188,7 +191,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """Yield images that jobs build, where the provider does not take them."""
+    """Yield an error or a warning for each image that jobs build and that the provider cannot accept."""
     connection = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
     name = driver(connection) if isinstance(connection, str) and connection else ""
     for image, part in _by_name(path, "images").items():
@@ -204,7 +207,7 @@ def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], 
 
 
 def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -> str:
-    """Return why AWS cannot make an image of what jobs build; empty: it can, or need not."""
+    """Return why AWS cannot import the file that jobs build, or an empty string if it can, or need not."""
     defaults = [stanza.body.get("image-defaults") for stanza in path]
     layers = [layer for layer in (part.settings, defined.body, *defaults) if isinstance(layer, Mapping)]
 
@@ -216,7 +219,7 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
     method, format = setting("import-method") or "snapshot", setting("image-format") or "raw"
     taken = AWS_IMPORTS.get(method) if isinstance(method, str) else None
     if taken is None or format not in AWS_FORMATS:
-        return ""  # that is told where it is said
+        return ""  # reported with the key itself
     if format not in taken:
         return f"AWS imports no {format} by {method}: it takes {', '.join(taken)}"
     stores = [stanza.body.get("object-storage") for stanza in path]
@@ -244,7 +247,7 @@ def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
 
 
 def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
-    """Yield an error for each machine that is listed already, and for the first that exceeds LISTED_MAX slots."""
+    """Yield an error for each machine that is listed twice, and for the first one that exceeds LISTED_MAX slots."""
     seen, slots = set[tuple[Any, ...]](), 0
     for stanza in path:
         for node, line in entries(stanza.body.get("nodes"), stanza.body.at("nodes")):
@@ -262,10 +265,12 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
 
 
 def _by_name(path: Sequence[Stanza], key: str) -> dict[str, AttachedPart]:
-    """Return name -> what is attached under `key` to the first of `path`; of several of one name the nearest counts."""
+    """Map each name to the part that is attached under `key` to the first stanza of `path`. If several parts have the
+    same name, the nearest one counts."""
     return {part.name: part for stanza in reversed(path) for part in attached(stanza, key)}
 
 
 def _at(part: AttachedPart, provider: Stanza, text: str) -> ConfigError:
-    """Return the error where the provider says the part, or where the provider begins if it inherits the part."""
+    """Return an error at the part if the provider itself attaches it, or at the beginning of the provider if it
+    inherits the part."""
     return part.error(text) if part.stanza is provider else provider.error(MEANING, text)

@@ -1,4 +1,5 @@
-"""Names that refer to nothing, or to what may not be referred to.  The object stays: freezing it says so, too."""
+"""Find references to undefined names and forbidden references. The stanza stays in the layout; freezing it reports the
+error, too."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class References:
     """Check the references of one stanza, and note in `read` which keys of the layout it depends on."""
 
     def __init__(self, layout: LayoutDefinitions, *, helpful: bool = True) -> None:
-        """Look for what was meant only if `helpful`, since that takes a while."""
+        """Prepare to check stanzas. Similar names are suggested only if `helpful`, because finding them is slow."""
         self._layout, self._helpful = layout, helpful
         self._tenant = layout.tenant
         self.read: set[Key] = set()
@@ -90,7 +91,7 @@ class References:
                 yield stanza.source.error(name, f"there is no {kind} {word!r}{self._nearest(word, known)}", line)
 
     def _unchecked(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Report pipelines that are asked for what they said of a change, but do not exist."""
+        """Report undefined pipelines whose results a requirement checks."""
         for key in ("require", "reject"):
             for requirement in stanza.body.get(key, Table(0)).values():
                 if not isinstance(requirement, Table) or "check" not in requirement:
@@ -117,7 +118,7 @@ class References:
         yield from self._attributes(stanza, stanza.body)
 
     def _attributes(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-        """Check what is said of a job, by itself or in a project's section."""
+        """Check the attributes of a job, in its own stanza or in a project's section."""
         for entry, line in entries(body.get("dependencies"), body.at("dependencies")):
             name = entry if isinstance(entry, str) else entry["name"]
             if not self._defined(name):
@@ -163,7 +164,7 @@ class References:
             yield stanza.source.error(MEANING, text, line)
 
     def _labels(self, stanza: Stanza, nodeset: Any) -> Iterator[ConfigError]:
-        """Check the labels that are written here; a nodeset that is named tells of its own."""
+        """Check the labels of an inline nodeset. The labels of a named nodeset are checked at its definition."""
         if self._tenant.use_nodepool or not isinstance(nodeset, Table):
             return
         for node, _ in entries(nodeset.get("nodes"), nodeset.line):
@@ -181,7 +182,8 @@ class References:
                 yield stanza.source.error("Project Not Found", text, role.at("zuul") or line, "warning")
 
     def _secrets(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-        """Warn of an unknown secret where there is no playbook that would get it."""
+        """Report unknown secrets: as an error if the stanza has a playbook that would receive them, else as a
+        warning."""
         used = any(key in body for key in BOOK_KEYS)
         for entry, line in entries(body.get("secrets"), body.at("secrets")):
             name = entry if isinstance(entry, str) else entry.get("secret", entry["name"])
@@ -221,12 +223,12 @@ class References:
         if mode not in UNMERGED_GITHUB:
             return
         on_github = (p for p in self._tenant.projects if self._tenant.driver(p.connection) == "github")
-        with suppress(Undecided):  # freezing tells of it
+        with suppress(Undecided):  # freezing reports it
             if found := next((p for p in on_github if self._layout.configures(stanza, p)), None):
                 text = f"merge-mode {mode} is not one of GitHub, where {found.name} is"
                 yield stanza.error(MEANING, text, "merge-mode")
 
-    # --- where nodes come from
+    # --- sources of nodes
 
     def _nodepool(self, stanza: Stanza) -> Iterator[ConfigError]:
         for key, kind in (("image", "image"), ("flavor", "flavor"), ("parent", "section"), ("section", "section")):
@@ -249,7 +251,8 @@ class References:
         yield from self._above(stanza)
 
     def _above(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Check it with the sections it inherits from, which must come to an end; with one missing it is not judged."""
+        """Check a stanza together with the sections from which it inherits. Report a circular chain; if a section is
+        missing, check nothing."""
         path = [stanza]
         while (above := self._single("section", _parent_of(path[-1]))) is not None:
             if above in path:

@@ -1,1 +1,1 @@
-"""What is wrong with a configuration as a whole: found, traced to its causes, and how far a change reaches."""
+"""Check a complete configuration: find its errors, trace them to their causes, and determine what a change affects."""

@@ -1,4 +1,4 @@
-"""Determine how far a change of the configuration reaches: which projects may run other jobs than before."""
+"""Determine which projects a change of the configuration affects: those that may run different jobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headgate.config.patterns import any_whole
 
 
 def reached(old: Layout, new: Layout) -> frozenset[str]:
-    """Return the projects (canonical names) whose graphs may differ. Both layouts must keep their index.
+    """Return the canonical names of the projects whose job graphs may differ. Both layouts must have an index.
 
-    Whatever defines something else than before is followed to who refers to it, up to the projects.  All others freeze
-    to the same graphs, though what they inherit may have moved in its file.
+    Every changed definition is followed through the references to it, up to the projects. All other projects freeze to
+    the same graphs, though inherited definitions may have moved within their files.
     """
     reach = _Reach(old, new)
     for key in _changed(old, new):
@@ -23,7 +23,7 @@ def reached(old: Layout, new: Layout) -> frozenset[str]:
 
 
 def referring(layout: Layout, *keys: Key) -> frozenset[Key]:
-    """Return everything that refers to any of the keys, directly or not; and they themselves."""
+    """Return the keys themselves and all keys that refer to any of them, directly or indirectly."""
     reach = _Reach(layout, layout)
     for key in keys:
         reach.follow(key)
@@ -78,7 +78,7 @@ def _keys(layout: Layout, stanza: Stanza) -> Iterator[Key]:
 
 
 def _changed(old: Layout, new: Layout) -> Iterator[Key]:
-    """Yield the keys of what is defined in another way, or by a project whose branches are others."""
+    """Yield the keys whose definition differs, or that a project defines whose set of branches differs."""
     assert old.index is not None and new.index is not None, "layouts that are compared keep their index"
     places = {*old.index.parsed, *new.index.parsed}
     touched = [place for place in places if old.index.parsed.get(place) is not new.index.parsed.get(place)]
@@ -103,5 +103,5 @@ def _changed(old: Layout, new: Layout) -> Iterator[Key]:
 
 
 def _contents(stanzas: Sequence[Stanza]) -> list[object]:
-    """Return what the stanzas say, wherever they stand in their files."""
+    """Return the content of stanzas, regardless of their positions in their files."""
     return [(s.source.project, s.source.branch, s.source.trusted, s.body, dict(s.pragma)) for s in stanzas]

@@ -1,4 +1,4 @@
-"""Many errors told as few: one mistake is one cause, with everything that is wrong because of it."""
+"""Group errors by cause: one mistake, with all the errors that follow from it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Cause(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Return how much is wrong because of it."""
+        """Return the number of errors and graphs that depend on it."""
         return len(self.also) + len(self.follow) + len(self.graphs)
 
     @property
@@ -74,9 +74,10 @@ def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> li
 
 
 def missed(error: ConfigError, known: Collection[str] = ()) -> str:
-    """Return what the error says is not there, as `kind name`; empty when it is about something else.
+    """Return what the error reports as missing, as `kind name`, or an empty string if it reports something else.
 
-    Of a dependency that is not run, what it depends on, if that is among those `known` to be missing.
+    For an error about a dependency that does not run, return that job if it is in `known`, the names known to be
+    missing.
     """
     for pattern in _MISSING:
         if found := pattern.search(error.text):
@@ -108,12 +109,13 @@ class _Group:
 
 
 def _same(error: ConfigError) -> tuple[str, ...]:
-    """Return what identifies an error, on whichever branches its file says the same."""
+    """Return what identifies an error regardless of its branch, so that the same error of one file is equal on all
+    branches."""
     return (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
 
 
 def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Collection[str]) -> tuple[Root, bool]:
-    """Find what began it, and return whether the error itself did."""
+    """Return what identifies the first cause of an error, and whether the error itself is that cause."""
     error, direct = finding.error, True
     for _ in range(DEPTH_MAX):
         about = missed(error, missing)
@@ -125,12 +127,12 @@ def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Colle
         return ("missing", about, error.project if about.partition(" ")[0] in _OWN else ""), direct
     text = error.text
     for graph in finding.graphs if direct else ():
-        text = text.replace(graph.project, "")  # the same of many projects
+        text = text.replace(graph.project, "")  # equal for all projects with this error
     return (error.project, error.path, str(error.line), error.name, text), direct
 
 
 def left_out(layout: Layout) -> dict[str, ConfigError]:
-    """Map `kind name` of everything that an error keeps out of the layout to that error."""
+    """Map `kind name` of every definition that an error keeps out of the layout to that error."""
     found: dict[str, ConfigError] = {}
     for stanza, errors in layout.findings.refused.items():
         if not layout.admitted((stanza.kind, stanza.name)):
@@ -152,7 +154,8 @@ _KINDS = ("job", "nodeset", "secret", "project-template", "pipeline", "queue", "
 
 
 def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> Iterator[tuple[str, ConfigError]]:
-    """Yield what the text of a file with errors would define, and its stanzas do not, each with the error to blame."""
+    """Yield each definition (`kind name`) that appears in the text of a file with errors but not among its stanzas,
+    with the error that prevents it."""
     read = {(s.source.path, s.kind, s.name) for s in parsed.stanzas}
     wrong: dict[str, list[ConfigError]] = {}
     for error in errors:
@@ -176,7 +179,7 @@ def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _named(text: str) -> str:
-    """Return a name as errors tell it; it may be written with escapes."""
+    """Return a name as errors show it, with the escapes of a quoted name resolved."""
     if text.startswith('"'):
         with suppress(Wrong):
             return repr(str(load(text)))[1:-1]

@@ -1,4 +1,4 @@
-"""Find what only freezing shows to be wrong with a configuration, before any change suffers from it."""
+"""Find errors that only freezing reveals, before they affect a change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class GraphFinding(NamedTuple):
 
 
 def graphs(layout: Layout, projects: Collection[str] | None = None) -> Iterator[CheckedGraph]:
-    """Yield every project (or those) in every pipeline, on every branch whose configuration is read."""
+    """Yield the graph of every project (or of `projects`, by canonical name) in every pipeline, on every branch whose
+    configuration is read."""
     for source in layout.tenant.projects:
         if projects is not None and source.project not in projects:
             continue
@@ -47,15 +48,16 @@ def graphs(layout: Layout, projects: Collection[str] | None = None) -> Iterator[
 
 
 def frozen(layout: Layout, graph: CheckedGraph) -> list[GraphFinding]:
-    """Return what ends the graph."""
+    """Freeze a graph and return its errors."""
     found = layout.freeze(graph.pipeline, graph.project, graph.branch)
     return [GraphFinding(error, (graph,)) for error in found.errors]
 
 
 def layout_findings(layout: Layout, pipelines: Collection[str] | None) -> Iterator[GraphFinding]:
-    """Yield what is wrong with what no graph shows: names that stand for nothing, and jobs that nobody attaches.
+    """Yield the errors that no graph shows: undefined names, circular inheritance, and errors in jobs that no project
+    attaches.
 
-    `pipelines` are those of all tenants; None when they are not known.
+    `pipelines` holds the names of the pipelines of all tenants, or is None if they are not known.
     """
     stanzas = [stanza for of in (layout.projects, layout.templates) for found in of.values() for stanza in found]
     stanzas += layout.patterns
@@ -107,7 +109,7 @@ def _semaphores(known: Collection[str], stanza: Stanza, body: Table) -> Iterator
 
 
 def _circles(layout: Layout) -> Iterator[ConfigError]:
-    """Report jobs that inherit from themselves by way of others, once for each circle."""
+    """Report each circle of jobs that inherit from each other, once."""
     above: dict[str, list[str]] = {}
     for name, variants in layout.jobs.items():
         parents = (stanza.body.get("parent") for stanza in variants)
@@ -127,7 +129,7 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
 
 
 def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
-    """Yield what is wrong with a job by itself, on the branches it is defined on."""
+    """Yield the errors of a job that no project attaches, on each branch that defines it."""
     reported: set[tuple[str, str]] = set()
     for branch in dict.fromkeys(stanza.source.branch for stanza in layout.jobs[name]):
         try:

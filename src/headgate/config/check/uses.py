@@ -1,4 +1,4 @@
-"""Find who uses a job, and what would be wrong without it."""
+"""Find what uses a job, and which errors its removal would cause."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Uses(NamedTuple):
 
 
 def uses(layout: Layout, job: str) -> Uses:
-    """Return who uses what; the layout keeps the index."""
+    """Return everything that uses `job`. The layout must have an index."""
     stanzas = [stanza for variants in layout.jobs.values() for stanza in variants]
     sections = [s for of in (layout.projects, layout.templates) for found in of.values() for s in found]
     attached = [
@@ -75,7 +75,8 @@ def _dependencies(body: Table) -> set[str]:
 
 
 def _children(layout: Layout, job: str) -> Iterator[Child]:
-    """Yield the jobs that inherit from `job`, directly or not; in a circle each only once."""
+    """Yield the jobs that inherit from `job`, directly or indirectly; each once, even if the inheritance is
+    circular."""
     below: dict[str, dict[str, Stanza]] = {}
     default = layout.tenant.default_parent
     for name, variants in layout.jobs.items():
@@ -94,7 +95,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
 
 
 def _without(layout: Layout, job: str) -> Layout:
-    """Return the layout with all of the job's variants taken out."""
+    """Return the layout without any variant of the job."""
     assert layout.index is not None, "a layout that is asked about keeps its index"
     reduced: dict[str, dict[str, ParsedBranch]] = {}
     for stanza in layout.jobs.get(job, ()):
@@ -102,7 +103,7 @@ def _without(layout: Layout, job: str) -> Layout:
         parsed = layout.index.parsed[place]
         remaining = tuple(
             replace(s) for s in parsed.stanzas if (s.kind, s.name) != ("job", job)
-        )  # those that come are others
+        )  # copies count as new stanzas
         reduced.setdefault(place[0], {})[place[1]] = replace(parsed, stanzas=remaining)
     return exchanged(layout, reduced, keep=True)
 

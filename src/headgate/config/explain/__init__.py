@@ -1,1 +1,1 @@
-"""Telling people what a configuration comes to, where it comes from, and what a change makes of it."""
+"""Explain a configuration to people: its result, where each part comes from, and what a change alters."""

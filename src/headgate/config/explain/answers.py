@@ -1,4 +1,4 @@
-"""Job graphs as a server of Zuul's API tells them, and how two such answers differ."""
+"""Describe job graphs in the form of Zuul's API, and compare two such descriptions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _AS_THEY_ARE = (
 )
 _VARIABLES = ("vars", "extra_vars", "host_vars", "group_vars")
 Named = Callable[[str], str]
-"""Name as written -> canonical name of the project, as far as it is known."""
+"""Function from the name of a project as written to its canonical name, if that is known."""
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
-    """Return the answer of `freeze-jobs`.  JSON."""
+    """Return a job graph as the API's `freeze-jobs` answers it (JSON)."""
     first = {job.name for job in found.jobs if job.type == "initializer"}
     return [
         {
@@ -42,7 +42,8 @@ def graph(found: FrozenGraph) -> list[dict[str, Any]]:
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """Return the answer of `freeze-job`, without what only a build has.  Secrets are told by name alone.  JSON."""
+    """Return a job as the API's `freeze-job` answers it (JSON), without the values that only a build has. Secrets
+    appear by name only."""
     answer: dict[str, Any] = {
         "job": found.name,
         "pre_timeout": found.pre_timeout_s,
@@ -103,12 +104,12 @@ def _book(book: Playbook) -> dict[str, Any]:
     }
 
 
-# --- two answers
+# --- comparing two answers
 
 
 def graphs_differ(ours: Iterable[Any], theirs: Iterable[Any]) -> Iterator[AttributeDifference]:
-    """Yield the differences of two answers of `freeze-jobs`: their jobs, and what each depends on. A form other than
-    expected is a difference."""
+    """Yield the differences between two answers of `freeze-jobs`, in their jobs and the dependencies of each. An
+    unexpected form counts as a difference."""
     mine, other = _dependencies(ours), _dependencies(theirs)
     for name in dict.fromkeys((*mine, *other)):
         if name not in other:
@@ -130,7 +131,7 @@ def _dependencies(answer: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def jobs_differ(ours: Mapping[str, Any], theirs: Any, named: Named, own: str) -> Iterator[AttributeDifference]:
-    """Yield the differences of two answers of `freeze-job`. Attributes missing in `theirs` are not compared; `own`
+    """Yield the differences between two answers of `freeze-job`. Attributes missing in `theirs` are not compared; `own`
     is the item's project."""
     mine, other = _facts(ours, named, own), _facts(theirs, named, own)
     for key, value in other.items():
@@ -148,7 +149,8 @@ def _values(path: str, mine: Any, other: Any) -> Iterator[AttributeDifference]:
 
 
 def _facts(answer: Any, named: Named, own: str) -> dict[str, Any]:
-    """Return what is compared, in one form: lists whose order means nothing are sorted, nothing is null."""
+    """Return the comparable attributes in a normal form: lists without a meaningful order are sorted, and null values
+    are replaced by empty ones."""
     found: dict[str, Any] = {}
     if not isinstance(answer, dict):
         return {"answer": f"no mapping but {type(answer).__name__}"}
@@ -220,7 +222,7 @@ def _nodes(nodeset: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get(value: Any, key: str) -> Any:
-    """Look up a key in what somebody else sent, which may be anything."""
+    """Look up a key in a value from another server, which may have any form."""
     return value.get(key) if isinstance(value, dict) else None
 
 

@@ -1,4 +1,4 @@
-"""Two states of the same job graph, as `config.describe` tells them, and what is different."""
+"""Compare two states of a job graph, as `explain.describe` describes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.config.explain import describe
 from headgate.config.model import ConfigError, FrozenGraph
 
 _WHERE = ("inheritance",)
-"""Attributes that say where something is written, not what it does: moved lines are no change."""
+"""Attributes that are ignored because they only name places in files; moved lines are no difference."""
 
 
 class AttributeDifference(NamedTuple):
@@ -37,7 +37,7 @@ class GraphDifference(NamedTuple):
 
 
 def graphs(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
-    """Return what differs.  A graph with errors has no jobs to compare, nor has one that is not there."""
+    """Return the differences between two graphs. If either has errors, only the errors are compared."""
     if old == new:
         return GraphDifference([], [], {}, [], [], [])
     both = not old.errors and not new.errors
@@ -74,6 +74,6 @@ def _by_name(graph: FrozenGraph) -> dict[str, dict[str, Any]]:
 
 
 def errors(old: Sequence[ConfigError], new: Sequence[ConfigError]) -> list[ConfigError]:
-    """Return those of `new` that `old` has not, wherever they moved to in their file."""
+    """Return the errors of `new` that are not in `old`, regardless of their lines."""
     known = {(e.name, e.text, e.project, e.branch, e.path) for e in old}
     return [e for e in new if (e.name, e.text, e.project, e.branch, e.path) not in known]

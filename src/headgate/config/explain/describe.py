@@ -1,4 +1,5 @@
-"""Frozen jobs as plain data, in the words of the configuration language: for other programs to read and compare."""
+"""Describe frozen jobs as plain data with the names of the configuration language, for other programs to read and
+compare."""
 
 from __future__ import annotations
 
@@ -56,14 +57,14 @@ _UNSET = (
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
-    """Return its jobs in order, or its errors.  JSON."""
+    """Return the jobs of a graph in order, or its errors (JSON)."""
     if found.errors:
         return [{"error": {"name": error.name, "message": error.text}} for error in found.errors]
     return [job(one) for one in (*found.jobs, *found.reporters)]
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """Return every attribute, also those that were not set (null, or empty).  JSON."""
+    """Return every attribute of a job (JSON); those that are not set are null or empty."""
     data = _plain(found)
     data["parent_chain"] = parents(found)
     data["inheritance"] = [variant(entry) for entry in found.inheritance]
@@ -82,19 +83,19 @@ def job(found: FrozenJob) -> dict[str, Any]:
 
 
 def nodeset(found: Nodeset) -> dict[str, Any]:
-    """Return a nodeset.  A node of several names has a list of them, as in the language.  JSON."""
+    """Return a nodeset (JSON). A node with several names has a list of them, as in the language."""
     nodes = [{"name": n.name[0] if len(n.name) == 1 else list(n.name), "label": n.label} for n in found.nodes]
     return {"name": found.name, "nodes": nodes, "groups": _plain(found.groups)}
 
 
 def parents(found: FrozenJob) -> list[str]:
-    """Return names of its ancestors, nearest first."""
+    """Return the names of a job's ancestors, nearest first."""
     names = dict.fromkeys(entry.partition(" ")[0] for entry in found.inheritance)
     return [name for name in reversed(names) if name != found.name]
 
 
 def variant(text: str) -> dict[str, Any]:
-    """Return an entry of `FrozenJob.inheritance`: `job project branch path:line`."""
+    """Parse an entry of `FrozenJob.inheritance`, `job project branch path:line`, into a mapping (JSON)."""
     name, project, branch, place = [*text.split(" ", 3), "", "", ""][:4]
     path, _, line = place.rpartition(":")
     return {"job": name, "project": project, "branch": branch, "path": path, "line": int(line or 0)}

@@ -1,4 +1,4 @@
-"""Explain why a job is in a graph, or not: for people who wonder."""
+"""Explain to people why a job is, or is not, in a graph."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headgate.config.layout import Layout
 from headgate.config.patterns import Rule, any_matches, matches
 
 PLACES_MAX = 3
-"""LayoutDefinitions named in one explanation."""
+"""Number of definitions named in one explanation."""
 
 
 class Decision(NamedTuple):
-    """Say whether the files of a change ask for the job."""
+    """Hold whether the files of a change select a job, and why."""
 
     matches: bool
     why: str
@@ -95,7 +95,8 @@ def _decided(wanted: list[Rule], irrelevant: list[Rule], files: tuple[str, ...])
 
 
 def _rules(bodies: Iterable[Table], key: str) -> list[Rule]:
-    """Return the rules that count: those of the last body that says any; `!inherit` adds them to the earlier ones."""
+    """Return the effective rules: those of the last body that sets the key, to which `!inherit` adds the earlier
+    ones."""
     found: list[Rule] = []
     for body in bodies:
         if key in body:

@@ -1,4 +1,4 @@
-"""Find what a word in a file stands for: the job, nodeset, template or secret of that name."""
+"""Find the job, nodeset, secret or template that a word in a file names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def at(text: str, line: int, column: int) -> Spelled | None:
 
 
 def meant(one: Spelled) -> Key | None:
-    """Return what it defines or refers to, as a layout knows it; None when it is some other word."""
+    """Return the key that a word defines or refers to in a layout, or None if it does neither."""
     path, key = one.path, one.key
     match path:
         case (kind, "name") if kind in _DEFINED and not key:
@@ -31,7 +31,7 @@ def meant(one: Spelled) -> Key | None:
 
 
 def _attribute(path: Sequence[str], text: str) -> Key | None:
-    """Return what an attribute of a job refers to, wherever it is said; None: nothing of these kinds."""
+    """Return the key that an attribute of a job refers to, in a job stanza or in a project's section, or None."""
     match tuple(path[-2:]):
         case (_, "parent") if path[0] == "job" and len(path) == 2:
             return ("job", text)

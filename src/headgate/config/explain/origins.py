@@ -1,6 +1,6 @@
 """Find where each attribute of a frozen job comes from: which variant, in which file, on which line.
 
-The job is put together once more, one variant after the other; whatever a step changes comes from that step.
+The job is built again, one variant at a time; every attribute that a step changes comes from that step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
 
 
 class Origin(NamedTuple):
-    """Represent a place in a variant, one step on the way to a frozen job."""
+    """Represent a place in a variant, which is one step in building a frozen job."""
 
     step: int
     """Number of the step, from 1; 0 stands for the variables of the project, which every variant up to the one that
@@ -104,7 +104,7 @@ def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = ""
 
 
 class _Step(NamedTuple):
-    """Represent what is applied: a variant, an entry in a project's section or, without a stanza, its variables."""
+    """Represent one step: a variant, an entry in a project's section or, without a stanza, the project's variables."""
 
     number: int
     job: str
@@ -124,7 +124,7 @@ class _Step(NamedTuple):
         return Origin(self.number, self.job, source.project, source.branch, source.path, line, self.attaching)
 
     def says(self, key: str) -> str:
-        """Return the word it has for the attribute; empty: it says nothing of it."""
+        """Return the key with which this step sets the attribute, or an empty string if it does not set it."""
         return next((word for word in _KEYS.get(key, (key.replace("_", "-"),)) if word in self.body), "")
 
     def line(self, key: str, inner: list[str]) -> int:
@@ -147,7 +147,7 @@ class _AttributeRecorder:
         self._elements: dict[str, dict[str, OriginStep]] = {}
 
     def take(self, after: dict[str, Any], step: _Step) -> None:
-        """Take the job as it is now, after `step`, and record what the step changed."""
+        """Record which attributes `step` changed. `after` is the job after the step."""
         if step.stanza is not None:
             self.variants.append(step.origin(step.body.line))
         for key, value in after.items():
@@ -192,7 +192,7 @@ class _AttributeRecorder:
                     yield Attribute(path, tuple(self._settings[path]))
 
     def _project_variable(self, inner: list[str]) -> Origin:
-        """Return where a variable of the project comes from: the last stanza that says it wins."""
+        """Return the origin of a variable of the project: the last stanza that sets it."""
         for stanza, templates in reversed(list(applying(self._layout, self._project, self._target))):
             for one in (stanza, *reversed(templates)):
                 variables = one.body.get("vars")
@@ -213,7 +213,7 @@ def _line_in(value: Any, inner: list[str], line: int) -> int:
 
 
 def _is(row: Any, element: Any) -> bool:
-    """Tell whether this element, as it is told, is what was said here."""
+    """Return whether a described element corresponds to a row of the stanza's list."""
     if not isinstance(element, Mapping):
         return bool(row == element)
     names = {element.get(key) for key in ("name", "path", "project")}

@@ -1,4 +1,4 @@
-"""The reference page of the language, made of the declarations the parser uses."""
+"""Generate the reference page of the language from the declarations that the parser uses."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _lines() -> Iterator[str]:
 
 
 def _remarks(key: StanzaKey) -> str:
-    """Return what there is to say of a key beside its values."""
+    """Return the remarks about a key: its note, and why it has no effect here."""
     return "; ".join(word for word in (key.note, f"**no effect here**: {key.idle}" if key.idle else "") if word)
 
 

@@ -1,6 +1,6 @@
-"""JSON Schema of the configuration language, for editors: made of the declarations that the parser checks with.
+"""Generate the JSON Schema of the configuration language, for editors, from the declarations that the parser uses.
 
-What a schema cannot say (names that must exist, what is forbidden to whom) `headgate check` says.
+A schema cannot express which names exist and who may use them; `headgate check` reports such errors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def tenants() -> Schema:
 
 
 def _document(title: str, kinds: dict[str, Schema], shared: dict[str, Schema]) -> Schema:
-    """Describe a list of mappings of one key, which names the kind."""
+    """Return the schema of a list of mappings, each with one key, which names the kind of its value."""
     return {
         "$schema": DRAFT,
         "title": title,
@@ -124,7 +124,7 @@ def _nodeset(keys: Keys) -> Schema:
 
 
 def _project(keys: Keys) -> Schema:
-    """Describe a project, in which every other key is a pipeline."""
+    """Return the schema of a project, in which every other key is a pipeline."""
     return {**object_schema(keys), "additionalProperties": _ref("project-pipeline")}
 
 
@@ -141,8 +141,8 @@ def _section() -> Schema:
 
 
 def _pipeline() -> Schema:
-    """Describe a pipeline; accept the words of every driver for every connection, as the schema does not know their
-    drivers."""
+    """Return the schema of a pipeline. It accepts the keys of every driver for every connection, because it does not
+    know the connections' drivers."""
     found = object_schema(PIPELINE)
     driver = driver_named(ANY)
     assert driver is not None, "the driver of which nothing is known"

@@ -1,4 +1,4 @@
-"""LayoutDefinitions of jobs as a server of Zuul's API tells them."""
+"""Describe the variants of jobs in the form of Zuul's API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLAIN: dict[str, tuple[str, Any]] = {
     "workspace_scheme": ("workspace-scheme", "golang"),
     "workspace_checkout": ("workspace-checkout", True),
 }
-"""Attribute in the answer -> the language's key, and the default."""
+"""Attribute in the answer -> key of the language, and its default."""
 _LISTS = {name: name.replace("_", "-") for name in ("tags", "provides", "requires", "failure_output")}
 _VARIABLES = {
     "variables": "vars",
@@ -49,13 +49,13 @@ _VARIABLES = {
 
 
 def context_of(stanza: Stanza) -> Json:
-    """Return where it is written.  JSON."""
+    """Return the place of a stanza: project, branch, path and line (JSON)."""
     source = stanza.source
     return {"project": source.project, "branch": source.branch, "path": source.path, "line": stanza.line}
 
 
 def parent_of(layout: Layout, stanza: Stanza) -> str | None:
-    """Return the job it inherits from; None: it is a base job."""
+    """Return the name of the job from which a variant inherits, or None for a base job."""
     if "parent" not in stanza.body:
         return layout.tenant.default_parent
     parent = stanza.body["parent"]
@@ -63,12 +63,12 @@ def parent_of(layout: Layout, stanza: Stanza) -> str | None:
 
 
 def branches_of(stanza: Stanza) -> list[str]:
-    """Return the patterns of branches it says it is for."""
+    """Return the branch patterns that a variant names."""
     return [one["regex"] for one in _patterns(stanza.body, "branches")]
 
 
 def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = False) -> Json:
-    """Return one definition of a job; `attaching`: as a section of a project names it.  JSON."""
+    """Return one variant of a job (JSON); with `attaching`, it is the entry of a job in a project's section."""
     body = stanza.body
     definition: Json = {
         "name": name,
@@ -94,7 +94,7 @@ def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = Fals
 
 
 def parameter(one: Parameter) -> Json:
-    """Return what may be given to a pipeline by hand.  JSON."""
+    """Return a parameter of a pipeline for enqueueing by hand (JSON)."""
     return {
         "name": one.name,
         "type": one.type,
@@ -106,7 +106,7 @@ def parameter(one: Parameter) -> Json:
 
 
 def _several(body: Table, key: str) -> list[Any]:
-    """Return what is listed, whatever it is tagged with."""
+    """Return the values of a key as a list, without tags."""
     found: list[Any] = as_list(deep_plain(body.get(key)))
     return found
 
@@ -156,7 +156,7 @@ def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
     try:
         books.add(stanza, stanza.body, 0, attaching)
     except UnknownSecret:
-        books = Books(layout)  # told of among the errors of the configuration
+        books = Books(layout)  # the errors of the configuration report it
     secrets = list(_secrets(stanza.body))
     post, cleanup = ([b for b in books.post_run if b.ignore_result is late] for late in (False, True))
     phases = {"run": books.run, "pre_run": books.pre_run, "post_run": post, "cleanup_run": cleanup}
@@ -186,7 +186,7 @@ def _role(role: JobRole) -> Json:
 
 
 def _secrets(body: Table) -> Iterator[Json]:
-    """Yield what each playbook of the definition may read: names alone."""
+    """Yield the names of the secrets that each playbook of the variant may read."""
     for one, _ in entries(body.get("secrets"), 0):
         name = one if isinstance(one, str) else one["name"]
         yield {"name": name if isinstance(one, str) else one.get("secret", name), "alias": name}
@@ -205,7 +205,7 @@ def _nodesets(layout: Layout, body: Table) -> Json:
 
 
 def nodeset(found: Nodeset) -> Json:
-    """Return a nodeset whose machines nobody has yet.  JSON."""
+    """Return a nodeset (JSON) without any machines assigned."""
     nodes = [
         {
             "name": node.name[0],

@@ -1,1 +1,1 @@
-"""Text to values that know where they stand, and checks of them against tables of keys."""
+"""Read files into values that know their lines, and check them against tables of keys."""

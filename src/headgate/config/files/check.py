@@ -1,4 +1,4 @@
-"""Checking values against tables of keys: what is unknown, what has the wrong type, where, and what was meant."""
+"""Check values against tables of keys, and report unknown keys and wrong types with their lines and suggestions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ name = _of(
     lambda v: isinstance(v, str) and one_line(v, len(v)) == v,
     {"type": "string"},
 )
-"""A name: others refer to it, and reports, pages and terminals show it."""
+"""Check for names, which other stanzas refer to and which reports, pages and terminals show."""
 text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str), {"type": ["string", "null"]})
 word = _of(
     "text or a number",
@@ -129,7 +129,7 @@ def many(check: Check) -> Check:
 
 
 def listed(check: Check) -> Check:
-    """Return a list; one alone does not do."""
+    """Accept a list of values that pass the check, but not a single value."""
     inner = many(check)
 
     def schema() -> Schema:
@@ -186,7 +186,7 @@ def either(*checks: Check) -> Check:
 
 
 def inner(keys: Keys, what: str) -> Check:
-    """Return a mapping with these keys."""
+    """Accept a mapping with these keys."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         table(value, keys, what, spot.warnings, spot.line)
@@ -236,12 +236,12 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
 
 
 def idle(what: str, why: str, line: int) -> Wrong:
-    """Return a warning of what is accepted and does nothing."""
+    """Return a warning that a setting is accepted but has no effect."""
     return Wrong(f"{what} has no effect here: {why}", line, NO_EFFECT, "warning")
 
 
 def object_schema(keys: Keys) -> Schema:
-    """Return a mapping with these keys and no others."""
+    """Return the schema of a mapping with these keys and no others."""
     required = [name for name, key in keys.items() if key.required]
     return {
         "type": "object",

@@ -1,4 +1,4 @@
-"""YAML whose every key and value knows where it stands."""
+"""Read YAML so that every key and value knows its line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headgate.config.budgets import DEFAULTS, Budgets, sized
 from headgate.config.files.source import Wrong, unreadable
 
 DEPTH_MAX = 200
-"""Levels of nesting, with aliases expanded."""
+"""Largest number of levels of nesting, with aliases expanded."""
 INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 100
-"""Characters of a number."""
+"""Largest number of characters of a number."""
 ENCRYPTED = "!encrypted/pkcs1-oaep"
 _YAML = "tag:yaml.org,2002:"
 _TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
@@ -43,7 +43,7 @@ class Table(dict[str, Any]):
     """Represent a mapping that knows its line and the line of each key. Values are JSON, Tables, Rows, Tagged and
     Encrypted.
 
-    It may be shared between several places of a document: never change one that was read.
+    One Table may appear at several places of a document, so a Table that was read must not be changed.
     """
 
     __slots__ = ("line", "lines")
@@ -69,18 +69,18 @@ class Rows(list[Any]):
 
 
 def row_lines(value: Any, line: int) -> list[int]:
-    """Return the line of each element of a list, or of the one value that stands for a list."""
+    """Return the line of each element of a list, or the line of a single value that stands for a list."""
     return value.lines if isinstance(value, Rows) else [line]
 
 
 def load(text: str, budgets: Budgets = DEFAULTS) -> Any:
-    """Return the document as JSON with Tables and Rows; None when empty.  Raises Wrong."""
+    """Return the document as JSON with Tables and Rows, or None if it is empty. Raise Wrong."""
     node = composed(text, budgets)
     return None if node is None else _Reader().value(node)
 
 
 def composed(text: str, budgets: Budgets) -> yaml.Node | None:
-    """Return the nodes of a document that keeps to the budgets; None when it is empty.  Raises Wrong."""
+    """Return the root node of a document that is within the budgets, or None if it is empty. Raise Wrong."""
     if why := unreadable(text):
         raise Wrong(why, 1)
     if (length_bytes := len(text.encode(errors="replace"))) > budgets.file_max_bytes:
@@ -108,12 +108,12 @@ _SEPARATORS = (
     ",", "\n", "\r", "\x85", "\u2028", "\u2029", "[", "{", ": ", ":\t", "- ", "-\t", "? ", "?\t",
     '":', "':", "]:", "}:",
 )  # fmt: skip
-"""Before each value of a document stands one of these, or an empty value stands between two of them."""
+"""Texts that precede values: each value of a document follows one of them, or is an empty value between two of them."""
 
 
 def _shallow(text: str, values_max: int) -> None:
-    """Refuse a text that is nested too deep for the composer, which is recursive, or has too many values for it. Raise
-    Wrong."""
+    """Refuse a text that is nested too deeply for the composer, which is recursive, or has too many values for it.
+    Raise Wrong."""
     brackets = text.count("[") + text.count("{")
     deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
     if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
@@ -130,7 +130,7 @@ def _shallow(text: str, values_max: int) -> None:
                 line = event.start_mark.line + 1 if event.start_mark else 0
                 raise Wrong(_too_deep() if depth > DEPTH_MAX else f"this holds more than {values_max} values", line)
     except (yaml.YAMLError, UnicodeError):
-        return  # the composer finds the same, and says it
+        return  # the composer finds the same error and reports it
 
 
 def _too_deep() -> str:
@@ -141,7 +141,7 @@ _DIGITS = re.compile(rf"[0-9a-fA-F_:.]{{{DIGITS_MAX}}}")
 
 
 def _short_numbers(root: yaml.Node) -> None:
-    """Refuse a number so long that reading it takes long. Raise Wrong."""
+    """Refuse a number that is too long to be converted quickly. Raise Wrong."""
     seen, waiting = {id(root)}, [root]
     while waiting:
         node = waiting.pop()
@@ -153,7 +153,7 @@ def _short_numbers(root: yaml.Node) -> None:
 
 
 class _Extent:
-    """Measure a document as it is with its aliases written out: values, characters, levels."""
+    """Measure a document with its aliases expanded: values, characters and levels."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -161,7 +161,8 @@ class _Extent:
         self._inside: set[int] = set()
 
     def of(self, node: yaml.Node) -> tuple[int, int, int]:
-        """Return the values, characters and levels of a node. Raise Wrong for what is endless or too large."""
+        """Return the numbers of values, characters and levels of a node. Raise Wrong if it contains itself or is too
+        large."""
         known = self._known.get(id(node))
         if known is not None:
             return known
@@ -197,7 +198,7 @@ def _line(node: yaml.Node) -> int:
 
 
 class _Reader:
-    """Turn nodes into values; read a node that stands in several places once."""
+    """Turn nodes into values; a node that appears in several places is read once."""
 
     def __init__(self) -> None:
         self._scalars = yaml.constructor.SafeConstructor()
@@ -275,7 +276,8 @@ class _Reader:
         return self._merged(own, merged) if merged else own
 
     def _merged(self, own: Table, others: list[Any]) -> Table:
-        """Put merged keys beneath our own; of several mappings, the first that has a key counts."""
+        """Add merged keys that the mapping itself does not have. If several merged mappings have a key, the first one
+        counts."""
         table = Table(own.line)
         for other in reversed(others):
             if not isinstance(other, Table):

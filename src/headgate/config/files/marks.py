@@ -1,4 +1,4 @@
-"""Locate an error in its file, to the column: for editors, which underline what is wrong."""
+"""Locate errors in their files to the column, so that editors can underline them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORD = r"(?<![\w./-]){}(?![\w/-])"
 
 
 class Extent(NamedTuple):
-    """Delimit text from its first character up to, but not including, its last. Lines and columns count characters
+    """Delimit text: from its first character up to the position after its last one. Lines and columns count characters
     from 1."""
 
     line: int
@@ -43,7 +43,7 @@ class Spelled(NamedTuple):
 
 @lru_cache(maxsize=64)
 def spelled(text: str) -> tuple[Spelled, ...]:
-    """Return every scalar in the order of the file; nothing of what is not YAML.  What aliases stand for is told
+    """Return every scalar in the order of the file, or nothing if the text is not YAML. The target of aliases appears
     once."""
     try:
         root = composed(text, DEFAULTS)
@@ -75,9 +75,10 @@ def _extent(node: yaml.Node) -> Extent:
 
 
 def extent(error: ConfigError, text: str) -> Extent:
-    """Return what of its line the error is about: a word that it quotes, else a value of the line, else all of it.
+    """Return the part of its line that the error is about: a word that it quotes, else a value of the line, else the
+    entire line.
 
-    `text` is that of the file; without it (or without a line) the extent is empty, at the beginning of the line.
+    `text` is the text of the file. If it does not have that line, the extent is empty, at the beginning of the line.
     """
     lines = text.split("\n")
     if not 0 < error.line <= len(lines):
@@ -91,8 +92,8 @@ def extent(error: ConfigError, text: str) -> Extent:
 
 
 def in_line(line: str, text: str, values: Collection[str] = ()) -> tuple[int, int]:
-    """Return the first column, and the one after the last (from 0), of the word that `text` quotes or that equals
-    one of the `values`; otherwise of the whole content of the line."""
+    """Return the first column (from 0) and the one after the last of the word that `text` quotes or that equals one of
+    the `values`; if the line has no such word, those of its content without surrounding spaces."""
     line = line.rstrip("\r")
     quoted = _QUOTED.findall(text)
     for word in (*quoted, *(word for word in text.split() if word in values)):
@@ -104,7 +105,7 @@ def in_line(line: str, text: str, values: Collection[str] = ()) -> tuple[int, in
 
 
 def _within(found: Extent, lines: list[str]) -> Extent:
-    """Cut a text over several lines down to the first: the rest is for nobody to look at."""
+    """Limit an extent of several lines to its first line."""
     if found.end_line == found.line:
         return found
     return Extent(found.line, found.column, found.line, len(lines[found.line - 1].rstrip("\r")) + 1)

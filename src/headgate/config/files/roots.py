@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 STANDARD_PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
-"""Where a project keeps its configuration; the first that exists counts."""
+"""Roots of a project's configuration; the first one that exists counts."""
 IGNORE = ".zuul.ignore"
 """Name of a file that excludes its directory, and everything below it, from the configuration."""
 
@@ -19,8 +19,8 @@ class Roots(NamedTuple):
 
 
 def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
-    """Return the configuration files among `files`. `extra` names more files, and directories ending in a slash,
-    that are read too."""
+    """Return the configuration files among `files`. `extra` names further files, and directories with a trailing slash,
+    that are read, too."""
     files = list(files)
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
     usable = sorted(path for path in files if not path.startswith(ignored))

@@ -11,21 +11,21 @@ from headgate.base.texts import visible
 from headgate.config.model import ConfigError
 
 CONTEXT_LINES = 4
-"""Lines shown above and below the one an error is about."""
+"""Number of lines shown above and below the line of an error."""
 LINE_SHOWN_MAX = 500
-"""Characters of a line shown."""
+"""Largest number of characters shown of a line."""
 NAMED_MAX = 12
-"""Known words listed in a message."""
+"""Largest number of known words that a message lists."""
 SCHEMA = "Unknown"
-"""Name of errors about form: text that is not YAML, an unknown key, or a wrong type."""
+"""Name of errors of form: text that is not YAML, an unknown key, or a wrong type."""
 UNKNOWN_WORD = "Unknown Word"
-"""Name of warnings about words that mean nothing to a driver."""
+"""Name of warnings about words that a driver does not know."""
 NO_EFFECT = "No Effect"
 """Name of warnings about settings that are accepted without effect."""
 NEVER = "Trigger Never Matches"
-"""Name of warnings about triggers that nothing can start."""
+"""Name of warnings about triggers that no event can match."""
 MEANING = "Unknown Configuration Error"
-"""Name of errors about meaning that have no name of their own."""
+"""Name of errors of meaning that have no name of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +73,24 @@ _UNREADABLE = "\0headgate: "
 
 
 def unread(why: str) -> str:
-    """Return what stands for a text that was not read; whoever parses it says why."""
+    """Return a placeholder for the text of a file that was not read; parsing it reports `why`."""
     return _UNREADABLE + why
 
 
 def unreadable(text: str) -> str:
-    """Return why the file was not read, or an empty string if the text was."""
+    """Return why the text of a file was not read, or an empty string if it was."""
     return text.removeprefix(_UNREADABLE) if text.startswith(_UNREADABLE) else ""
 
 
 @lru_cache(maxsize=32)
 def _lines(text: str) -> list[str]:
-    """Split a text into lines, and remember them: for a file with many errors they are asked for again and again."""
+    """Split a text into lines. The result is cached, because a file with many errors is split again for each of
+    them."""
     return text.splitlines()
 
 
 def snippet(text: str, line: int) -> str:
-    """Return a few lines around `line` (1-based), marked; empty when there is no line."""
+    """Return the lines around `line` (1-based), with that line marked, or an empty string if there is no such line."""
     lines = _lines(text) if line > 0 and not unreadable(text) else []
     if line > len(lines):
         return ""
@@ -103,7 +104,7 @@ def snippet(text: str, line: int) -> str:
 
 
 def _strokes(one: str, other: str) -> int:
-    """Count the characters to be added, taken away, replaced or swapped with the next to make one of the other."""
+    """Return the edit distance of two words: additions, deletions, replacements, and swaps of adjacent characters."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for n, a in enumerate(one, 1):
@@ -117,7 +118,7 @@ def _strokes(one: str, other: str) -> int:
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """Return `; did you mean X?`, or the list of known words if it is short."""
+    """Return `; did you mean X?`, or the list of known words if it is short; otherwise an empty string."""
     if not isinstance(word, str):
         return ""
     most, letters = 1 if len(word) < 5 else 2, set(word)

@@ -1,1 +1,2 @@
-"""What forges say of changes, and what pipelines may ask of it: facts, and for each driver its keys with who asks."""
+"""Define the facts that forges report about changes, and for each driver the keys that select changes by these
+facts."""

@@ -1,7 +1,7 @@
-"""Define what a forge says of a change and of what happens to it, the same for all of them.  Pure data.
+"""Define the facts that forges report about changes and events, in one form for all forges. Pure data.
 
-What is not known is None, or an empty text: never false.  A predicate that asks for what is not known does not hold,
-whether it stands in `require` or in `reject` is for the pipeline to say.
+An unknown fact is None or an empty text, never false. A predicate about an unknown fact does not hold, in `require` and
+in `reject` alike.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import msgspec
 
 
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what one person says about a change of plain git: that it is approved, or that it must not land."""
+    """Represent one person's approval or veto of a change of plain git."""
 
     who: str
     """Name by which the server knows the person."""
     commit: str
     """Commit of the patchset to which it refers."""
     ref: str
-    """Ref that holds it; deleted when it is withdrawn."""
+    """Ref that holds it; the ref is deleted when the person withdraws it."""
     since_ms: int = 0
     """Time at which it was first seen, in milliseconds since the epoch (UTC)."""
 
 
 class PipelineCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what a pipeline said about one patchset."""
+    """Represent the result of a pipeline for one patchset."""
 
     tenant: str
     pipeline: str
@@ -39,11 +39,11 @@ class ForgeAccount(msgspec.Struct, frozen=True, omit_defaults=True):
     """Login name."""
     email: str = ""
     permission: str = ""
-    """read | write | admin | none; empty: nobody has asked."""
+    """read | write | admin | none; empty if it was not requested."""
 
 
 class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what an account says about the current patchset: a vote on a label, or a review."""
+    """Represent a vote on a label, or a review, of the current patchset."""
 
     who: ForgeAccount
     label: str
@@ -57,20 +57,20 @@ class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what a program says about the current patchset."""
+    """Represent a status or a check that a program reports for the current patchset."""
 
     who: str
-    """The account, or the slug of the app."""
+    """Account that set it, or slug of the app."""
     name: str
-    """The context of a status, the name of a check."""
+    """Context of a status, or name of a check."""
     state: str
-    """pending | success | failure | error; of a check its conclusion, or its status while it has none."""
+    """pending | success | failure | error; for a check, its conclusion, or its status until it has one."""
     check: bool = False
     url: str = ""
 
     @property
     def spelled(self) -> str:
-        """Return it as pipelines name it."""
+        """Return the status as pipelines name it: `who:name:state`."""
         return f"{self.who}:{self.name}:{self.state}"
 
 
@@ -78,9 +78,9 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent a condition that the forge sets for a merge."""
 
     text: str
-    """The requirement, for people, as the end of a sentence that begins with the change."""
+    """Requirement, for people: the rest of a sentence that begins with the change."""
     met: bool | None = None
-    """Whether it is met; None while the forge has not decided, which Headgate waits for."""
+    """Whether it is met; None while the forge has not decided, for which Headgate waits."""
     bypassed: bool = False
     """Whether Headgate's account may merge without it."""
     missing: tuple[str, ...] = ()
@@ -93,14 +93,14 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     us: tuple[str, ...] = ()
     """Headgate's own accounts, as in `ForgeAccount.name` and `ProgramStatus.who`."""
     state: str = ""
-    """State in the forge's own words, such as Gerrit's NEW."""
+    """State as the forge names it, such as Gerrit's NEW."""
     draft: bool | None = None
     """Whether it is a draft or work in progress."""
     current: bool = True
     """Whether it is the newest patchset."""
     votes: tuple[Vote, ...] | None = None
     approved: bool | None = None
-    """Whether the forge regards it as approved; None if the forge does not tell."""
+    """Whether the forge considers the change approved; None if the forge does not tell."""
     score: int | None = None
     """Thumbs up minus thumbs down; None where a forge does not count them."""
     statuses: tuple[ProgramStatus, ...] | None = None
@@ -111,20 +111,20 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     together: bool = False
     """Whether the forge merges all open changes of a topic together."""
     unresolved: int | None = None
-    """Threads of discussion that are not resolved."""
+    """Number of unresolved threads of discussion."""
     mergeable: bool | None = None
     """Whether it merges without conflicts; None while the forge is still checking."""
     rules: tuple[Rule, ...] | None = None
-    """Rules in force; None when unknown: Headgate then asks the forge before it lands the change."""
+    """Rules in force; None if unknown, in which case Headgate asks the forge before it lands the change."""
     mark: str = ""
     """Position up to which the driver has sent events of this change, in the driver's own form."""
 
 
 class ForgeEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what happened, as triggers name it."""
+    """Represent an event with the values that triggers match."""
 
     event: str
-    """Name of the event in the driver's words: comment-added, pull_request, gl_push."""
+    """Name of the event as the driver's triggers spell it: comment-added, pull_request, gl_push."""
     action: str = ""
     who: ForgeAccount | None = None
     comments: tuple[str, ...] = ()
@@ -132,10 +132,10 @@ class ForgeEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     votes: tuple[Vote, ...] = ()
     """All votes in the event, including those that it did not change."""
     added: tuple[str, ...] = ()
-    """Labels, tags or hashtags."""
+    """Labels, tags or hashtags that the event added."""
     removed: tuple[str, ...] = ()
     statuses: tuple[ProgramStatus, ...] = ()
     state: str = ""
     """State of a submitted review or of a flag."""
     checker: str = ""
-    """Uuid of Gerrit's checker."""
+    """UUID of the Gerrit checker."""

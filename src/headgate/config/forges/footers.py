@@ -1,4 +1,4 @@
-"""Find what a change says that it needs: `Depends-On:`, at the beginning of a line of what it says of itself."""
+"""Find the dependencies that a change names with `Depends-On:` at the beginning of a line of its message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
 
 
 def footers(message: str) -> Iterator[str]:
-    """Yield what the footers name, as it is written, of very many the first."""
+    """Yield the names in the footers as written, at most FOOTERS_MAX of them."""
     found = (
         one for line in _DEPENDS.findall(message) for one in _names_in(line.strip()) if len(one) <= FOOTER_MAX_CHARS
     )
@@ -26,8 +26,8 @@ def footers(message: str) -> Iterator[str]:
 
 
 def _names_in(line: str) -> list[str]:
-    """Return what one line names: every address, whatever people write around it; else the names in it.  A line that
-    names nothing is one name, which nobody has: so it is told."""
+    """Return the names in one footer: every URL, without surrounding punctuation, or else the names in it. A line that
+    has neither is returned as one name that nobody has, so that it is reported as unknown."""
     if addresses := _URL.findall(line.replace("](", " ")):
         return [one.rstrip(_AROUND) for one in addresses]
     names = [one for one in re.split(r"[\s,]+", line) if one]
@@ -35,7 +35,7 @@ def _names_in(line: str) -> list[str]:
 
 
 def ids(message: str) -> frozenset[str]:
-    """Return the Change-Ids that a message says a change has."""
+    """Return the Change-Ids in a message."""
     return frozenset(_HAS_ID.findall(message))
 
 
@@ -43,7 +43,7 @@ class Named(NamedTuple):
     """Hold what the footers of a change name: keys of changes, and texts that name none."""
 
     needs: tuple[str, ...] = ()
-    """Keys of changes, whether anybody has proposed them or not."""
+    """Keys of changes, whether or not they have been proposed."""
     unknown: tuple[str, ...] = ()
     """Footers, as written, that name no change that could be in this installation."""
 
@@ -54,8 +54,9 @@ def named(
     projects: Collection[str],
     of_id: Callable[[str], Collection[str]] = lambda _: (),
 ) -> Named:
-    """Return what footers mean.  `of_url`: the key of the change at a URL, or nothing; `projects`: canonical names of
-    those whose changes are written `<project>/<branch>/<topic>`; `of_id`: keys of the changes that have a Change-Id."""
+    """Resolve the texts of footers. `of_url` returns the key of the change at a URL, or an empty string. `projects`
+    holds the canonical names of the projects whose changes are written `<project>/<branch>/<topic>`. `of_id` returns
+    the keys of the changes with a Change-Id."""
     needs, unknown = dict[str, None](), dict[str, None]()
     for text in texts:
         if _CHANGE_ID.fullmatch(text):
@@ -70,8 +71,8 @@ def named(
 
 
 def _plain(text: str, projects: Collection[str]) -> str:
-    """Return the key of a change of plain git, or nothing if there is none: of the longest name of a project that it
-    begins with, which may leave the host out where no other project has that name."""
+    """Return the key of a change of plain git, or an empty string if the text names none. The text begins with a
+    project, of which the longest matching name counts; the name may lack the host if no other project has that name."""
     names: dict[str, set[str]] = {}
     for project in projects:
         for name in (project, project.partition("/")[2]):

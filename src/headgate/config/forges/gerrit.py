@@ -1,4 +1,4 @@
-"""Gerrit."""
+"""Define the keys of Gerrit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _is(vote: Vote, label: str, value: object) -> bool:
 
 
 def _voted(wanted: object, seen: TermSubject) -> bool:
-    """Check that every label and value is among the votes that the event shows."""
+    """Return whether the votes of the event include every label and value."""
     pairs = [(label, value) for one in as_list(wanted) for label, value in one.items()]
     return all(any(_is(vote, *one) for vote in seen.what.votes) for one in pairs)
 
@@ -58,7 +58,7 @@ def _changed(wanted: object, seen: TermSubject) -> bool:
 
 
 def _given(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Check that there is a vote as the approval asks for; one is enough."""
+    """Return whether at least one vote meets all conditions of an approval."""
     labels = {label: value for label, value in wanted.items() if label not in _OF_VOTES}
     return any(
         counts(vote, wanted, seen.now_ms) and all(_is(vote, *one) for one in labels.items()) for vote in others(seen)
@@ -74,7 +74,7 @@ def _disapproved(wanted: object, seen: TermSubject) -> bool:
 
 
 def _tagged(rules: object, seen: TermSubject) -> bool:
-    """Check that each pattern is found in some hashtag."""
+    """Return whether each pattern occurs in some hashtag."""
     return all(found_in(rule, seen.details.hashtags or ()) for rule in as_list(rules))
 
 

@@ -1,4 +1,4 @@
-"""Plain git: changes are proposed and approved by pushing to refs/for and refs/approved."""
+"""Define the keys of plain git, where changes are proposed and approved by pushing to refs/for and refs/approved."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def _no_veto(wanted: bool, seen: TermSubject) -> str:
 
 
 def required_results(check: Any) -> dict[str, str]:
-    """Return pipeline -> what it must have said, of `check` as it is written."""
+    """Map each pipeline that `check` names to the result that it must have reported."""
     return {BY_DEFAULT: check} if isinstance(check, str) else dict(check or {})
 
 
 def _results(seen: TermSubject) -> dict[str, str]:
-    """Map each pipeline to what it said of this patchset."""
+    """Map each pipeline to the result that it reported for this patchset."""
     mine = (one for one in seen.known.checks if one.commit == seen.change.commit)
     return {one.pipeline: one.result for one in mine if one.tenant == seen.tenant}
 
@@ -55,7 +55,7 @@ def _unchecked(wanted: object, seen: TermSubject) -> str:
 
 
 def _checked(unwanted: object, seen: TermSubject) -> str:
-    """Say which pipeline has reported on this patchset what `reject` rules out; empty: none has."""
+    """Return a message about a pipeline that reported a result that `reject` rules out, or an empty string."""
     for name, result in required_results(unwanted).items() if seen.now_ms is not None else ():
         if _results(seen).get(name) == result:
             return f"{seen.change.key}: the pipeline {name} has reported {result} on this patchset"

@@ -1,4 +1,5 @@
-"""Gitea and Forgejo: the reference has no driver for them; where they are as GitHub is, the words are the same."""
+"""Define the keys of Gitea and Forgejo. Zuul has no driver for them, so the keys are those of GitHub where the forges
+agree."""
 
 from __future__ import annotations
 

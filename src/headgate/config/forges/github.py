@@ -1,4 +1,4 @@
-"""GitHub."""
+"""Define the keys of GitHub."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _checks(seen: TermSubject) -> list[str]:
 
 
 def sets(how: Mapping[str, Any]) -> frozenset[str]:
-    """Return the labels that one reporter sets or takes away."""
+    """Return the labels that one reporter sets or removes."""
     found: set[str] = set()
     for key in ("label", "unlabel"):
         labels = how.get(key, ())
@@ -47,7 +47,8 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _closes(started: Sequence[Mapping[str, Any]], ended: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return what cancels a check run that nobody ends, as it would run for ever."""
+    """Return the report that cancels a started check run if no report at the end completes it, since it would run for
+    ever."""
     runs = any(how.get("check") in ("queued", "in_progress") for how in started)
     return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in ended) else ()
 

@@ -1,4 +1,4 @@
-"""GitLab."""
+"""Define the keys of GitLab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Define what a key of a driver is: its form, and whether what it says holds of a change or of what happened to it."""
+"""Define the keys of drivers: the form of each value, and the predicate that decides whether it holds for a change or
+an event."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Wor
 
 
 class ProposedChange(Protocol):
-    """Declare what is read of a change, or of a ref that was updated (`gate.change.Change`)."""
+    """Declare the attributes that predicates read of a change, or of a ref that was updated (`gate.change.Change`)."""
 
     @property
     def key(self) -> str: ...
@@ -29,7 +30,7 @@ class ProposedChange(Protocol):
 
 
 class KnownFacts(Protocol):
-    """Declare what is read of a connection's knowledge of a change (`gate.change.ChangeState`)."""
+    """Declare the attributes that predicates read of a change's state at its connection (`gate.change.ChangeState`)."""
 
     @property
     def change(self) -> ProposedChange: ...
@@ -52,13 +53,13 @@ class KnownFacts(Protocol):
 
 
 class TermSubject(NamedTuple):
-    """Hold what a predicate may look at."""
+    """Hold everything that a predicate may examine."""
 
     known: KnownFacts
     tenant: str = ""
     now_ms: int | None = None
-    """The moment at which it is to come in; None: it is there already, and what only counts at that moment is not asked
-    again, nor what Headgate itself says of it."""
+    """Time at which the change is to enter, in milliseconds since the epoch, or None if it has already entered. Then
+    conditions that apply only on entry, and Headgate's own reports, are not checked again."""
     kind: str = ""
     """Kind of the event, a `gate.change.EventKind`."""
     happening: ForgeEvent | None = None
@@ -72,7 +73,7 @@ class TermSubject(NamedTuple):
 
     @property
     def details(self) -> Details:
-        """Return what the forge says; a change of which it says nothing has nothing."""
+        """Return what the forge reports about the change; empty details if it reports nothing."""
         return self.known.details or _NOTHING
 
     @property
@@ -82,7 +83,7 @@ class TermSubject(NamedTuple):
 
 _NOTHING, _NOTHING_HAPPENED = Details(), ForgeEvent("")
 Holds = Callable[[Any, TermSubject], bool]
-"""What is said in the configuration (JSON), and what is asked about."""
+"""Predicate: (value in the configuration as JSON, subject) -> whether the value holds for the subject."""
 
 
 class TriggerTerm(NamedTuple):
@@ -90,12 +91,12 @@ class TriggerTerm(NamedTuple):
 
     form: StanzaKey
     holds: Holds
-    """In a trigger, and in `require`."""
+    """Predicate for triggers and `require`."""
     rejects: Callable[[Any, TermSubject], bool | str] | None = None
-    """In `reject`, where that is not a mere opposite, perhaps with what is to be told; None: as `holds`."""
+    """Predicate for `reject`, which may return a message for people instead of true; None if `holds` applies."""
     lacks: Callable[[Any, TermSubject], str] | None = None
-    """What is missing in `require`, for people, where there is more to say than that it does not hold; empty: it
-    holds."""
+    """Function that returns what `require` is missing, for people, or an empty string if it holds; None if `holds` is
+    enough."""
 
 
 Terms = Mapping[str, TriggerTerm]
@@ -103,35 +104,35 @@ _Hows = Sequence[Mapping[str, Any]]
 
 
 def forms(terms: Terms) -> Keys:
-    """Return what the configuration may say."""
+    """Return the keys with the forms of their values."""
     return {name: term.form for name, term in terms.items()}
 
 
 OF_CHANGE = frozenset({"require", "reject", "require-approval", "reject-approval", "require-status", "reject-status"})
-"""Keys of a trigger that ask something of the change."""
+"""Keys of a trigger that set conditions for the change."""
 
 
 class Dialect(NamedTuple):
-    """Define what the driver of a forge lets pipelines say, and what it means."""
+    """Define the keys that the driver of a forge accepts in pipelines, and their meanings."""
 
     trigger: Terms
     require: Terms
     reporter: Keys
     trigger_defaults: Mapping[str, Any] = {}
-    """Key of a trigger -> value that is required where the key is missing."""
+    """Key of a trigger -> value that is required if the trigger does not set the key."""
     instead: Mapping[str, str] = {}
-    """Key of a trigger -> key that replaces it where both are set."""
+    """Key of a trigger -> key that replaces it if both are set."""
     events_of: Mapping[str, tuple[ForgeEvent, ...]] = {}
-    """Kind of event -> what it is in the words of triggers, where no more is known of it."""
+    """Kind of event -> events in the terms of triggers, for an event of which only the kind is known."""
     sets: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
     """Function that returns the labels and contexts that one reporter sets."""
     nobody: frozenset[str] = frozenset()
     """Events and actions whose author is unknown; a trigger that requires a permission never matches them."""
     closes: Callable[[_Hows, _Hows], _Hows] = lambda _started, _ended: ()
-    """Reporters of the beginning, and of the end of an item that is taken out -> what has to be said besides, so that
-    nothing stays open at the forge."""
+    """Function from the reports at the start and at the dequeuing of an item to additional reports, which close
+    whatever the reports at the start left open at the forge."""
     of_change: frozenset[str] = OF_CHANGE
-    """Keys of a trigger that ask something of the change."""
+    """Keys of a trigger that set conditions for the change."""
     lands: tuple[str, ...] = ("merge",)
     """Keys of a success reporter that land the change when they are true."""
     free: bool = False
@@ -141,12 +142,13 @@ class Dialect(NamedTuple):
     named: tuple[str, ...] = ()
     """Keys of a requirement that name people; they work only where the server authenticates people."""
     refs_too: bool = False
-    """Whether refs are admitted regardless of requirements for changes; on other forges a ref never meets those."""
+    """Whether refs are admitted regardless of requirements for changes; on other forges, a ref never meets such
+    requirements."""
 
 
 def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Return whether everything that a trigger says holds for what happened. If only the kind of the event is known,
-    only the kind is compared."""
+    """Return whether every key of a trigger holds for an event. If only the kind of the event is known, only the kind
+    is compared."""
     required = {**dialect.trigger_defaults, **trigger}
     terms = [
         (dialect.trigger[name], value)
@@ -160,12 +162,12 @@ def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -
 
 
 def unmet(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
-    """Return what is missing first of what is required, for people; empty: nothing is."""
+    """Return the first unmet requirement, for people, or an empty string if all are met."""
     return next(missing(terms, requirement, seen), "")
 
 
 def missing(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
-    """Yield what is missing of what is required, for people."""
+    """Yield each unmet requirement, for people."""
     for name, value in requirement.items():
         term = terms.get(name)
         if term is None:
@@ -176,12 +178,12 @@ def missing(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> 
 
 
 def refused(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
-    """Return what holds first of that which keeps a change out, for people; empty: nothing does."""
+    """Return the first condition that keeps a change out, for people, or an empty string if there is none."""
     return next(hindering(terms, requirement, seen), "")
 
 
 def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
-    """Yield what holds of that which keeps a change out, for people."""
+    """Yield each condition that keeps a change out, for people."""
     for name, value in requirement.items():
         term = terms.get(name)
         if term is None:
@@ -193,7 +195,8 @@ def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -
 
 
 def _part(value: object, term: Callable[[Any, TermSubject], bool | str], seen: TermSubject, *, holds: bool) -> object:
-    """Return those of a list that it is about: of what is wanted together, only what is missing."""
+    """Return the elements of a list for which the predicate returns `holds`, or the value itself if there are none or
+    it is no list."""
     if not isinstance(value, list):
         return value
     return [one for one in value if bool(term([one], seen)) is holds] or value
@@ -212,7 +215,7 @@ def _is(name: str, value: object) -> str:
 
 
 def spelled(value: object) -> str:
-    """Return what stands in a configuration, in one line."""
+    """Format a value of the configuration in one line."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}: {spelled(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Pagure."""
+"""Define the keys of Pagure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from headgate.config.keys.forms import events, patterns, permissions, texts, wor
 
 
 def _states(seen: TermSubject) -> tuple[str, ...]:
-    """Return what our newest flag says, as anybody may set one; once the change is there, return nothing, as it is not
-    asked."""
+    """Return the state of Headgate's own newest flag, since anybody may set flags; return nothing once the change has
+    entered."""
     own = (one.state for one in seen.details.statuses or () if one.who in seen.details.us)
     return tuple(own)[:1] if seen.now_ms is not None else ()
 
@@ -34,13 +34,13 @@ def _has_state(wanted: object, seen: TermSubject) -> bool:
 
 
 def _actions(seen: TermSubject) -> tuple[str, ...]:
-    """Return the actions that an event stands for: what is merged is closed, too."""
+    """Return the actions of an event; a merged pull request is also closed."""
     return ("merged", "closed") if seen.what.action == "merged" else (seen.what.action,)
 
 
 def _scored_by_committers(least: int, seen: TermSubject) -> bool:
-    """Check that the votes reach a score; anybody may vote, but those alone count who may write and did not propose
-    it."""
+    """Return whether the votes of committers reach a score. Only votes of accounts count that may write and did not
+    propose the change."""
     votes = [
         one.value
         for one in seen.details.votes or ()

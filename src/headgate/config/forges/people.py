@@ -1,4 +1,4 @@
-"""Weigh what several people say of a change of plain git: who of them counts, and whether that is enough."""
+"""Decide whose approvals of a change of plain git count, and whether they suffice."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from headgate.config.forges.keyterms import KnownFacts
 from headgate.config.forges.terms import age_ms
 
 Wanted = Mapping[str, Any]
-"""`approvals` of a requirement, as it is written.  JSON."""
+"""Value of `approvals` in a requirement (JSON)."""
 
 
 def person(name: str) -> str:
-    """Return what two names of one person have in common: case and forms of letters make no second one."""
+    """Return the name of a person in a form in which names that differ only in case or in Unicode form are equal."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def authors(change_state: KnownFacts) -> set[str]:
-    """Return whoever wrote this patchset or pushed it, by every name that is known of them."""
+    """Return the names of everyone who wrote or pushed this patchset, in the form that `person` returns, by every known
+    name of each."""
     name, _, address = change_state.change.owner.partition("<")
     address = address.rstrip("> ")
     names = (name.strip(), address, address.partition("@")[0], *change_state.proposers)
@@ -29,8 +30,8 @@ def authors(change_state: KnownFacts) -> set[str]:
 
 
 def counted(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> tuple[Word, ...]:
-    """Return the approvals of this patchset that count, one of each person, the earliest first.  `now_ms`: the moment
-    at which the change is to come in; None: it is there already, and the age of an approval no longer matters."""
+    """Return the approvals of this patchset that count, one per person, the earliest first. `now_ms` is the time at
+    which the change is to enter; None means that it has entered, and the age of an approval no longer matters."""
     among = {person(one) for one in as_list(wanted.get("of"))}
     not_these = authors(change_state) if wanted.get("not-author") else set[str]()
     found: dict[str, Word] = {}
@@ -49,7 +50,7 @@ def _too_old(word: Word, wanted: Wanted, now_ms: int) -> bool:
 
 
 def lacking(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> str:
-    """Return why what people say is not enough; empty when it is."""
+    """Return why the approvals do not suffice, or an empty string if they do."""
     key, most = change_state.change.key, int(wanted.get("count", 1))
     if wanted.get("not-author") and not change_state.proposers:
         return f"{key} cannot be approved: the server did not tell who proposed this patchset; propose it again"

@@ -46,11 +46,11 @@ REVIEW: Keys = {
     "permission": StanzaKey(permissions),
 }
 _TYPES = {"approval": "approved"}
-"""Other spellings."""
+"""Alternative spellings of types of reviews."""
 
 
 def _reviewed(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Check that there is a review as wanted; one is enough."""
+    """Return whether at least one review meets all conditions."""
     return any(_is(vote, wanted, seen.now_ms) for vote in others(seen))
 
 

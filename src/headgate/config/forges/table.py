@@ -1,4 +1,5 @@
-"""The dialects of all forges.  A driver that is new has a row here, its keys beside it, and a package of its own."""
+"""List the dialects of all forges. A new driver needs a row here, a module with its keys beside this one, and a package
+of its own below `adapters/forges`."""
 
 from __future__ import annotations
 

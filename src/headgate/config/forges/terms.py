@@ -1,4 +1,4 @@
-"""Predicates that drivers share: patterns, times, votes."""
+"""Define the predicates that drivers share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headgate.config.forges.keyterms import Holds, TermSubject
 from headgate.config.patterns import BadPattern, Rule, Undecided, matches_whole, may_match, searches
 
 PERMISSIONS = ("none", "read", "write", "admin")
-"""From the least to the most."""
+"""Permissions from the least to the greatest."""
 AGES_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def age_ms(age: str) -> int:
-    """Return what `2h` comes to."""
+    """Convert an age such as `2h` into milliseconds."""
     return int(age[:-1]) * AGES_S[age[-1]] * 1_000
 
 
@@ -25,7 +25,7 @@ def always(_value: object, _seen: TermSubject) -> bool:
     return True
 
 
-# --- patterns: one or a list of them, any of which is enough
+# --- patterns: one, or a list of which any may match
 
 
 def found_in(rules: object, texts: Iterable[str]) -> bool:
@@ -76,7 +76,7 @@ def all_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
 
 
 def happened(events: object, seen: TermSubject) -> bool:
-    """Return whether `event` names what happened. A deletion matches only where the driver has a key for deletions."""
+    """Return whether `events` names the event of the subject, whether or not that deletes a ref."""
     return seen.what.event in as_list(events)
 
 
@@ -104,11 +104,11 @@ def labels(seen: TermSubject) -> tuple[str, ...]:
     return seen.details.labels or ()
 
 
-# --- true or false, or not known
+# --- facts: true, false or unknown
 
 
 def fact(pick: Callable[[TermSubject], bool | None]) -> Holds:
-    """Hold if the fact has the value that is asked for. An unknown fact equals neither value."""
+    """Hold if the fact has the required value. An unknown fact equals neither value."""
     return lambda wanted, seen: pick(seen) is wanted
 
 
@@ -132,8 +132,8 @@ def is_current(seen: TermSubject) -> bool | None:
 
 
 def permitted(wanted: object, who: ForgeAccount | None) -> bool:
-    """Return whether the account has at least one of these permissions. It does not if it is missing or its
-    permissions are unknown."""
+    """Return whether the account has at least one of these permissions; False without an account, or if its permission
+    is unknown."""
     if who is None or who.permission not in PERMISSIONS:
         return False
     rank = PERMISSIONS.index
@@ -147,8 +147,8 @@ def of_somebody(pick: Callable[[ForgeAccount], str]) -> Holds:
 
 
 def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
-    """Return whether the vote is by whom, and as old as, `username`, `email`, `permission`, `older-than` and
-    `newer-than` require."""
+    """Return whether the author and the age of a vote meet the conditions `username`, `email`, `permission`,
+    `older-than` and `newer-than`."""
     if "username" in wanted and not found_in(wanted["username"], (vote.who.name,)):
         return False
     if "email" in wanted and not found_in(wanted["email"], (vote.who.email,)):
@@ -156,7 +156,7 @@ def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     if "permission" in wanted and not permitted(wanted["permission"], vote.who):
         return False
     if now_ms is None:
-        return True  # ages count when it comes in
+        return True  # ages matter only on entry
     old_ms = now_ms - vote.since_ms if vote.since_ms else None
     if "older-than" in wanted and (old_ms is None or old_ms <= age_ms(wanted["older-than"])):
         return False
@@ -164,13 +164,13 @@ def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
 
 
 def others(seen: TermSubject) -> tuple[Vote, ...]:
-    """Return the votes that are asked about: once it is there, not our own."""
+    """Return the votes to consider: all of them on entry, and those of other accounts afterwards."""
     votes = seen.details.votes or ()
     return votes if seen.now_ms is not None else tuple(one for one in votes if one.who.name not in seen.details.us)
 
 
 def asks_of_us(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Return whether the requirement asks an existing change for what Headgate itself reports."""
+    """Return whether a requirement on a change that has entered concerns something that Headgate itself reports."""
     if seen.now_ms is not None:
         return False
     named = "username" in wanted and found_in(wanted["username"], seen.details.us)
@@ -178,7 +178,8 @@ def asks_of_us(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
 
 
 def spelled_statuses(details: Details, seen: TermSubject) -> list[str]:
-    """Return the statuses and checks that are asked about, as pipelines name them."""
+    """Return the statuses and checks to consider, as pipelines name them: all of them on entry, and those of others
+    afterwards."""
     return [one.spelled for one in details.statuses or () if seen.now_ms is not None or not _is_ours(one, seen)]
 
 
@@ -201,7 +202,7 @@ def has_status(rules: object, seen: TermSubject) -> bool:
 
 
 def has_foreign_status(rules: object, seen: TermSubject) -> bool:
-    """Match a status for `reject`."""
+    """Return whether one of the patterns matches a status as a whole, for `reject`."""
     return whole_of(rules, spelled_statuses(seen.details, seen))
 
 

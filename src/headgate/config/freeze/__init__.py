@@ -1,1 +1,1 @@
-"""Freezing: which jobs an item runs, each with all its matching variants applied."""
+"""Freeze: compute the jobs of an item, each with all its matching variants applied."""

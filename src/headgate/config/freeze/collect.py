@@ -25,7 +25,8 @@ class NoParent(Exception):
 
 
 def collect(layout: LayoutDefinitions, name: str, attached: list[SectionEntry], target: FreezeTarget) -> list[Stanza]:
-    """Base first; empty when no variant applies, or none of a parent's.  Raises VariantRefused for more than can be."""
+    """Return the applicable variants of a job and its ancestors, those of the base job first. Return nothing if no
+    variant of the job, or of one of its parents, applies. Raise VariantRefused if there are more than VARIANTS_MAX."""
     overrides: dict[str, str] = {}
     for entry in attached:
         overrides |= _checkouts(layout, entry.attributes)
@@ -44,8 +45,8 @@ class _Collector:
         self.found: list[Stanza] = []
 
     def visit(self, name: str, overrides: Mapping[str, str]) -> bool:
-        """Tell whether any variant of `name` applies; collect those that do, after their parents'. Raise NoParent,
-        VariantRefused."""
+        """Collect the applicable variants of `name`, each after those of its parents, and return whether there are any.
+        Raise NoParent or VariantRefused."""
         self._visited.add(name)
         if len(self._visited) > ANCESTORS_MAX:
             raise NoParent
@@ -72,8 +73,8 @@ class _Collector:
         return None if self.found else self._layout.tenant.default_parent
 
     def _seen(self, variant: Stanza, overrides: Mapping[str, str]) -> FreezeTarget:
-        """Return the target for a variant: the branch that its project is checked out at, if it has it, else the
-        one asked about."""
+        """Return the target for a variant: the branch at which its project is checked out, if the project has that
+        branch; otherwise the original target."""
         project = variant.source.project
         branch = overrides.get(project) or overrides.get(ALL)
         if branch and branch in self._layout.branches.get(project, ()):
@@ -82,7 +83,7 @@ class _Collector:
 
 
 def _equal(one: Stanza, other: Stanza) -> bool:
-    """Tell whether both are the same stanza, or the same said again on the same branch."""
+    """Return whether both are the same stanza, or have the same content on the same branch of the same project."""
     if one is other:
         return True
     same_place = (one.source.project, one.source.branch) == (other.source.project, other.source.branch)

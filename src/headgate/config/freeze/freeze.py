@@ -1,4 +1,4 @@
-"""Freezing: which jobs an item runs, each with all its matching variants applied."""
+"""Freeze: compute the jobs of an item, each with all its matching variants applied."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNDECIDED = "Pattern Undecided"
 
 @dataclass(frozen=True, slots=True)
 class FreezeQuestion:
-    """Hold what is to be frozen."""
+    """Hold the arguments of `freeze`."""
 
     pipeline: str
     project: str
@@ -48,11 +48,12 @@ class FreezeQuestion:
     ahead: LayoutDefinitions | None = None
     """Definitions without the change, if the change alters the configuration."""
     given: dict[str, Any] = field(default_factory=dict)
-    """Parameters of an enqueueing by hand."""
+    """Parameters given when the item was enqueued by hand."""
 
 
 def freeze(layout: LayoutDefinitions, question: FreezeQuestion) -> FrozenGraph:
-    """Return the frozen jobs that `question` selects; with any error, return a configuration error and no jobs."""
+    """Return the job graph of the item that `question` describes. If there is any error, the graph holds the errors and
+    no jobs."""
     try:
         return _frozen(layout, _Freezer(layout, question), question)
     except Undecided as undecided:
@@ -60,7 +61,7 @@ def freeze(layout: LayoutDefinitions, question: FreezeQuestion) -> FrozenGraph:
 
 
 def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) -> bool:
-    """Return whether a job of such a change may say `reuse`; it is cheap to ask."""
+    """Return whether any job of such a change may have `reuse` set, without freezing the jobs."""
     own = layout.pipelines.get(pipeline)
     if own is not None and own.reuse:
         return True
@@ -104,7 +105,7 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
 
 
 class _Freezer:
-    """Answer one question asked of one layout."""
+    """Freeze the jobs for one question with one layout."""
 
     def __init__(self, layout: LayoutDefinitions, question: FreezeQuestion) -> None:
         self._layout, self._question = layout, question
@@ -143,7 +144,7 @@ class _Freezer:
         return steps[-1][0] if steps else None
 
     def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[SectionEntry]) -> ConfigError | None:
-        """Return the first reason why the job may not be run here, or None if it may."""
+        """Return the first reason why the job may not run for this item, or None if it may."""
         layout, question, name = self._layout, self._question, job.name
         entry = fitting[0]
         pipeline = layout.pipelines.get(question.pipeline)
@@ -165,8 +166,8 @@ class _Freezer:
         return entry.stanza.source.error(MEANING, text, entry.line)
 
     def _has_image(self, name: str, job: str, fitting: list[SectionEntry]) -> bool:
-        """Return whether the image is of a project that attaches the job, and nobody else says that the job builds it
-        but config-projects: what it returns is what machines of others are started from."""
+        """Return whether a project that attaches the job defines the image, and only that project and config-projects
+        declare that the job builds it. Machines of other projects may start from the image that the job returns."""
         found = self._layout.singles["image"].get(name)
         if found is None or not any(found.source.project == e.stanza.source.project for e in fitting):
             return False
@@ -183,7 +184,7 @@ class _Freezer:
     # --- files
 
     def _is_optional(self, mix: Mix, job: FrozenJob) -> bool:
-        """Return whether neither the change's files nor what it changes of the configuration ask for the job."""
+        """Return whether neither the files of the change nor its changes of the configuration select the job."""
         files = self._question.files
         if not files or _files_match(mix, files):
             return False
@@ -199,7 +200,8 @@ class _Freezer:
         return not own.isdisjoint(files) or self._differs_ahead(job)
 
     def _differs_ahead(self, job: FrozenJob) -> bool:
-        """Return whether the job differs, or is missing, without the change; False if that alters no configuration."""
+        """Return whether the job differs, or is missing, without the change; False if the change alters no
+        configuration."""
         if self._question.ahead is None:
             return False
         if self._ahead is None:
@@ -219,8 +221,8 @@ def mixed(
     variables: dict[str, Any],
     attached: list[SectionEntry],
 ) -> Iterator[tuple[Mix, Stanza | SectionEntry | None]]:
-    """Yield the job after each step: a variant, the `variables` of its project (None), what attaches it.  Raises
-    VariantRefused."""
+    """Yield the job after each step, with the step: a variant, None for the `variables` of its project, or an entry
+    that attaches it. Raise VariantRefused."""
     if not variants:
         return
     mix = Mix(name, layout)
@@ -240,7 +242,7 @@ def mixed(
 
 
 def _essence(job: FrozenJob) -> FrozenJob:
-    """Return the job without what is there for people only."""
+    """Return the job without the attributes that only inform people."""
     return replace(job, inheritance=(), description="")
 
 

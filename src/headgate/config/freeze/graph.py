@@ -1,4 +1,4 @@
-"""The jobs of an item as a graph: which are needed, which are left out, and what is wrong with it."""
+"""Build the job graph of an item: select the jobs that run, and find errors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class JobCandidate:
 
 
 class GraphRoom:
-    """Count what is left of the budgets of one item."""
+    """Track how much of an item's budgets its jobs use."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
         self._jobs = self._edges = self._length_bytes = 0
 
     def over(self, candidate: JobCandidate) -> str:
-        """Return which bound is passed with one more; empty: none.  Jobs that may be left out still are not counted."""
+        """Add a candidate, and return which limit is then exceeded, or an empty string. Jobs that may still be left out
+        do not count toward the number of jobs."""
         most, job = self._budgets, candidate.job
         self._jobs += not candidate.optional
         self._edges += len(job.dependencies)
@@ -52,8 +53,8 @@ class Graph:
     candidates: dict[str, JobCandidate] = field(default_factory=dict)
 
     def resolve(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
-        """Keep only the jobs that run, and yield what is wrong with them. `defined` says whether a job of that name
-        exists anywhere."""
+        """Keep only the jobs that run, and yield the errors of the graph. `defined` returns whether any variant of a
+        job exists."""
         self._drop_unneeded()
         wrong = list(self._dependencies(defined))
         yield from wrong

@@ -11,7 +11,7 @@ from headgate.config.patterns import any_matches
 
 
 class FreezeTarget(NamedTuple):
-    """Hold what something is frozen for."""
+    """Hold the branch, tag or other ref for which something is frozen."""
 
     branch: str = ""
     """Branch of a change or of a branch's ref; empty for tags and other refs."""

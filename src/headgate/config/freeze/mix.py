@@ -1,4 +1,4 @@
-"""A job as its variants define it: each attribute follows its own rule."""
+"""Merge the variants of a job; each attribute follows its own rule."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Mix:
         self.abstract = False
         self.post_review = False
         self.allowed: frozenset[str] | None = None
-        """Canonical names: two connections may have the same short one."""
+        """Canonical names of the projects that may run the job, or None for all; short names can be ambiguous."""
         self.config_attached = False
         """Whether a config-project attached the job; allowed-projects does not apply then."""
 
     def apply(self, stanza: Stanza, body: Table, *, of: str, attaching: bool = False) -> None:
-        """Apply one more variant; `of` is the job it is a variant of. Raise VariantRefused."""
+        """Apply one more variant; `of` is the name of its job. Raise VariantRefused."""
         self._last = stanza
         self._may(stanza, body, of)
         self._merge_values(body)
@@ -76,7 +76,7 @@ class Mix:
                 self._narrow([stanza.source.project])
         self._inheritance.append(f"{of} {stanza.source.place}:{body.line}")
 
-    # --- what a variant may say
+    # --- what a variant may set
 
     def _may(self, stanza: Stanza, body: Table, of: str) -> None:
         changes = [key for key in body if key in EXECUTION]
@@ -192,7 +192,8 @@ class Mix:
         return IncludeVars(**shared, project=project.project, connection=project.connection, trusted=project.trusted)
 
     def beneath(self, variables: dict[str, Any]) -> None:
-        """Add variables of the project, or of a manual enqueue request, below those set so far."""
+        """Add variables of the project, or of a manual enqueue request, with a lower precedence than those set so
+        far."""
         self._values["vars"] = deep_merge(variables, self._values.get("vars", {}))
 
     # --- the result
@@ -202,7 +203,7 @@ class Mix:
         return bool(self._books.run)
 
     def listed(self, key: str) -> list[Any]:
-        """Return the value so far of files, irrelevant-files …"""
+        """Return the current value of a list attribute such as `files`."""
         return list(self._values.get(key, []))
 
     def value(self, key: str, default: Any) -> Any:
@@ -293,5 +294,5 @@ def _is(value: Any, tag: str) -> bool:
 
 
 def _image(image: str | Table) -> dict[str, str]:
-    """Return the fields that say which image it is."""
+    """Return the fields of `FrozenJob` that select its image."""
     return {"image": image} if isinstance(image, str) else {"image_file": image["build"]}

@@ -1,4 +1,4 @@
-"""Nodesets as they are asked for: names resolved, alternatives in the order in which they are tried."""
+"""Resolve the names of nodesets, and list their alternatives in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.config.kinds.nodeset import misread
 from headgate.config.model import Node, NodeGroup, Nodeset
 
 ALTERNATIVES_MAX = 200
-"""Number of alternatives of one nodeset, and of names on the way to one of them."""
+"""Largest number of alternatives of one nodeset, and of nested names that lead to one of them."""
 
 
 class UnknownNodeset(Exception):
@@ -24,15 +24,16 @@ class UnknownNodeset(Exception):
 
 
 def flattened(layout: LayoutDefinitions, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
-    """Return the alternatives depth first, in the order of the lists, and add to `named` the nodesets on the way.
-    Raise UnknownNodeset."""
+    """Return the alternatives depth first, in the order of the lists, and add the names of the visited nodesets to
+    `named`. Raise UnknownNodeset."""
     found: list[Nodeset] = []
     _flatten(layout, given, (), found, set() if named is None else named)
     return found
 
 
 def unusable(nodeset: Nodeset) -> str:
-    """Return which name would mean another host to an inventory; empty: none."""
+    """Return why the name of a node or group would be misread in an Ansible inventory, or an empty string if none
+    would."""
     nodes = (misread(name, "node") for node in nodeset.nodes for name in node.name)
     return next(filter(None, (*nodes, *(misread(group.name, "group") for group in nodeset.groups))), "")
 

@@ -1,4 +1,4 @@
-"""The playbooks of a job under construction, with the roles and secrets each of them is run with."""
+"""Collect the playbooks of a job, each with the roles and secrets that it runs with."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headgate.config.parse import Stanza
 
 
 class JobSecrets(NamedTuple):
-    """Describe what the secrets of one variant mean for the job."""
+    """Hold the restrictions that the secrets of one variant impose on the job."""
 
     restrict: bool
     """Whether unreviewed code can read them, so that the job runs only after review."""
     passed_only: bool
-    """That code is a parent's."""
+    """Whether the only reason is that an untrusted playbook of a parent receives a secret."""
 
 
 _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
@@ -29,8 +29,8 @@ _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 
 
 def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
-    """Put the new roles in front; what is there keeps its place, and one that is asked for now takes that of its
-    implicit twin."""
+    """Put new roles in front of the known ones. A role that is already listed keeps its place, and an explicit role
+    takes the place of the implicit role of the same project."""
     explicit = {role.project: role for role in reversed(new) if not role.implicit}
     replaced = [explicit[role.project] if role.implicit and role.project in explicit else role for role in known]
     present = {role.project for role in replaced}
@@ -55,7 +55,7 @@ class Books:
         self.roles: list[JobRole] = []
         """Roles, those of the nearest variant first."""
         self._trusted_roles: list[JobRole] = []
-        """Roles that config-projects named; a proposal cannot add any, wherever it defines its job."""
+        """Roles that config-projects name; a proposed change cannot add to them, wherever it defines its job."""
         self._home_paths: list[str] = []
 
     def add(self, stanza: Stanza, body: Table, level: int, attaching: bool) -> JobSecrets:
@@ -101,7 +101,8 @@ class Books:
         ]
 
     def _own_roles(self, stanza: Stanza, body: Table, attaching: bool) -> list[JobRole]:
-        """Return the repository of the variant, unless it only attaches the job, and those that it names."""
+        """Return the role of the variant's own repository, unless the variant only attaches the job, and the roles that
+        it names."""
         source, tenant = stanza.source, self._layout.tenant
         name = _IMPLICIT.sub("", source.project.rpartition("/")[2]) or source.project.rpartition("/")[2]
         new = [] if attaching else [JobRole(source.project, source.connection, name, implicit=True)]
@@ -114,7 +115,7 @@ class Books:
         return new
 
     def _secrets(self, stanza: Stanza, body: Table) -> tuple[tuple[PlaybookSecret, ...], tuple[PlaybookSecret, ...]]:
-        """Return the secrets for this variant's playbooks, and those to be passed to the parents'."""
+        """Return the secrets for this variant's playbooks, and those that are also passed to its parents' playbooks."""
         own: list[PlaybookSecret] = []
         passed: list[PlaybookSecret] = []
         needed = any(key in body for key in BOOK_KEYS)
@@ -140,7 +141,7 @@ class Books:
         return PlaybookSecret(name, project, connection, deep_plain(found.body["data"]))
 
     def _pass(self, passed: tuple[PlaybookSecret, ...]) -> None:
-        """Give these secrets to every playbook so far that has no secret of that name."""
+        """Add these secrets to every playbook collected so far that has no secret of the same name."""
 
         def given(book: Playbook) -> Playbook:
             known = {s.name for s in book.secrets}

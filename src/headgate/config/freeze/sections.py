@@ -15,7 +15,7 @@ from headgate.config.parse import Stanza
 
 
 class SectionEntry(NamedTuple):
-    """Represent a job as one section names it."""
+    """Represent the entry of a job in one section."""
 
     stanza: Stanza
     attributes: Table
@@ -48,13 +48,13 @@ def sections(layout: LayoutDefinitions, pipeline: str, project: str, target: Fre
 
 
 def is_dropped(layout: LayoutDefinitions, pipeline: str, section: Table) -> bool:
-    """Return whether a section has parameters although its pipeline has none."""
+    """Return whether a section is dropped because it has parameters although its pipeline allows none."""
     known = layout.pipelines.get(pipeline)
     return "parameters" in section and known is not None and not known.allow_parameters
 
 
 def project_vars(layout: LayoutDefinitions, project: str, target: FreezeTarget) -> dict[str, Any]:
-    """Return each template beneath the stanza that uses it, each stanza over the ones before."""
+    """Return the merged variables of a project: a stanza overrides its templates and all earlier stanzas."""
     found: dict[str, Any] = {}
     for stanza, templates in applying(layout, project, target):
         for one in (*templates, stanza):
@@ -63,7 +63,8 @@ def project_vars(layout: LayoutDefinitions, project: str, target: FreezeTarget) 
 
 
 def missing_templates(layout: LayoutDefinitions, project: str) -> Iterator[ConfigError]:
-    """Yield what is missing, whatever the branch: until it is mended, nothing of the project can be frozen."""
+    """Yield an error for each undefined template of a project, on any branch. Until it is fixed, no jobs of the project
+    can be frozen."""
     for stanza in layout.stanzas(project):
         for name, line in entries(stanza.body.get("templates"), stanza.body.at("templates")):
             if name not in layout.templates:
@@ -71,7 +72,7 @@ def missing_templates(layout: LayoutDefinitions, project: str) -> Iterator[Confi
 
 
 def attached(found: list[Section]) -> dict[str, list[SectionEntry]]:
-    """Map each job's name to how it is attached; equal entries count once."""
+    """Map each job to its entries in the sections; equal entries from one project and branch count once."""
     jobs: dict[str, list[SectionEntry]] = {}
     for section in found:
         for name, attributes, line in section_jobs(section.body):
@@ -86,12 +87,12 @@ def _same_place(one: Stanza, other: Stanza) -> bool:
 
 
 def fail_fast(found: list[Section]) -> bool:
-    """Return the first that says."""
+    """Return `fail-fast` of the first section that sets it, or False if none does."""
     return next((bool(s.body["fail-fast"]) for s in found if "fail-fast" in s.body), False)
 
 
 def parameters(found: list[Section]) -> tuple[Parameter, ...]:
-    """Return the first that says."""
+    """Return the parameters of the first section that has any."""
     declared: Any = next((s.body["parameters"] for s in found if s.body.get("parameters")), [])
     return tuple(
         Parameter(
@@ -107,18 +108,18 @@ def parameters(found: list[Section]) -> tuple[Parameter, ...]:
 
 
 def accepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the variables of an item: what was given, without what no parameter of the pipeline is or may be."""
+    """Return the given variables that are parameters of the pipeline and have valid values."""
     may = {one.name for one in known if one.name in given and _may_be(one, given[one.name])}
     return {name: value for name, value in given.items() if name in may}
 
 
 def completed(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given, and of each parameter that was not its default."""
+    """Return the given parameters, completed with the defaults of the others."""
     return {one.name: one.default for one in known if one.default is not None} | given
 
 
 def unaccepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the parameters of an enqueuing by hand, for people."""
+    """Return the errors in parameters that are given when enqueueing by hand, for people."""
     names = [one.name for one in known]
     wrong = [
         f"{name}: there is no such parameter; there are {', '.join(names) or 'none'}" for name in given.keys() - names
@@ -145,7 +146,7 @@ def _may_be(parameter: Parameter, value: Any) -> bool:
 
 
 def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings; replace everything else."""
+    """Merge nested mappings; other values of `over` replace those of `under`."""
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)

@@ -1,1 +1,1 @@
-"""The keys of every stanza: what their values may be, their defaults, how they merge.  Tables, no code."""
+"""Declare the keys of every stanza: their values, their defaults, and how variants merge them. Tables, no code."""

@@ -1,9 +1,10 @@
-"""List who acts on what a configuration says: a test holds this table against the declarations and the code.
+"""List which part of the program uses each key of the configuration; a test compares this table with the declarations
+and the code.
 
-Stanza -> part of the program -> the keys it acts on, each as `key`, or as `key=name` where the code that acts knows it
-by another name than its own with underscores.  A key that is not here is marked in its declaration as one that has no
-effect.  What triggers and requirements ask of a forge is not here either: such a key is declared beside the predicate
-that asks for it (`config/forges`).
+The table maps a stanza and a part of the program to the keys that the part uses, each as `key`, or as `key=name` if the
+code has a name for it other than the key with underscores. A key that is not listed is declared as having no effect.
+Keys of triggers and requirements of forges are not listed, because each is declared beside its predicate
+(`config/forges`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names of configuration errors and warnings, and the effect of each."""
+"""List the names of configuration errors and warnings, and the effect of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms of what drivers are told: ages, times, words that one knows, approvals."""
+"""Define the forms of the values that drivers accept: ages, times, known words, and approvals."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _queue_wrong(value: Any, spot: ValueSpot) -> None:
 
 
 def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, str] | None = None) -> Check:
-    """Accept text, and warn of a word that has no effect: an unknown one, one that is `idle` (word to reason), or
-    one that is `old` (word to its new name)."""
+    """Accept text, and warn about unknown words, words without effect (`idle`: word -> reason) and old words (`old`:
+    word -> new word)."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         text.see(value, spot)
@@ -60,7 +60,8 @@ texts, patterns = many(text), many(regex)
 
 
 def misspoken(body: Table, keys: Keys, what: str, *, complete: bool = True) -> list[Wrong]:
-    """Return everything that is wrong with `what`. An unknown key is a warning, or ignored unless `complete`."""
+    """Return all errors in the mapping `body`, which messages call `what`. An unknown key is a warning if `keys` is
+    `complete`; otherwise it is ignored."""
     found: list[Wrong] = []
     for name, value in body.items():
         key, line = keys.get(name), body.at(name)
@@ -100,7 +101,7 @@ queue = Check(
 permissions = words("read", "write", "admin")
 RESULTS_OF_CHECKS = ("success", "failure")
 BY_DEFAULT = "check"
-"""The pipeline that `check: success` asks for."""
+"""Pipeline whose result `check: success` requires."""
 _WORDS = many(word)
 _APPROVAL_KEYS: Keys = {
     "username": StanzaKey(regex),
@@ -152,7 +153,7 @@ checks = Check(
 
 
 def any_of(checks: list[Check]) -> Check:
-    """Accept a value that passes one of the checks; warn of a word that none of them knows."""
+    """Accept a value that passes one of the checks; warn about a word that none of them knows."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         accepted: list[list[Wrong]] = []

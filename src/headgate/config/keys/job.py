@@ -1,4 +1,4 @@
-"""The attributes of a job, and how variants merge."""
+"""Declare the attributes of a job, and how variants merge them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of machine drivers: in sections, in providers, and in what those attach."""
+"""Declare the keys of the drivers of machines: in sections, in providers, and in the parts that these attach."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NodeDriver(NamedTuple):
 
 
 def _key(check: Check, default: str = "", note: str = "") -> StanzaKey:
-    """Return a key that may be null, which counts as if it were not there."""
+    """Return a key whose value may be null, which counts as absent."""
     return StanzaKey(either(null, check), default, note)
 
 
@@ -137,7 +137,7 @@ AWS_IMPORTS = {
     "image": ("raw", "vhd", "vhdx", "vmdk", "ova"),
     "ebs-direct": ("raw",),
 }
-"""Way in which AWS makes an image of a file -> formats of the file, the usual one first."""
+"""Method by which AWS imports a file as an image -> formats that it accepts, the usual one first."""
 AWS_FORMATS = AWS_IMPORTS["image"]
 _FLEET: Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(text)}
 AWS = NodeDriver(
@@ -276,4 +276,4 @@ ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, complete=False)
 NO_UPLOADS = {
     "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
 }
-"""Driver that will never take images that jobs build -> why, and what to do."""
+"""Driver that never accepts images that jobs build -> reason and remedy, for people."""

@@ -1,4 +1,4 @@
-"""The keys of the stanzas that are neither job nor pipeline."""
+"""Declare the keys of the stanzas other than job and pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The 38 keys of a pipeline, and one of ours."""
+"""Declare the keys of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of the tenant file."""
+"""Declare the keys of the tenant file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What each kind of stanza must be beyond its table of keys."""
+"""Check what the tables of keys cannot express about each kind of stanza."""

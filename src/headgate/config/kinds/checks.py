@@ -1,4 +1,4 @@
-"""One stanza of a file, checked by itself: independent of its tenant and of every other stanza."""
+"""Check one stanza of a file by itself, independently of its tenant and of all other stanzas."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _DRIVER_KEY = StanzaKey(anything)
 def check_stanza(
     kind: str, body: Any, line: int, project: str, opener: SecretOpener | None, warnings: list[Wrong]
 ) -> None:
-    """Check a stanza and add warnings to `warnings`. The keys of `project` (canonical name) open its secrets. Raise
-    Wrong."""
+    """Check a stanza, and add warnings to `warnings`. If there is an `opener`, its secrets must open with the key of
+    `project` (canonical name). Raise Wrong."""
     match kind:
         case "job":
             check_job(body, line, warnings)
@@ -75,8 +75,8 @@ def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:
 
 
 def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> None:
-    """Raise Wrong for the first encrypted text in the value that cannot be opened; without `opener`, which has the
-    keys, check only its form."""
+    """Raise Wrong for the first encrypted text in the value that cannot be opened. Without an `opener`, check only the
+    form of encrypted texts."""
     if isinstance(value, Tagged):
         value = value.value
     if isinstance(value, Encrypted):

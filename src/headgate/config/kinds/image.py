@@ -1,4 +1,4 @@
-"""Names of images, and which of them jobs may have."""
+"""Parse the names of images, and decide which images jobs may use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PUBLIC = (
     "docker.io/* ghcr.io/* quay.io/* gcr.io/* mcr.microsoft.com/* public.ecr.aws/* registry.fedoraproject.org/* "
     "registry.gitlab.com/* registry.opensuse.org/*"
 )
-"""Patterns of registries that everybody may reach: the executor fetches images, and it reaches more than jobs do."""
+"""Patterns of the images of public registries. Other registries need permission, because the executor, which fetches
+the images, can reach more hosts than jobs can."""
 NAME_SIZE_MAX = 400
 _REGISTRY = r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:]+\])(?::[0-9]{1,5})?"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -34,11 +35,11 @@ class ImageName:
     """Repository, with its registry."""
     tag: str
     digest: str = ""
-    """`sha256:...`, when the name says which image it is whatever its tag comes to mean."""
+    """`sha256:...` if the name pins the image, whatever its tag refers to; otherwise empty."""
 
     @staticmethod
     def read(text: str) -> ImageName:
-        """Return what a name means: one that names no registry is of Docker Hub.  Raises BadImageName."""
+        """Parse a name; one without a registry refers to Docker Hub. Raise BadImageName."""
         found = _NAME.fullmatch(text) if len(text) <= NAME_SIZE_MAX else None
         if found is None:
             raise BadImageName(f"{text[:80]!r} is not a name of an image: REGISTRY/NAME:TAG, or NAME@sha256:DIGEST")
@@ -59,5 +60,6 @@ class ImageName:
 
 
 def allowed(name: ImageName, patterns: Sequence[str]) -> bool:
-    """Return whether a pattern fits, with * for any text: the whole name, or the name without its tag."""
+    """Return whether one of the patterns, in which `*` stands for any text, matches the complete name or the name
+    without its tag."""
     return any(fnmatchcase(text, pattern) for pattern in patterns for text in (str(name), name.repository))

@@ -1,4 +1,4 @@
-"""A job stanza, or what a project's pipeline section says of a job."""
+"""Check a job stanza, or the attributes of a job in a project's section."""
 
 from __future__ import annotations
 

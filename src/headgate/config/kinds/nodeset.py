@@ -1,4 +1,4 @@
-"""A nodeset: nodes, groups of them, and alternatives."""
+"""Check nodesets: nodes, groups and alternatives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headgate.config.keys.objects import INLINE_NODESET, NODESET
 EXECUTOR_NAMES = ("localhost", "127.0.0.1", "::1")
 """Names that mean the executor itself in an Ansible inventory."""
 _MEANT = re.compile(r"[\[\]{}:,;!&@\s]")
-"""Characters with a meaning in names of an inventory: ranges, ports, lists."""
+"""Characters that have a special meaning in the names of an Ansible inventory: ranges, ports, lists."""
 DEPTH_MAX = 50
-"""Levels of alternatives written inside each other."""
+"""Largest number of levels of nested inline alternatives."""
 
 
 def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = False, depth: int = 0) -> None:
@@ -33,7 +33,7 @@ def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = 
 
 
 def misread(name: str, what: str) -> str:
-    """Say why another host than that node would be meant by its name; nothing where none is."""
+    """Return why a name would be misread in an Ansible inventory, or an empty string if it would not."""
     known = _MEANT.search(name)
     if name not in EXECUTOR_NAMES and not known:
         return ""
@@ -46,7 +46,7 @@ def misread(name: str, what: str) -> str:
 
 
 def _name(name: str, what: str, line: int, warnings: list[Wrong]) -> None:
-    """Refuse the name localhost, and warn of a name that may be misread. Raise Wrong."""
+    """Refuse the name localhost, and warn about a name that may be misread. Raise Wrong."""
     if name == "localhost":
         raise Wrong(f"a {what} cannot be named {name}: that is the executor", line)
     if why := misread(name, what):

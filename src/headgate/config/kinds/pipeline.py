@@ -1,4 +1,4 @@
-"""Pipeline stanzas as the records the gate reads."""
+"""Turn pipeline stanzas into the records that the gate reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from headgate.config.operator.model import Tenant
 
 
 def started_once(body: Table, triggers: Sequence[TriggerFilter]) -> None:
-    """Raise Wrong for a queue, or a type of objects, that is named twice: how far a pipeline is there is one thing."""
+    """Raise Wrong if two triggers name the same queue or the same type of objects, because a pipeline has only one
+    position in each."""
     seen = set[tuple[str, str]]()
     for trigger in triggers:
         if "project" not in trigger.more:
@@ -92,7 +93,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
 
 
 def _is_forge(driver: str) -> bool:
-    """Return whether the driver is a forge's, with words of its own for changes."""
+    """Return whether the driver is that of a forge other than plain git."""
     return driver in DIALECTS and driver != "git"
 
 
@@ -109,12 +110,12 @@ def _window(body: Table) -> Window:
 
 
 def _public(found: dict[str, tuple[Any, ...]]) -> tuple[str, ...]:
-    """Return the connections that are told in public: all but those of plain git with `note: false`."""
+    """Return the connections that report in public: all except those of plain git with `note: false`."""
     return tuple(name for name, hows in found.items() if not hows or any(how.get("note", True) for how in hows))
 
 
 class _ConnectionSettings:
-    """Read what a stanza says of connections, in the words of their drivers."""
+    """Read the settings of a pipeline stanza for its connections, by the keys of their drivers."""
 
     def __init__(self, body: Table, tenant: Tenant, warnings: list[Wrong]) -> None:
         self._body, self._tenant, self._warnings = body, tenant, warnings
@@ -170,7 +171,8 @@ class _ConnectionSettings:
                 )
 
     def _trigger(self, entry: Any, driver: Driver, connection: str, line: int) -> bool:
-        """Return whether a trigger is good; warn if it is left out.  Raise Wrong if its driver does not forgive it."""
+        """Return whether a trigger is valid. If it is not, warn that it is left out, or raise Wrong if its driver does
+        not forgive errors."""
         keys, found = driver.trigger or {}, list[Wrong]()
         try:
             table(entry, keys, f"trigger of {connection}", found, line)
@@ -211,7 +213,8 @@ class _ConnectionSettings:
         return found
 
     def reports(self, kind: str) -> dict[str, tuple[Any, ...]]:
-        """Return connection -> what it is told; `{}`: only that it is told.  Raise Wrong if one can be told nothing."""
+        """Map each connection to the settings of its reports; `{}` stands for a report without settings. Raise Wrong if
+        a connection accepts no reports."""
         found: dict[str, tuple[Any, ...]] = {}
         for connection, driver, value, line in self._sections(kind, self._tenant.allowed_reporters):
             if driver.reporter is None:

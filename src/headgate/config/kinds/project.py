@@ -1,4 +1,4 @@
-"""A project, or a template of one: what it says of itself, and a section for each pipeline."""
+"""Check a project or a template: its own keys, and its section for each pipeline."""
 
 from __future__ import annotations
 

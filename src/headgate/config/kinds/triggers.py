@@ -1,4 +1,4 @@
-"""Triggers of plain git that can never match, as far as the beginnings of their patterns tell."""
+"""Find triggers that can never match. Of patterns for refs, only the literal beginnings are compared."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OURS = (
     "refs/proposers/",
     "refs/notes/headgate",
 )
-"""Where proposals, what people say of them, requests and notes are: what is pushed there is no update of a ref."""
+"""Prefixes of the refs of proposals, approvals, requests and notes; a push to one of them is not a ref update."""
 _HEADS, _FOR = "refs/heads/", "refs/for/"
 _SPECIAL = frozenset(".^$*+?{}[]|()")
 _REPEATS = ("*", "?", "{")
 
 
 def never(trigger: Table) -> str:
-    """Return why a trigger matches nothing, for people; empty: something may match it."""
+    """Return why a trigger of plain git can never match, for people, or an empty string if it can."""
     patterns = deep_plain(as_list(trigger.get("ref")))
     events = as_list(trigger.get("event"))
     if not patterns or any(_may(p, event, "branch" in trigger) for p in patterns for event in events):
@@ -38,8 +38,8 @@ def never(trigger: Table) -> str:
 
 
 def nobody_did(trigger: Table, nobody: frozenset[str]) -> str:
-    """Return why a trigger that asks what somebody may do matches nothing, for people; empty: something may match it.
-    `nobody`: events and actions of which the forge does not tell who did them."""
+    """Return why a trigger with `permission` can never match, for people, or an empty string if it can. `nobody` holds
+    the events and actions for which the forge does not report an author."""
     actions = [*map(str, as_list(trigger.get("action")) or as_list(trigger.get("event")))]
     if "permission" not in trigger or not actions or not nobody.issuperset(actions):
         return ""
@@ -55,12 +55,12 @@ def _may(pattern: Any, event: str, of_branches: bool) -> bool:
 
 
 def _meets(begin: str, names: str) -> bool:
-    """Tell whether a name may begin with both."""
+    """Return whether some name can begin with both."""
     return begin.startswith(names) or names.startswith(begin)
 
 
 def beginning(pattern: Any) -> str:
-    """Return what all that a pattern matches begins with, as far as that is plain."""
+    """Return the literal text with which every match of the pattern begins, as far as it is evident."""
     if not isinstance(pattern, str) or "|" in pattern:
         return ""
     found, rest = "", pattern.removeprefix("^")

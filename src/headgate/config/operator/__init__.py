@@ -1,1 +1,1 @@
-"""The operator's file: tenants, their projects, global semaphores, who may do what."""
+"""Read the operator's file: tenants, their projects, global semaphores, and who may do what."""

@@ -15,7 +15,7 @@ _MISSING = object()
 
 
 def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", uid: str = "sub") -> bool:
-    """Do these claims fulfil the rule?  `uid` is the name of the claim that names the user."""
+    """Return whether the claims fulfil the rule for `tenant`. `uid` is the name of the claim that names the user."""
     return any(
         all(_claim(_found(claims, uid if name == UID_CLAIM else name), wanted, tenant) for name, wanted in one.items())
         for one in rule.conditions
@@ -23,7 +23,8 @@ def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", 
 
 
 def _found(claims: Mapping[str, Any], name: str) -> Any:
-    """Find a claim by its name, else by a path with dots into mappings."""
+    """Return the claim of this name or, if there is none, the value at this dotted path; `_MISSING` if there is
+    neither."""
     if name in claims:
         return claims[name]
     value: Any = claims

@@ -1,5 +1,5 @@
-"""Reading the operator's file.  What is wrong with its form refuses it whole; a name that a tenant uses and nobody
-defines refuses that tenant."""
+"""Read the operator's file. An error of form refuses the entire file; a tenant that uses an undefined name is refused
+alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TABLES: dict[str, Keys] = {
 
 
 def parse_tenant_file(text: str, path: str, connections: Mapping[str, Connection]) -> TenantFile:
-    """Parse the tenant file. Raise ConfigErrors: a broken file changes nothing."""
+    """Parse the tenant file. Raise ConfigErrors if it is refused; the earlier file then stays in effect."""
     source = Source("", "", "", path, True, text)
     try:
         return _File(load(text), connections, source).read()
@@ -57,7 +57,7 @@ class _File:
             ((kind, stanza),) = item.items()
             if kind not in FILE_KINDS:
                 raise Wrong(f"{kind!r} is not known here{nearest(kind, FILE_KINDS)}", item.at(kind))
-            warnings = self._warnings if kind != "tenant" else []  # a tenant's are told where it is made
+            warnings = self._warnings if kind != "tenant" else []  # `_tenant` collects those of tenants
             table(stanza, _TABLES[kind], kind, warnings, item.at(kind))
             self._stanzas[kind].append(stanza)
 
@@ -163,7 +163,7 @@ class _File:
         rules: Mapping[str, AuthorizationRule],
         roles: Mapping[str, Role],
     ) -> list[Wrong]:
-        """Return an error for each name that the tenant uses and nobody defines."""
+        """Return an error for each undefined name that the tenant uses."""
 
         def missing(key: str, known: Callable[[str], bool], what: str, name: str) -> list[Wrong]:
             found = entries(stanza.get(key), stanza.at(key))
@@ -196,7 +196,7 @@ class _File:
 
 
 def _nodes_of(stanza: Table) -> dict[str, int]:
-    """Return how many machines each project may have; `default`: those that are not named."""
+    """Map each project to the largest number of nodes that it may have; `default` applies to all others."""
     limits = stanza.get("max-nodes-per-project", -1)
     return {"default": limits} if isinstance(limits, int) else {str(name): most for name, most in limits.items()}
 

@@ -1,4 +1,4 @@
-"""Hold what the operator's file comes to.  Pure data."""
+"""Define the records of the operator's file. Pure data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Connection(NamedTuple):
     driver: str = "git"
     """Driver, which decides the keys that pipelines may use: a key of `drivers.DRIVERS`."""
     bound: bool = False
-    """Whether its server binds the names that people approve and veto under to who pushes."""
+    """Whether its server ensures that people approve and veto only under their own names."""
 
 
 class Protection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,7 +34,7 @@ class Protection(msgspec.Struct, frozen=True, omit_defaults=True):
     protected: frozenset[str] | None = None
     """Protected branches; None if the forge does not tell, so that every branch counts as protected."""
     locked: frozenset[str] | None = None
-    """Nobody may push there.  None: it does not say, so none counts as one."""
+    """Branches to which nobody may push; None if the forge does not tell, so that no branch counts as locked."""
 
 
 class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,11 +43,11 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     connection: str
     trusted: bool
-    """A config-project: only its load_branch is read, and never speculatively."""
+    """Whether it is a config-project, of which only `load_branch` is read, and never speculatively."""
     include: tuple[str, ...] = CONFIG_KINDS
     """Kinds of stanzas that are read; pragma always is."""
     shadow: tuple[str, ...] = ()
-    """Projects, as written, whose jobs win over jobs of the same name here."""
+    """Projects, as written, whose jobs take precedence over jobs of the same name in this project."""
     include_branches: tuple[Rule, ...] = ()
     exclude_branches: tuple[Rule, ...] = ()
     always_dynamic_branches: tuple[Rule, ...] = ()
@@ -69,20 +69,22 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def loads(self) -> bool:
-        """Return whether any configuration of it is read."""
+        """Return whether any configuration of the project is read."""
         return bool(self.include)
 
     @property
     def config_paths(self) -> tuple[str, ...]:
-        """Return files, and directories ending in a slash; nothing when no kind of stanza is read."""
+        """Return the paths of its configuration: files, and directories with a trailing slash. Empty if no kind of
+        stanza is read."""
         return (*STANDARD_PATHS, *self.extra_config_paths) if self.loads else ()
 
     def is_dynamic(self, branch: str) -> bool:
-        """Return whether its configuration is not read from here, but changes on it always propose theirs."""
+        """Return whether the branch is always dynamic: its configuration is not read, but changes on it propose
+        theirs."""
         return any_whole(self.always_dynamic_branches, branch)
 
     def is_kept_out(self, branch: str) -> bool:
-        """Return whether a branch takes no part because of what its forge says of it."""
+        """Return whether a branch is left out because of its protection at the forge."""
         protection = self.protection or Protection()
         unprotected = protection.protected is not None and branch not in protection.protected
         locked = protection.locked is not None and branch in protection.locked
@@ -108,11 +110,11 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     """Select the machines of the inventory that have a label."""
 
     search: str
-    """A filter expression."""
+    """Filter expression for machines of the inventory."""
     partition: str = ""
-    """Uuid or name; empty: the executor's zone, or every one."""
+    """UUID or name; empty for the partition of the executor's zone, or for all partitions."""
     project: str = ""
-    """Whose machines they are; `*`: everybody's."""
+    """Project of the inventory that owns the machines; `*` for any."""
     triggering: bool = False
     """Whether only the machine that started the item qualifies."""
 
@@ -120,13 +122,13 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     projects: tuple[TenantProject, ...]
-    """Config-projects first; the order decides who defines a name first."""
+    """Config-projects first, then the others; in this order, the first definition of a name counts."""
     connections: tuple[str, ...] = ()
-    """Names a pipeline may use in triggers and reporters."""
+    """Connections that pipelines may name in triggers and reporters."""
     drivers: dict[str, str] = {}
-    """Connection -> driver; git when not named."""
+    """Connection -> driver; `git` for those that are not listed."""
     hosts: dict[str, str] = {}
-    """Connection -> canonical hostname, of those that the settings name."""
+    """Connection -> canonical hostname, for the connections of the settings that have one."""
     max_dependencies: int | None = None
     max_changes_per_pipeline: int | None = None
     max_nodes_per_job: int = 5
@@ -144,16 +146,17 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     allowed_oidc_issuers: tuple[str, ...] = ()
     default_parent: str = "base"
     default_ansible_version: str = ""
-    """Empty: the system's."""
+    """Version for jobs that set none; empty for the default of the installation."""
     bound: tuple[str, ...] = ()
-    """Connections whose server binds the names of people to who pushes."""
+    """Connections whose server ensures that people approve and veto only under their own names."""
     allowed_triggers: tuple[str, ...] | None = None
     allowed_reporters: tuple[str, ...] | None = None
     allowed_labels: tuple[Rule, ...] = ()
     disallowed_labels: tuple[Rule, ...] = ()
     use_nodepool: bool = True
     web_root: str = ""
-    """Ends with a slash; empty: below the root of the whole."""
+    """Root address of the tenant's pages, with a trailing slash; empty if it is below the root address of all
+    tenants."""
     semaphores: dict[str, int] = {}
     """Global semaphores this tenant may use."""
     admin_rules: tuple[str, ...] = ()
@@ -167,7 +170,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def trusted(self) -> dict[str, str]:
-        """Return config-project -> connection."""
+        """Map each config-project to its connection."""
         return {p.project: p.connection for p in self.projects if p.trusted}
 
     @cached_property
@@ -176,7 +179,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """Return canonical name -> place in `projects`."""
+        """Map each canonical name to its position in `projects`."""
         return {p.project: n for n, p in enumerate(self.projects)}
 
     @cached_property
@@ -187,7 +190,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return found
 
     def most_nodes(self, project: str) -> int:
-        """Return how many machines a project's builds may have at a time; -1: any number."""
+        """Return how many nodes a project's builds may have at a time; -1 for no limit."""
         return self.max_nodes_of.get(project, self.max_nodes_per_project)
 
     def find(self, name: str) -> TenantProject | None:
@@ -207,7 +210,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return f"the project {name!r} is not in this tenant{nearest(name, [*self._by_name, *self.by_canonical])}"
 
     def protected(self, protections: Mapping[str, Protection]) -> Tenant:
-        """Return the tenant with what forges say of the branches of its projects."""
+        """Return the tenant with the protections of branches that forges report, by canonical name of the project."""
         if not protections:
             return self
         return replace(self, projects=tuple(replace(p, protection=protections.get(p.project)) for p in self.projects))
@@ -219,13 +222,13 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 class AuthorizationRule(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     conditions: tuple[dict[str, Any], ...]
-    """Any of them is enough; in one, every claim must have its value.  JSON."""
+    """Conditions, of which one must hold; in each, every claim must have its value (JSON)."""
 
 
 class Role(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     permissions: dict[str, Any] = {}
-    """Permission -> true or false; dequeue and enqueue also {conditions: [{project, ref}]}.  JSON."""
+    """Permission -> true or false; for dequeue, enqueue and others also {conditions: [{project, ref}]} (JSON)."""
 
 
 class ApiRoot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -239,7 +242,7 @@ class ApiRoot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class TenantFile(msgspec.Struct, frozen=True, omit_defaults=True):
     tenants: dict[str, Tenant]
-    """In the order of the file."""
+    """Name -> tenant, in the order of the file."""
     refused: dict[str, tuple[ConfigError, ...]] = {}
     """Tenants that cannot be loaded -> errors; they do not affect the others."""
     warnings: tuple[ConfigError, ...] = ()
@@ -249,7 +252,7 @@ class TenantFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ConfigErrors(Exception):
-    """Report that the whole file is refused."""
+    """Report that the entire file is refused."""
 
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         super().__init__("\n\n".join(error.render() for error in errors))

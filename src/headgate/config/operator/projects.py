@@ -1,4 +1,4 @@
-"""The projects of a tenant: names, names with settings, and groups that share settings."""
+"""Read the projects of a tenant: names, names with settings, and groups that share settings."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from headgate.config.patterns import any_whole
 _FOR_CONFIG_PROJECTS = ("allow-base-jobs",)
 _FOR_UNTRUSTED = ("configure-projects", "allow-reporter-jobs")
 GROUPS_MAX = 20
-"""Groups within groups."""
+"""Largest number of levels of nested groups."""
 
 
 def tenant_projects(
     stanza: Table, connections: Mapping[str, Connection], warnings: list[Wrong]
 ) -> tuple[TenantProject, ...]:
-    """Return config-projects first, then the others, each in the order of the file, with projects of one short name
-    together.
-
-    Raises Wrong.
-    """
+    """Return the config-projects, then the other projects, each in the order of the file; projects with the same short
+    name are adjacent. Raise Wrong."""
     found: list[TenantProject] = []
     sources = stanza.get("source", Table(stanza.line))
     for name, source in sources.items():
@@ -127,7 +124,8 @@ class _Reader:
         )
 
     def _include(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """Group and project say what is included; then the nodes' kinds are added; then what is excluded goes."""
+        """Return the kinds of stanzas that are read: those that the project or its group includes, plus the kinds of
+        provider configuration if it asks for them, minus those that it excludes."""
         kinds = CONFIG_PROJECT_KINDS if self._trusted else CONFIG_KINDS
         included = tuple(as_list(settings["include"])) if "include" in settings else kinds
         if settings.get("include-provider-config"):

@@ -1,1 +1,1 @@
-"""Regular expressions that RE2 does not know, matched in bounded time."""
+"""Match, in bounded time, regular expressions that RE2 does not support."""

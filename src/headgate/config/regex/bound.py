@@ -1,7 +1,7 @@
-"""Prove, from the form of a pattern, how long Python's engine takes at the most.
+"""Compute, from the form of a pattern, an upper bound for the steps of Python's engine.
 
-The engine tries one way after another in which the parts of a pattern can match; so the number of ways bounds its
-steps.  What is in a lookaround or an atomic group is tried by itself: its ways are not multiplied with those around.
+The engine tries, one after another, the ways in which the parts of a pattern can match, so the number of ways bounds
+its steps. A lookaround or an atomic group is tried by itself: its ways do not multiply those of the parts around it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from headgate.config.regex import tree as t
 
 MANY = 10**15
-"""Upper bound of counts: more steps than anybody waits for."""
+"""Largest count that is computed: more steps than anybody would wait for."""
 
 
 class MatchCost(NamedTuple):
     ways: int
-    """Number of ways in which it can match at one place."""
+    """Number of ways in which the item can match at one position."""
     steps: int
     """Number of steps to try all ways."""
 
@@ -55,7 +55,7 @@ def _item(item: t.Item, length: int) -> MatchCost:
     return MatchCost(1, len(arguments) if kind is t.IN else 1)
 
 
-def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # of the parser: (least, most, body)
+def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # as parsed: (least, most, body)
     least, most, body = arguments
     each = _sequence(body, length)
     width = body.getwidth()[0]

@@ -1,4 +1,4 @@
-"""Patterns as Python's own parser reads them, so that they mean exactly what they mean to Python's engine."""
+"""Parse patterns with Python's own parser, so that they mean exactly what they mean to Python's engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parsed(pattern: str) -> Tree:
 
 
 def engine(items: list[Item], flags: int) -> Any:
-    """Return a compiled pattern of plain items."""
+    """Compile a sequence of plain items."""
     state = _parser.State()
     state.flags = flags
     return _compiler.compile(_parser.SubPattern(state, items))

@@ -1,7 +1,7 @@
-"""Matching in time that grows with the pattern and the subject, where Python's engine could take for ever.
+"""Match patterns on which Python's engine could take for ever, in time that the sizes of pattern and subject bound.
 
-Every place of a pattern is looked at once for every place of the subject; with references to groups, once for all that
-the groups may hold, for so many steps as are allowed.
+Each pair of a position in the pattern and a position in the subject is visited once. With references to groups, it is
+visited once for each content of the groups, within a limit of steps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Exhausted(Exception):
 
 
 class _Node:
-    """Represent a place in the pattern; what comes after is `next`."""
+    """Represent a position in the pattern; `next` is the position after it."""
 
     __slots__ = ("data", "kind", "next")
 
-    def __init__(self, kind: Any, data: Any, next: _Node | None) -> None:  # as the parser has them
+    def __init__(self, kind: Any, data: Any, next: _Node | None) -> None:  # as the parser makes them
         self.kind, self.data, self.next = kind, data, next
 
 
@@ -32,7 +32,7 @@ _END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "clo
 
 
 class _Loop:
-    """Represent a repetition that has come to its `count`th round."""
+    """Represent a repetition in its round number `count`."""
 
     __slots__ = ("again", "body", "count", "flags", "greedy", "idles", "last", "least", "most")
 
@@ -48,12 +48,12 @@ class _Loop:
         count: int = 0,
         last: int = -1,
     ) -> None:
-        """Set `idles` if a round may come no further than the one before, and it matters what is tried after that."""
+        """Set `idles` if a round may match nothing and the order of attempts after that matters."""
         self.body, self.flags, self.least, self.most = body, flags, least, most
         self.greedy, self.count, self.last = greedy, count, last
         self.idles = idles
         self.again: dict[int, _Node] = {}
-        """Place in the subject (or -1) -> the body of the next round."""
+        """Position in the subject (or -1) -> compiled body of the next round."""
 
     @property
     def endless(self) -> bool:
@@ -81,7 +81,7 @@ class Walk:
         self._leaves: dict[tuple[int, int, int], Any] = {}
         self._refers = pattern.state.groups > 1 and _holds(pattern, (t.GROUPREF, t.GROUPREF_EXISTS))
         self._ordered = self._refers or _holds(pattern, (t.ATOMIC_GROUP, t.POSSESSIVE_REPEAT))
-        """Whether it matters which of several ways comes first."""
+        """Whether the order in which alternatives are tried affects the result."""
 
     def matches(self, *, full: bool) -> bool:
         """Match at the start, and to the end with `full`. Raise Exhausted."""
@@ -151,7 +151,7 @@ class Walk:
             raise Exhausted
 
     def _run(self, start: _Node, at: int, groups: Groups) -> tuple[int, Groups] | None:
-        """Return where the first way that succeeds ends, and its groups; None: no way does."""
+        """Return the end and the groups of the first successful match, or None if there is none."""
         waiting, seen = [(start, at, groups)], set[tuple[_Node, int, Groups]]()
         while waiting:
             state = waiting.pop()
@@ -167,7 +167,7 @@ class Walk:
         return None
 
     def _steps(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
-        """Return where it goes on, the first to be tried first."""
+        """Return the next states, in the order in which they are tried."""
         kind, data, next = node.kind, node.data, node.next
         if kind is _LEAF:
             found = data(self._subject, at)
@@ -194,7 +194,7 @@ class Walk:
             return self._looked(node, next, at, groups)
         if kind is t.GROUPREF:
             return self._referred(data, next, at, groups)
-        return []  # what never matches
+        return []  # an item that never matches
 
     def _round(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
         loop: _Loop = node.data
@@ -236,5 +236,5 @@ class Walk:
 
 
 def _holds(items: t.Tree, kinds: Sequence[Any]) -> bool:
-    """Tell whether there is an item of one of these kinds, also inside others."""
+    """Return whether the pattern contains an item of one of these kinds, at any depth."""
     return any(item[0] in kinds or any(_holds(inner, kinds) for inner in t.inside(item)) for item in items)
