@@ -18,7 +18,7 @@ from headgate.cli.offline.repositories import checked_out
 from headgate.config.check.affected import reached
 from headgate.config.check.causes import left_out, missed
 from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings
-from headgate.config.explain.names import at, meant
+from headgate.config.explain.names import at, key_of
 from headgate.config.explain.origins import explained
 from headgate.config.files.marks import Extent, extent
 from headgate.config.files.roots import STANDARD_PATHS
@@ -190,7 +190,7 @@ class EditorSession:
     def _key(self, tenant: _Tenant, file: ProjectFile, line: int, column: int) -> tuple[str, str] | None:
         text = tenant.loaded.files.get(file.project, {}).get(file.branch, {}).get(file.path, "")
         word = at(text, line, column)
-        return meant(word) if word is not None else None
+        return key_of(word) if word is not None else None
 
     def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:
         """Show the job as the file's own project runs it, if it does."""

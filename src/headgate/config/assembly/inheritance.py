@@ -28,7 +28,7 @@ _OF_LOGIN = {
     "rebuild-age",
 }  # fmt: skip
 """Keys of an image that do not affect what is uploaded."""
-_SAID_OF = {"description", "final", "allow-override"}
+_DESCRIPTIVE = {"description", "final", "allow-override"}
 """Keys of an image, flavor or label that do not affect a machine."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "image": {"python-path": "auto", "tags": {}},
@@ -153,7 +153,7 @@ def _parts(
         defined = {k: v for k, v in deep_plain(own.body).items() if v is not None}
         layers = [_DEFAULTS[kind], defaults if seen is None else seen, defined, settings]
         tags = [layer["tags"] for layer in layers if isinstance(layer.get("tags"), Mapping)]
-        filled = {k: v for layer in layers for k, v in layer.items() if k not in _SAID_OF}
+        filled = {k: v for layer in layers for k, v in layer.items() if k not in _DESCRIPTIVE}
         yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
 
 

@@ -135,7 +135,7 @@ def _redefined(part: AttachedPart, key: str, kind: str, above: Sequence[Stanza])
 # --- limits of retained image builds
 
 
-def counts_kept(stanza: Stanza) -> Iterator[ConfigError]:
+def retained_counts(stanza: Stanza) -> Iterator[ConfigError]:
     """Yield an error if an image stanza sets a retain-count above its own max-retain-count."""
     yield from _too_many(
         AttachedPart(stanza, stanza.name, stanza.body, stanza.line), stanza.body.get("max-retain-count")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headgate.config.assembly.providers import PARTS, attached, counts_kept, misfits
+from headgate.config.assembly.providers import PARTS, attached, misfits, retained_counts
 from headgate.config.definitions import Key, LayoutDefinitions
 from headgate.config.files.check import deep_plain, entries
 from headgate.config.files.document import Table
@@ -81,7 +81,7 @@ class References:
             case "label" | "section" | "provider":
                 yield from self._nodepool(stanza)
             case "image":
-                yield from counts_kept(stanza)
+                yield from retained_counts(stanza)
             case _:
                 return
 

@@ -15,19 +15,19 @@ def at(text: str, line: int, column: int) -> Spelled | None:
     return next((one for one in spelled(text) if one.extent.holds(line, column)), None)
 
 
-def meant(one: Spelled) -> Key | None:
+def key_of(word: Spelled) -> Key | None:
     """Return the key that a word defines or refers to in a layout, or None if it does neither."""
-    path, key = one.path, one.key
+    path, key = word.path, word.key
     match path:
         case (kind, "name") if kind in _DEFINED and not key:
-            return (kind, one.text)
+            return (kind, word.text)
         case ("project" | "project-template", _, "jobs") if not key:
-            return ("job", one.text)
+            return ("job", word.text)
         case ("project" | "project-template", _, "jobs", name) if key:
             return ("job", name)
         case ("project", "templates") if not key:
-            return ("project-template", one.text)
-    return None if key else _attribute(path, one.text)
+            return ("project-template", word.text)
+    return None if key else _attribute(path, word.text)
 
 
 def _attribute(path: Sequence[str], text: str) -> Key | None:

@@ -12,7 +12,7 @@ from headgate.config.keys.objects import INLINE_NODESET, NODESET
 
 EXECUTOR_NAMES = ("localhost", "127.0.0.1", "::1")
 """Names that mean the executor itself in an Ansible inventory."""
-_MEANT = re.compile(r"[\[\]{}:,;!&@\s]")
+_SPECIAL = re.compile(r"[\[\]{}:,;!&@\s]")
 """Characters that have a special meaning in the names of an Ansible inventory: ranges, ports, lists."""
 DEPTH_MAX = 50
 """Largest number of levels of nested inline alternatives."""
@@ -34,7 +34,7 @@ def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = 
 
 def misread(name: str, what: str) -> str:
     """Return why a name would be misread in an Ansible inventory, or an empty string if it would not."""
-    known = _MEANT.search(name)
+    known = _SPECIAL.search(name)
     if name not in EXECUTOR_NAMES and not known:
         return ""
     why = (
