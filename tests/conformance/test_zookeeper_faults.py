@@ -299,7 +299,7 @@ async def test_a_lost_connection_leaves_no_watches_on_the_servers(
 
 
 def _watches(server: ZooKeeper) -> int:
-    figures = dict(line.split("\t") for line in server.said("mntr").splitlines() if line.count("\t") == 1)
+    figures = dict(line.split("\t") for line in server.status("mntr").splitlines() if line.count("\t") == 1)
     return int(figures["zk_watch_count"])
 
 

@@ -62,7 +62,7 @@ async def test_a_bucket_that_is_no_name_is_never_called(ground: AwsImagesGround,
     for provider in ({"region": "evil.example/"}, {"region": ["us-east-1"]}, {"object-storage": "images"}):
         with pytest.raises(LaunchFailed):
             await images.send(replace(one, provider=provider), {}, None)
-    assert ground.faults.asked == []
+    assert ground.faults.requests == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_a_file_that_aws_does_not_take_is_not_sent(
     with pytest.raises(LaunchFailed, match=told):
         await sent(images, one, file)
     assert await images.withdraw(one, {}) and ground.objects() == {}
-    assert not [asked for asked in ground.faults.asked if asked.method == "PUT"]
+    assert not [asked for asked in ground.faults.requests if asked.method == "PUT"]
 
 
 async def test_tags_say_whose_it_is_whatever_else_they_say(
@@ -146,4 +146,4 @@ async def test_an_answer_of_the_bucket_that_makes_no_sense_is_no_answer(
     ground.faults.mend()
     told = await sent(images, one, file)
     assert set(ground.ours()) == {told.external_id} and len(arguments(ground, "ImportSnapshot")) == 1
-    assert not [asked for asked in ground.faults.asked if call(asked) == "CancelImportTask"]
+    assert not [asked for asked in ground.faults.requests if call(asked) == "CancelImportTask"]

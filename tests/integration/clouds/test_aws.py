@@ -65,7 +65,7 @@ async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, drive
     told = await made(driver, wanted)
     (there,) = instances(ground, wanted)
     assert (there.subnet_id, there.key_name, there.lifecycle) == (subnet.id, "ops", "spot")
-    run = [parse_qs(one.body.decode()) for one in ground.faults.asked if call(one) == "RunInstances"]
+    run = [parse_qs(one.body.decode()) for one in ground.faults.requests if call(one) == "RunInstances"]
     assert run[0]["NetworkInterface.1.SecurityGroupId.1"] == [group.id]
     assert base64.b64decode(run[0]["UserData"][0]).decode() == "#!/bin/sh\né"
     volume = backend.volumes[next(iter(there.block_device_mapping.values())).volume_id]
@@ -92,7 +92,7 @@ async def test_of_the_images_that_filters_find_the_newest_is_taken(ground: AwsGr
     wanted = replace(wanted, image={"name": "newest", "image-filters": filters})
     await made(driver, wanted)
     assert instances(ground, wanted)[0].image_id == dates["2026-03-01"]
-    asked = [one.body.decode() for one in ground.faults.asked if call(one) == "DescribeImages"][-1]
+    asked = [one.body.decode() for one in ground.faults.requests if call(one) == "DescribeImages"][-1]
     assert "Owner.1=self" in asked, "anybody may give a public image that name"
     for filters in ([], [{"name": "name", "values": ["no-such"]}], [{"name": "name"}], "x"):  # type: ignore[list-item]
         with pytest.raises(LaunchFailed):
@@ -329,11 +329,11 @@ async def test_keys_are_found_where_amazons_own_tools_find_them(
         found = AwsCredentials(http, source, f"{faults.url}/", "eu-west-1", env, lambda: now[0])
         keys = await found.keys()
         assert keys.access == access and keys.secret.startswith("hidden") and "hidden" not in f"{keys}{source}"
-        asked = len(faults.asked)
-        assert await found.keys() == keys and len(faults.asked) == asked
+        asked = len(faults.requests)
+        assert await found.keys() == keys and len(faults.requests) == asked
         now[0] = keys.until_s - 60 if keys.until_s < 1e12 else now[0]
         await found.keys()
-        assert (len(faults.asked) > asked) == (asked > 0), "lent keys are replaced before they end"
+        assert (len(faults.requests) > asked) == (asked > 0), "lent keys are replaced before they end"
         await http.close()
 
 

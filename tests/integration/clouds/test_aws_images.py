@@ -91,7 +91,7 @@ def calls(*names: str) -> Callable[[ReceivedRequest], bool]:
 
 def arguments(ground: AwsImagesGround, name: str) -> list[dict[str, str]]:
     """Return what each such call said."""
-    made = [asked.body.decode() for asked in ground.faults.asked if call(asked) == name]
+    made = [asked.body.decode() for asked in ground.faults.requests if call(asked) == name]
     return [{key: values[0] for key, values in parse_qs(one, keep_blank_values=True).items()} for one in made]
 
 
@@ -189,10 +189,10 @@ async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_si
     await sent(images, one, file)
     key = f"headgate/ours/{one.upload}"
     assert seen == {key: {SYSTEM_TAG: "ours", UPLOAD_TAG: one.upload}}, "S3 takes no & in a tag"
-    parts = [asked for asked in ground.faults.asked if "partNumber" in asked.path]
+    parts = [asked for asked in ground.faults.requests if "partNumber" in asked.path]
     assert [parse_qs(urlsplit(asked.path).query)["partNumber"] for asked in parts] == [["1"], *[["2"]] * 4, ["3"]]
-    assert max(len(asked.body) for asked in ground.faults.asked) == size
-    for asked in ground.faults.asked:
+    assert max(len(asked.body) for asked in ground.faults.requests) == size
+    for asked in ground.faults.requests:
         headers = {name.lower(): value for name, value in asked.headers.items()}
         assert headers["authorization"] == signature(ground, asked, headers), asked.path
 
@@ -258,7 +258,7 @@ async def test_what_aws_refuses_to_import_is_told_in_its_words_and_tried_anew(
     ground.ec2.refuses = ""
     told = await sent(images, one, file)
     assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 3
-    assert len([asked for asked in ground.faults.asked if "partNumber" in asked.path]) == 1
+    assert len([asked for asked in ground.faults.requests if "partNumber" in asked.path]) == 1
     await gone(images, one, dict(told.state))
     assert ground.ours() == {}
 
@@ -277,7 +277,7 @@ async def test_an_import_that_takes_too_long_is_cancelled_and_its_late_fruit_is_
         LaunchFailed, match="not imported the file within 600 s, its import-timeout; it said: pending 0%"
     ):
         await images.send(one, state, None)
-    assert [task.told["SnapshotTaskDetail"]["Status"] for task in ground.ec2.tasks.values()] == ["deleting"]
+    assert [task.answer["SnapshotTaskDetail"]["Status"] for task in ground.ec2.tasks.values()] == ["deleting"]
     waiting = await images.send(one, {}, None)
     assert isinstance(waiting, Sending) and "task" not in waiting.state, "it is gone: not one more failed attempt"
     state = await until(images, one, file, "task")
@@ -366,11 +366,11 @@ async def test_a_file_is_written_into_a_snapshot_but_for_its_empty_blocks(
     one = replace(one, provider={"region": REGION})
     state = await until(images, one, file, "snapshot")
     state = dict((await images.send(one, state, None)).state)
-    assert [asked.path.rpartition("/")[2] for asked in ground.faults.asked if asked.method == "PUT"] == [
+    assert [asked.path.rpartition("/")[2] for asked in ground.faults.requests if asked.method == "PUT"] == [
         "0",
         *["21"] * 5,
     ]
-    for asked in ground.faults.asked:
+    for asked in ground.faults.requests:
         headers = {name.lower(): value for name, value in asked.headers.items()}
         assert headers["authorization"] == signature(ground, asked, headers), asked.path
     clock.now_s += 59
@@ -434,7 +434,7 @@ async def test_an_upload_is_withdrawn_while_it_is_sent_or_imported(
     one = wanted(ground, import_method="image")
     state = await until(images, one, file, "task")
     await gone(images, one, state)
-    assert ground.ours() == {} and [task.told["Status"] for task in ground.ec2.tasks.values()] == ["deleted"]
+    assert ground.ours() == {} and [task.answer["Status"] for task in ground.ec2.tasks.values()] == ["deleted"]
 
 
 async def test_what_cannot_go_yet_is_said_and_what_an_import_made_for_nobody_is_found(
@@ -490,7 +490,7 @@ async def test_leftovers_of_all_kinds_go_at_the_second_look_and_one_that_stays_k
             assert set(ground.ours()) == before
         await keeper._hunted("cloudy", REGION, ground.provider)
         ending = {
-            id for id, task in ground.ec2.tasks.items() if task.told["SnapshotTaskDetail"]["Status"] == "deleting"
+            id for id, task in ground.ec2.tasks.items() if task.answer["SnapshotTaskDetail"]["Status"] == "deleting"
         }
         assert len(ending) == 1 and set(ground.ours()) == {stays, used, *ending}
 

@@ -218,7 +218,7 @@ async def test_a_file_is_sent_in_pieces_with_its_length_and_anew_with_a_new_toke
     monkeypatch.setattr(OpenStack, "send", watched)
     await sent(images, wanted(content), file)
     assert max(seen) == PIECE_BYTES and ground.faults.count(sends) == 2
-    last = next(one for one in reversed(ground.faults.asked) if sends(one))
+    last = next(one for one in reversed(ground.faults.requests) if sends(one))
     headers = {name.lower(): value for name, value in last.headers.items()}
     assert headers["content-length"] == str(len(content)) == str(len(last.body))
     assert "transfer-encoding" not in headers
@@ -250,5 +250,5 @@ async def test_a_machine_is_made_of_the_image_of_an_upload(nova_server: str, fil
         told = await sent(driver.images, wanted(), file)  # type: ignore[attr-defined]
         with pytest.raises(LaunchFailed, match="Can not find requested image"):
             await driver.advance(ground.wanted(str(uuid.uuid4()), image={"image-id": told.external_id}), {})
-        [asked] = [json.loads(one.body)["server"] for one in ground.faults.asked if ground.makes(one)]
+        [asked] = [json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one)]
         assert asked["imageRef"] == told.external_id

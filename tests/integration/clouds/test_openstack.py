@@ -56,7 +56,7 @@ async def test_names_are_looked_up_and_nova_is_told_what_the_label_says(
     there = (await ground.nova("GET", f"/servers/{told.external_id}"))["server"]
     assert there["image"]["id"] == IMAGE and there["flavor"]["original_name"] == "m1.tiny"
     assert there["metadata"] == wanted.tags and there["config_drive"] == "" and list(there["addresses"]) == ["private"]
-    asked = next(json.loads(one.body)["server"] for one in ground.faults.asked if ground.makes(one))
+    asked = next(json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one))
     assert asked["security_groups"] == [{"name": "default"}] and asked["availability_zone"] == "nova"
     assert told.host == {
         "ansible_host": there["addresses"]["private"][0]["addr"],
@@ -305,7 +305,7 @@ async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
     driver = connect(CloudDriverOptions("c", {"cloud": "without", "config_file": "c.yaml"}, tmp_path))
     ground.faults.always(answers(200, b'{"limits": {"absolute": {"maxTotalCores": 4, "maxTotalInstances": -1}}}'))
     assert await driver.limits({}) == {"cores": 4}
-    assert ground.services.logins == [] and ground.faults.asked[-1].headers["x-auth-token"] == "fixed"
+    assert ground.services.logins == [] and ground.faults.requests[-1].headers["x-auth-token"] == "fixed"
     await driver.close()
 
 

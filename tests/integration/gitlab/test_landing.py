@@ -28,7 +28,7 @@ async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) ->
     assert done == MergeLanded(str(tip.id)) == await here.forge.land(*asked)
     assert [str(parent) for parent in tip.parent_ids][1] == one.sha and one.state == "merged"
     (merge,) = [call for call in here.hub.door.log if call.method == "PUT"]
-    assert merge.said == {"sha": one.sha, "squash": False}
+    assert merge.body == {"sha": one.sha, "squash": False}
 
 
 async def test_one_commit_of_it_or_none_where_the_project_only_moves_forward(here: Ground) -> None:

@@ -19,9 +19,9 @@ ACCESS, SECRET = "AKIAHEADGATE", "wJalrXUtnFEMI/of-no-worth"
 MAKING = ("RunInstances", "CreateFleet")
 
 
-def call(asked: ReceivedRequest) -> str:
+def call(request: ReceivedRequest) -> str:
     """Return the name of the call."""
-    return parse_qs(asked.body.decode("utf-8", "replace")).get("Action", [""])[0]
+    return parse_qs(request.body.decode("utf-8", "replace")).get("Action", [""])[0]
 
 
 def error(status: int, code: str, text: str) -> Fault:
@@ -39,23 +39,23 @@ class ClientTokens:
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], tuple[dict[str, list[str]], FaultAnswer]] = {}
 
-    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer a repeated call as the first time; None: it is a new call."""
-        said = parse_qs(asked.body.decode())
-        token = said.get("ClientToken", [""])[0]
-        if not token or call(asked) not in MAKING:
+        parameters = parse_qs(request.body.decode())
+        token = parameters.get("ClientToken", [""])[0]
+        if not token or call(request) not in MAKING:
             return None
-        key = (call(asked), token)
+        key = (call(request), token)
         if key not in self.known:
-            told = await go_on()
-            if told.status < 300:
-                self.known[key] = said, told
-            return told
-        before, told = self.known[key]
-        if before == said:
-            return told
+            answer = await go_on()
+            if answer.status < 300:
+                self.known[key] = parameters, answer
+            return answer
+        before, answer = self.known[key]
+        if before == parameters:
+            return answer
         text = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
-        return await error(400, "IdempotentParameterMismatch", text)(asked, go_on)
+        return await error(400, "IdempotentParameterMismatch", text)(request, go_on)
 
 
 class AwsGround:
@@ -114,13 +114,13 @@ class AwsGround:
             node, wanted.label, {"name": "none", "image-id": "ami-00000000"}, wanted.flavor, self.provider, wanted.tags
         )
 
-    def makes(self, asked: ReceivedRequest) -> bool:
+    def makes(self, request: ReceivedRequest) -> bool:
         """Say whether it is a call that makes instances."""
-        return call(asked) in MAKING
+        return call(request) in MAKING
 
-    def lists(self, asked: ReceivedRequest) -> bool:
+    def lists(self, request: ReceivedRequest) -> bool:
         """Say whether it is the call that lists instances."""
-        return call(asked) == "DescribeInstances"
+        return call(request) == "DescribeInstances"
 
     def _all(self) -> dict[str, Mapping[str, str]]:
         backend, found = self.backend, dict[str, Mapping[str, str]]()

@@ -17,7 +17,7 @@ from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.ports.cloud import SYSTEM_TAG
 from headgate.testing.clouds.aws import ACCESS, ACCOUNT, REGION, SECRET, call
 from headgate.testing.clouds.ebscalls import EbsCalls
-from headgate.testing.clouds.ec2calls import Ec2Calls, Ec2Refusal, Record, Said, Tree, refusal
+from headgate.testing.clouds.ec2calls import Arguments, Ec2Calls, Ec2Refusal, Record, Tree, refusal
 from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
 from headgate.testing.servers.s3 import bucket
 
@@ -33,12 +33,12 @@ class ImportRecord:
 
     image: bool
     """Whether an image is imported, rather than a snapshot alone."""
-    told: Record
+    answer: Record
     source: tuple[str, str]
     """Bucket and key."""
     looks: int
     """Number of times that the import is seen under way before it ends."""
-    said: Said
+    arguments: Arguments
     """Parameters of the request."""
 
 
@@ -66,73 +66,73 @@ class AwsImports:
     def __post_init__(self) -> None:
         self.ebs = EbsCalls(self)
 
-    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer the calls about images; None: it is moto's."""
-        if (told := self.ebs.answer(asked)) is not None:
-            return told
-        action = call(asked) if asked.method == "POST" and asked.path == "/" else ""
+        if (answer := self.ebs.answer(request)) is not None:
+            return answer
+        action = call(request) if request.method == "POST" and request.path == "/" else ""
         does = self._does().get(action)
         if does is None:
             return None
         kind = {"content-type": "text/xml;charset=UTF-8"}
         try:
-            return FaultAnswer(200, self._calls.answer(action, does(self._calls.arguments(action, asked.body))), kind)
+            return FaultAnswer(200, self._calls.answer(action, does(self._calls.arguments(action, request.body))), kind)
         except Ec2Refusal as error:
             return FaultAnswer(error.status, refusal(error), kind)
 
-    def _does(self) -> dict[str, Callable[[Said], Record]]:
+    def _does(self) -> dict[str, Callable[[Arguments], Record]]:
         return {
-            "ImportSnapshot": lambda said: self._import(said, image=False),
-            "ImportImage": lambda said: self._import(said, image=True),
-            "DescribeImportSnapshotTasks": lambda said: self._describe_tasks(said, image=False),
-            "DescribeImportImageTasks": lambda said: self._describe_tasks(said, image=True),
+            "ImportSnapshot": lambda arguments: self._import(arguments, image=False),
+            "ImportImage": lambda arguments: self._import(arguments, image=True),
+            "DescribeImportSnapshotTasks": lambda arguments: self._describe_tasks(arguments, image=False),
+            "DescribeImportImageTasks": lambda arguments: self._describe_tasks(arguments, image=True),
             "CancelImportTask": self._cancel,
             "RegisterImage": self._register,
             "DeregisterImage": self._deregister,
             "ModifyImageAttribute": self._modify,
             "DeleteSnapshot": self._delete_snapshot,
             "CreateTags": self._tag,
-            "DescribeImages": lambda said: self._describe(said, self.images, "Images", "ImageId"),
+            "DescribeImages": lambda arguments: self._describe(arguments, self.images, "Images", "ImageId"),
             "DescribeSnapshots": self._describe_snapshots,
         }
 
     # --- imports
 
-    def _import(self, said: Said, image: bool) -> Record:
-        known = self.tasks.get(self._tokens.get(said.get("ClientToken", ""), ""))
+    def _import(self, arguments: Arguments, image: bool) -> Record:
+        known = self.tasks.get(self._tokens.get(arguments.get("ClientToken", ""), ""))
         if known is not None:
-            if known.said != said:
+            if known.arguments != arguments:
                 raise Ec2Refusal("IdempotentParameterMismatch", "The client token was used with other parameters.")
-            return known.told
-        (source,) = said["DiskContainers"] if image else (said["DiskContainer"],)
+            return known.answer
+        (source,) = arguments["DiskContainers"] if image else (arguments["DiskContainer"],)
         if source["Format"] not in ("RAW", "VHD", "VMDK", *(("OVA", "VHDX") if image else ())):
             raise Ec2Refusal("InvalidParameter", f"The format {source['Format']} is not supported.")
-        if image and said.get("Architecture") not in ("x86_64", "i386", "arm64"):
-            raise Ec2Refusal("InvalidParameter", f"Unknown architecture {said.get('Architecture')}")
+        if image and arguments.get("Architecture") not in ("x86_64", "i386", "arm64"):
+            raise Ec2Refusal("InvalidParameter", f"Unknown architecture {arguments.get('Architecture')}")
         place = source["UserBucket"]["S3Bucket"], source["UserBucket"]["S3Key"]
         if self.stored(*place) is None:
             raise Ec2Refusal("InvalidParameter", "The given S3 object is not valid or not accessible.")
         id = f"import-{'ami' if image else 'snap'}-{uuid.uuid4().hex[:17]}"
-        tags = _tags(said, "import-image-task" if image else "import-snapshot-task")
+        tags = _tags(arguments, "import-image-task" if image else "import-snapshot-task")
         reported = {"Status": "active", "StatusMessage": "pending", "Progress": "0"}
-        told: Record = {"ImportTaskId": id, "Description": said["Description"], "Tags": tags}
-        told |= reported if image else {"SnapshotTaskDetail": {**reported, "Format": source["Format"]}}
-        self.tasks[id] = ImportRecord(image, told, place, self.looks, said)
-        self._tokens[said["ClientToken"]] = id
+        answer: Record = {"ImportTaskId": id, "Description": arguments["Description"], "Tags": tags}
+        answer |= reported if image else {"SnapshotTaskDetail": {**reported, "Format": source["Format"]}}
+        self.tasks[id] = ImportRecord(image, answer, place, self.looks, arguments)
+        self._tokens[arguments["ClientToken"]] = id
         self._hidden[id] = self.late
-        return told
+        return answer
 
-    def _describe_tasks(self, said: Said, image: bool) -> Record:
-        if said.get("Filters"):
+    def _describe_tasks(self, arguments: Arguments, image: bool) -> Record:
+        if arguments.get("Filters"):
             raise Ec2Refusal("InvalidParameterValue", "The filter is not one that is documented.")
-        if "NextToken" not in said:
+        if "NextToken" not in arguments:
             for id, task in self.tasks.items():
                 self._goes_on(id, task)
-        found = [task.told for id, task in self.tasks.items() if task.image == image and self._is_seen(id, said)]
-        return _page(said, found, "ImportImageTasks" if image else "ImportSnapshotTasks")
+        found = [task.answer for id, task in self.tasks.items() if task.image == image and self._is_seen(id, arguments)]
+        return _page(arguments, found, "ImportImageTasks" if image else "ImportSnapshotTasks")
 
     def _goes_on(self, id: str, task: ImportRecord) -> None:
-        detail = task.told if task.image else task.told["SnapshotTaskDetail"]
+        detail = task.answer if task.image else task.answer["SnapshotTaskDetail"]
         task.looks -= 1
         if detail["Status"] == "deleting" and task.looks < 0:
             detail["Status"] = "deleted"
@@ -148,52 +148,54 @@ class AwsImports:
         if not task.image:
             detail["SnapshotId"] = snapshot
             return
-        task.told["SnapshotDetails"] = [{"SnapshotId": snapshot, "DeviceName": "/dev/sda1"}]
+        task.answer["SnapshotDetails"] = [{"SnapshotId": snapshot, "DeviceName": "/dev/sda1"}]
         mapping = [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot}}]
-        architecture = task.said["Architecture"]
+        architecture = task.arguments["Architecture"]
         made = self.has_image(Name=id, BlockDeviceMappings=mapping, Architecture=architecture, EnaSupport=True)
-        task.told["ImageId"] = made
+        task.answer["ImageId"] = made
 
-    def _cancel(self, said: Said) -> Record:
-        task = self.tasks.get(said["ImportTaskId"])
+    def _cancel(self, arguments: Arguments) -> Record:
+        task = self.tasks.get(arguments["ImportTaskId"])
         if task is None:
             raise Ec2Refusal("InvalidConversionTaskId.Malformed", "The task is not there.")
-        detail = task.told if task.image else task.told["SnapshotTaskDetail"]
+        detail = task.answer if task.image else task.answer["SnapshotTaskDetail"]
         if detail["Status"] != "active":
             raise Ec2Refusal("IncorrectState", f"The task is {detail['Status']} and cannot be cancelled.")
         detail["Status"], task.looks = "deleting", 1
-        return {"ImportTaskId": said["ImportTaskId"], "PreviousState": "active", "State": "deleting"}
+        return {"ImportTaskId": arguments["ImportTaskId"], "PreviousState": "active", "State": "deleting"}
 
     # --- images and snapshots
 
-    def has_snapshot(self, content: bytes, owner: str = ACCOUNT, **said: Tree) -> str:
+    def has_snapshot(self, content: bytes, owner: str = ACCOUNT, **fields: Tree) -> str:
         """Have a snapshot made of a file; return its id."""
         id = f"snap-{uuid.uuid4().hex[:17]}"
-        self.snapshots[id] = {"SnapshotId": id, "OwnerId": owner, "State": "completed", "Tags": [], **said}
+        self.snapshots[id] = {"SnapshotId": id, "OwnerId": owner, "State": "completed", "Tags": [], **fields}
         self.contents[id] = hashlib.sha256(content).hexdigest()
         return id
 
-    def has_image(self, owner: str = ACCOUNT, **said: Tree) -> str:
+    def has_image(self, owner: str = ACCOUNT, **fields: Tree) -> str:
         """Have an image; return its id."""
         id = f"ami-{uuid.uuid4().hex[:17]}"
-        self.images[id] = {"ImageId": id, "OwnerId": owner, "State": "available", "Tags": [], **said}
+        self.images[id] = {"ImageId": id, "OwnerId": owner, "State": "available", "Tags": [], **fields}
         self._hidden[id] = self.late
         return id
 
-    def _register(self, said: Said) -> Record:
-        if not _NAME.fullmatch(said["Name"]):
+    def _register(self, arguments: Arguments) -> Record:
+        if not _NAME.fullmatch(arguments["Name"]):
             raise Ec2Refusal("InvalidAMIName.Malformed", "AMI names must be between 3 and 128 characters long, and …")
-        if any(one["Name"] == said["Name"] and one["OwnerId"] == ACCOUNT for one in self.images.values()):
-            raise Ec2Refusal("InvalidAMIName.Duplicate", f"AMI name {said['Name']} is already in use by AMI …")
-        if said.get("ImdsSupport") and said.get("VirtualizationType") != "hvm":
+        if any(one["Name"] == arguments["Name"] and one["OwnerId"] == ACCOUNT for one in self.images.values()):
+            raise Ec2Refusal("InvalidAMIName.Duplicate", f"AMI name {arguments['Name']} is already in use by AMI …")
+        if arguments.get("ImdsSupport") and arguments.get("VirtualizationType") != "hvm":
             raise Ec2Refusal("InvalidParameterCombination", "IMDS support needs hvm")
-        roots = [one["Ebs"] for one in said["BlockDeviceMappings"] if one["DeviceName"] == said["RootDeviceName"]]
+        roots = [
+            one["Ebs"] for one in arguments["BlockDeviceMappings"] if one["DeviceName"] == arguments["RootDeviceName"]
+        ]
         if len(roots) != 1 or roots[0].get("SnapshotId") not in self.snapshots:
             raise Ec2Refusal("InvalidSnapshot.NotFound", "The snapshot of the root device does not exist.")
         if self.snapshots[roots[0]["SnapshotId"]]["State"] != "completed":
             raise Ec2Refusal("IncorrectState", "The snapshot is not completed.")
-        kept = {n: v for n, v in said.items() if n not in ("TagSpecifications", "DryRun")}
-        return {"ImageId": self.has_image(**{**kept, "Tags": _tags(said, "image")})}
+        fields = {n: v for n, v in arguments.items() if n not in ("TagSpecifications", "DryRun")}
+        return {"ImageId": self.has_image(**{**fields, "Tags": _tags(arguments, "image")})}
 
     def _own(self, of: Mapping[str, Record], id: str, kind: str) -> Record:
         """Return the image or snapshot, which must exist and belong to the account. Raise Ec2Refusal."""
@@ -203,19 +205,19 @@ class AwsImports:
             raise Ec2Refusal("AuthFailure", f"Not authorized for {kind} {id}", 403)
         return of[id]
 
-    def _deregister(self, said: Said) -> Record:
-        del self.images[self._own(self.images, said["ImageId"], "AMIID")["ImageId"]]
+    def _deregister(self, arguments: Arguments) -> Record:
+        del self.images[self._own(self.images, arguments["ImageId"], "AMIID")["ImageId"]]
         return {"Return": True}
 
-    def _modify(self, said: Said) -> Record:
-        image = self._own(self.images, said["ImageId"], "AMIID")
-        if set(said) != {"ImageId", "ImdsSupport"} or said["ImdsSupport"] != {"Value": "v2.0"}:
+    def _modify(self, arguments: Arguments) -> Record:
+        image = self._own(self.images, arguments["ImageId"], "AMIID")
+        if set(arguments) != {"ImageId", "ImdsSupport"} or arguments["ImdsSupport"] != {"Value": "v2.0"}:
             raise Ec2Refusal("InvalidParameterValue", "It is set to v2.0, and to nothing else.")
         image["ImdsSupport"] = "v2.0"
         return {}
 
-    def _delete_snapshot(self, said: Said) -> Record:
-        one = self._own(self.snapshots, said["SnapshotId"], "Snapshot")
+    def _delete_snapshot(self, arguments: Arguments) -> Record:
+        one = self._own(self.snapshots, arguments["SnapshotId"], "Snapshot")
         for image in self.images.values():
             if any(disk["Ebs"].get("SnapshotId") == one["SnapshotId"] for disk in image["BlockDeviceMappings"]):
                 text = f"The snapshot {one['SnapshotId']} is currently in use by {image['ImageId']}"
@@ -223,34 +225,34 @@ class AwsImports:
         del self.snapshots[one["SnapshotId"]]
         return {}
 
-    def _tag(self, said: Said) -> Record:
-        ids = said["Resources"]
+    def _tag(self, arguments: Arguments) -> Record:
+        ids = arguments["Resources"]
         found = [
             self._own(self.images, id, "AMIID") if id.startswith("ami-") else self._own(self.snapshots, id, "Snapshot")
             for id in ids
         ]
         for one in found:
-            names = {tag["Key"] for tag in said["Tags"]}
-            one["Tags"] = [*(tag for tag in one["Tags"] if tag["Key"] not in names), *_fit(said["Tags"])]
+            names = {tag["Key"] for tag in arguments["Tags"]}
+            one["Tags"] = [*(tag for tag in one["Tags"] if tag["Key"] not in names), *_fit(arguments["Tags"])]
         return {}
 
-    def _describe_snapshots(self, said: Said) -> Record:
+    def _describe_snapshots(self, arguments: Arguments) -> Record:
         self.ebs.goes_on()
-        return self._describe(said, self.snapshots, "Snapshots", "SnapshotId")
+        return self._describe(arguments, self.snapshots, "Snapshots", "SnapshotId")
 
-    def _describe(self, said: Said, every: Mapping[str, Record], members: str, id: str) -> Record:
-        owners = said.get("Owners") or said.get("OwnerIds") or [ACCOUNT, OTHERS]
+    def _describe(self, arguments: Arguments, every: Mapping[str, Record], members: str, id: str) -> Record:
+        owners = arguments.get("Owners") or arguments.get("OwnerIds") or [ACCOUNT, OTHERS]
         found = [one for one in every.values() if one["OwnerId"] in [o.replace("self", ACCOUNT) for o in owners]]
-        if chosen := said.get(f"{id}s"):
+        if chosen := arguments.get(f"{id}s"):
             found = [self._own(every, one, id) for one in chosen]
-        for filter in said.get("Filters", []):
+        for filter in arguments.get("Filters", []):
             found = [one for one in found if _fits(one, filter["Name"], filter["Values"], id)]
-        return _page(said, [one for one in found if self._is_seen(one[id], said)], members)
+        return _page(arguments, [one for one in found if self._is_seen(one[id], arguments)], members)
 
-    def _is_seen(self, id: str, said: Said) -> bool:
+    def _is_seen(self, id: str, arguments: Arguments) -> bool:
         """Return whether something is listed already."""
         left = self._hidden.get(id, 0)
-        if "NextToken" not in said:
+        if "NextToken" not in arguments:
             self._hidden[id] = left - 1
         return left <= 0
 
@@ -276,9 +278,9 @@ class AwsImagesGround:
 
     def objects(self) -> dict[str, dict[str, str]]:
         """Return what lies in the bucket, whole or in parts -> its tags."""
-        there = self._stored.buckets[self.bucket]
-        whole = {key: self._stored.tagger.get_tag_dict_for_resource(one.arn) for key, one in there.keys.items()}
-        return whole | {f"{one.key_name}?{id}": dict(one.tags or {}) for id, one in there.multiparts.items()}
+        bucket = self._stored.buckets[self.bucket]
+        complete = {key: self._stored.tagger.get_tag_dict_for_resource(one.arn) for key, one in bucket.keys.items()}
+        return complete | {f"{one.key_name}?{id}": dict(one.tags or {}) for id, one in bucket.multiparts.items()}
 
     def ours(self, system: str = "ours") -> dict[str, tuple[Mapping[str, str], str]]:
         """Return all that costs, id -> its tags, and the digest of its content if it is an image: with its snapshots
@@ -292,8 +294,8 @@ class AwsImagesGround:
             found[id] = tags[id], self.ec2.contents.get(snapshot, "")
         found |= {id: (tags[id], "") for id in self.ec2.snapshots if id not in used}
         for id, task in self.ec2.tasks.items():
-            if task.told.get("SnapshotTaskDetail", task.told)["Status"] not in ("completed", "deleted"):
-                found[id] = tags_in(task.told), ""
+            if task.answer.get("SnapshotTaskDetail", task.answer)["Status"] not in ("completed", "deleted"):
+                found[id] = tags_in(task.answer), ""
         return {id: one for id, one in found.items() if one[0].get(SYSTEM_TAG, system) == system}
 
 
@@ -306,12 +308,12 @@ async def aws_images_ground(server: str) -> AsyncIterator[AwsImagesGround]:
         yield ground
 
 
-def tags_in(one: Said) -> dict[str, str]:
+def tags_in(one: Arguments) -> dict[str, str]:
     """Return the tags of something."""
     return {tag["Key"]: tag["Value"] for tag in one["Tags"]}
 
 
-def _fits(one: Said, name: str, values: list[str], id: str) -> bool:
+def _fits(one: Arguments, name: str, values: list[str], id: str) -> bool:
     tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
     if name.startswith("tag:"):
         return tags.get(name.removeprefix("tag:")) in values
@@ -323,8 +325,8 @@ def _fits(one: Said, name: str, values: list[str], id: str) -> bool:
     return one[known[name]] in values
 
 
-def _tags(said: Said, kind: str) -> list[Record]:
-    several = said.get("TagSpecifications", [])
+def _tags(arguments: Arguments, kind: str) -> list[Record]:
+    several = arguments.get("TagSpecifications", [])
     if any(one["ResourceType"] != kind for one in several):
         raise Ec2Refusal("InvalidParameterValue", f"'{several[0]['ResourceType']}' is not a valid taggable resource")
     return _fit([tag for one in several for tag in one["Tags"]])
@@ -342,7 +344,7 @@ def _fit(tags: list[Record]) -> list[Record]:
     return tags
 
 
-def _page(said: Said, found: list[Record], members: str) -> Record:
-    at = int(said.get("NextToken", "0"))
+def _page(arguments: Arguments, found: list[Record], members: str) -> Record:
+    at = int(arguments.get("NextToken", "0"))
     more = {"NextToken": str(at + PAGE)} if len(found) > at + PAGE else {}
     return {members: found[at : at + PAGE], **more}

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headgate.testing.clouds.ec2calls import Record, Said
+from headgate.testing.clouds.ec2calls import Arguments, Record
 from headgate.testing.servers.faults import FaultAnswer, ReceivedRequest
 
 BLOCK = 2**19
@@ -26,7 +26,7 @@ class SnapshotStore(Protocol):
     snapshots: dict[str, Record]
     contents: dict[str, str]
 
-    def has_snapshot(self, content: bytes, owner: str = ..., **said: object) -> str:
+    def has_snapshot(self, content: bytes, owner: str = ..., **fields: object) -> str:
         """Have a snapshot; return its id."""
         ...
 
@@ -58,66 +58,68 @@ class EbsCalls:
         self._model = ServiceModel(Loader().load_service_model("ebs", "service-2"), "ebs")
         self._parser, self._validator = RestJSONParser(), ParamValidator()
 
-    def answer(self, asked: ReceivedRequest) -> FaultAnswer | None:
+    def answer(self, request: ReceivedRequest) -> FaultAnswer | None:
         """Return the answer of EBS; None: it is no call of EBS."""
         for action, (method, path) in _PATHS.items():
-            if asked.method == method and (found := path.fullmatch(asked.path)):
+            if request.method == method and (found := path.fullmatch(request.path)):
                 try:
-                    return self._told(action, self._does(action, self._arguments(action, asked, found.groupdict())))
+                    return self._response(
+                        action, self._does(action, self._arguments(action, request, found.groupdict()))
+                    )
                 except EbsRefusal as error:
                     body = json.dumps({"Message": str(error), "Reason": "INVALID_BLOCK"}).encode()
                     return FaultAnswer(error.status, body, {"x-amzn-errortype": f"{error.code}Exception:http://x/"})
         return None
 
-    def _arguments(self, action: str, asked: ReceivedRequest, places: Said) -> Record:
+    def _arguments(self, action: str, request: ReceivedRequest, places: Arguments) -> Record:
         shape = self._model.operation_model(action).input_shape
-        headers = {name.lower(): value for name, value in asked.headers.items()}
+        headers = {name.lower(): value for name, value in request.headers.items()}
         found: Record = dict(places)
         for name, member in shape.members.items():
-            said = str(member.serialization.get("name", "")).lower()
-            if member.serialization.get("location") == "header" and said in headers:
-                found[name] = headers[said]
+            header = str(member.serialization.get("name", "")).lower()
+            if member.serialization.get("location") == "header" and header in headers:
+                found[name] = headers[header]
         payload = shape.serialization.get("payload")
-        found |= {payload: asked.body} if payload else json.loads(asked.body or b"{}")
-        whole = {n: int(v) if shape.members[n].type_name == "integer" else v for n, v in found.items()}
-        report = self._validator.validate(whole, shape)
+        found |= {payload: request.body} if payload else json.loads(request.body or b"{}")
+        arguments = {n: int(v) if shape.members[n].type_name == "integer" else v for n, v in found.items()}
+        report = self._validator.validate(arguments, shape)
         if report.has_errors():
             raise EbsRefusal("Validation", report.generate_report())
-        return whole
+        return arguments
 
-    def _told(self, action: str, told: Record) -> FaultAnswer:
-        operation, body = self._model.operation_model(action), json.dumps(told).encode()
+    def _response(self, action: str, answer: Record) -> FaultAnswer:
+        operation, body = self._model.operation_model(action), json.dumps(answer).encode()
         read = self._parser.parse({"status_code": 200, "headers": {}, "body": body}, operation.output_shape)
-        assert {name: value for name, value in read.items() if name != "ResponseMetadata"} == told, (action, read)
+        assert {name: value for name, value in read.items() if name != "ResponseMetadata"} == answer, (action, read)
         return FaultAnswer(operation.http["responseCode"], body, {"content-type": "application/json"})
 
-    def _does(self, action: str, said: Said) -> Record:
+    def _does(self, action: str, arguments: Arguments) -> Record:
         if action == "StartSnapshot":
-            id = self.ec2.has_snapshot(b"", State="pending", VolumeSize=said["VolumeSize"], Tags=said["Tags"])
+            id = self.ec2.has_snapshot(b"", State="pending", VolumeSize=arguments["VolumeSize"], Tags=arguments["Tags"])
             self.blocks[id] = {}
-            return {"SnapshotId": id, "Status": "pending", "VolumeSize": said["VolumeSize"], "BlockSize": BLOCK}
-        blocks = self.blocks.get(said["SnapshotId"])
-        if blocks is None or said["SnapshotId"] not in self.ec2.snapshots:
-            raise EbsRefusal("ResourceNotFound", f"The snapshot {said['SnapshotId']} is not being written", 404)
-        return self._put(blocks, said) if action == "PutSnapshotBlock" else self._complete(blocks, said)
+            return {"SnapshotId": id, "Status": "pending", "VolumeSize": arguments["VolumeSize"], "BlockSize": BLOCK}
+        blocks = self.blocks.get(arguments["SnapshotId"])
+        if blocks is None or arguments["SnapshotId"] not in self.ec2.snapshots:
+            raise EbsRefusal("ResourceNotFound", f"The snapshot {arguments['SnapshotId']} is not being written", 404)
+        return self._put(blocks, arguments) if action == "PutSnapshotBlock" else self._complete(blocks, arguments)
 
-    def _put(self, blocks: dict[int, bytes], said: Said) -> Record:
-        data = said["BlockData"]
+    def _put(self, blocks: dict[int, bytes], arguments: Arguments) -> Record:
+        data = arguments["BlockData"]
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        if len(data) != BLOCK or said["DataLength"] != BLOCK or said["Checksum"] != checksum:
+        if len(data) != BLOCK or arguments["DataLength"] != BLOCK or arguments["Checksum"] != checksum:
             raise EbsRefusal("Validation", "A block has 524288 bytes, and the checksum of these")
-        if said["BlockIndex"] >= self.ec2.snapshots[said["SnapshotId"]]["VolumeSize"] * 2**30 // BLOCK:
+        if arguments["BlockIndex"] >= self.ec2.snapshots[arguments["SnapshotId"]]["VolumeSize"] * 2**30 // BLOCK:
             raise EbsRefusal("Validation", "The block is outside of the volume")
-        blocks[said["BlockIndex"]] = data
+        blocks[arguments["BlockIndex"]] = data
         return {}
 
-    def _complete(self, blocks: dict[int, bytes], said: Said) -> Record:
-        if said["ChangedBlocksCount"] != len(blocks):
+    def _complete(self, blocks: dict[int, bytes], arguments: Arguments) -> Record:
+        if arguments["ChangedBlocksCount"] != len(blocks):
             raise EbsRefusal("Validation", f"{len(blocks)} blocks were written")
         content = b"".join(blocks.get(number, bytes(BLOCK)) for number in range(max(blocks, default=-1) + 1))
-        del self.blocks[said["SnapshotId"]]
-        self.ec2.contents[said["SnapshotId"]] = hashlib.sha256(content.rstrip(b"\0")).hexdigest()
-        snapshot = self.ec2.snapshots[said["SnapshotId"]]
+        del self.blocks[arguments["SnapshotId"]]
+        self.ec2.contents[arguments["SnapshotId"]] = hashlib.sha256(content.rstrip(b"\0")).hexdigest()
+        snapshot = self.ec2.snapshots[arguments["SnapshotId"]]
         snapshot["State"] = "pending" if self.slow else "completed"
         return {"Status": "pending"}
 

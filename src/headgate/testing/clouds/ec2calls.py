@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 Tree = Any
 """A text, a list of trees, or name -> tree."""
-Said = Mapping[str, Tree]
+Arguments = Mapping[str, Tree]
 Record = dict[str, Tree]
 Shape = Tree
 """Shape of botocore, which has no type annotations."""
@@ -47,18 +47,18 @@ class Ec2Calls:
             raise Ec2Refusal("MissingParameter", f"{action}: {report.generate_report()}")
         return found
 
-    def answer(self, action: str, told: Said) -> bytes:
+    def answer(self, action: str, fields: Arguments) -> bytes:
         """Return the answer of a call as XML, which botocore reads back as it was told."""
         shape = self._model.operation_model(action).output_shape
         root = ElementTree.Element(f"{action}Response", xmlns=SPACE)
         ElementTree.SubElement(root, "requestId").text = "ea966190"
         if shape is not None:
-            _write(root, shape, told)
+            _write(root, shape, fields)
         body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
         read = self._parser.parse({"status_code": 200, "headers": {}, "body": body}, shape)
         read.pop("ResponseMetadata", None)
-        whole = {name: value for name, value in told.items() if value != []}
-        assert {name: value for name, value in read.items() if value != []} == whole, (action, read, told)
+        expected = {name: value for name, value in fields.items() if value != []}
+        assert {name: value for name, value in read.items() if value != []} == expected, (action, read, fields)
         return bytes(body)
 
 
@@ -84,35 +84,35 @@ def _tree(pairs: Sequence[tuple[list[str], str]]) -> Tree:
     return {name: _tree(below) for name, below in found.items()}
 
 
-def _read(shape: Shape, said: Tree, where: str) -> Tree:
-    if shape.type_name in ("structure", "list") and not isinstance(said, dict):
+def _read(shape: Shape, value: Tree, where: str) -> Tree:
+    if shape.type_name in ("structure", "list") and not isinstance(value, dict):
         raise Ec2Refusal("InvalidParameterValue", f"{where} is no {shape.type_name}")
     if shape.type_name == "structure":
-        known = {_said_as(name, member): (name, member) for name, member in shape.members.items()}
-        if strange := sorted(set(said) - set(known)):
+        known = {_wire_name(name, member): (name, member) for name, member in shape.members.items()}
+        if strange := sorted(set(value) - set(known)):
             raise Ec2Refusal("UnknownParameter", f"The parameter {where}.{strange[0]} is not recognized")
-        return {known[name][0]: _read(known[name][1], below, f"{where}.{name}") for name, below in said.items()}
+        return {known[name][0]: _read(known[name][1], below, f"{where}.{name}") for name, below in value.items()}
     if shape.type_name == "list":
-        if sorted(said) != sorted(str(number) for number in range(1, len(said) + 1)):
+        if sorted(value) != sorted(str(number) for number in range(1, len(value) + 1)):
             raise Ec2Refusal("InvalidParameterValue", f"{where} is not numbered from 1")
-        return [_read(shape.member, said[str(number)], f"{where}.{number}") for number in range(1, len(said) + 1)]
-    if shape.type_name == "boolean" and said in ("true", "false"):
-        return said == "true"
-    if shape.type_name in ("integer", "long") and said.isdecimal():
-        return int(said)
-    if shape.type_name != "string" or (shape.enum and said not in shape.enum):
-        raise Ec2Refusal("InvalidParameterValue", f"Value ({said}) for {where} is invalid.")
-    return said
+        return [_read(shape.member, value[str(number)], f"{where}.{number}") for number in range(1, len(value) + 1)]
+    if shape.type_name == "boolean" and value in ("true", "false"):
+        return value == "true"
+    if shape.type_name in ("integer", "long") and value.isdecimal():
+        return int(value)
+    if shape.type_name != "string" or (shape.enum and value not in shape.enum):
+        raise Ec2Refusal("InvalidParameterValue", f"Value ({value}) for {where} is invalid.")
+    return value
 
 
-def _said_as(name: str, member: Shape) -> str:
+def _wire_name(name: str, member: Shape) -> str:
     own = member.serialization.get("queryName")
     found = str(own or member.serialization.get("name", name))
     return found if own else found[:1].upper() + found[1:]
 
 
-def _write(parent: ElementTree.Element, shape: Shape, told: Said) -> None:
-    for name, value in told.items():
+def _write(parent: ElementTree.Element, shape: Shape, fields: Arguments) -> None:
+    for name, value in fields.items():
         member = shape.members[name]
         element = ElementTree.SubElement(parent, member.serialization.get("name", name))
         if member.type_name == "structure":

@@ -23,15 +23,15 @@ READ_ONLY = {
 _PAGE = 2
 
 
-def told(status: int, said: Any = None, headers: Mapping[str, str] | None = None) -> FaultAnswer:
+def json_answer(status: int, document: Any = None, headers: Mapping[str, str] | None = None) -> FaultAnswer:
     """Return an answer in JSON."""
-    body = b"" if said is None else json.dumps(said).encode()
+    body = b"" if document is None else json.dumps(document).encode()
     return FaultAnswer(status, body, {"content-type": "application/json", **(headers or {})})
 
 
 def refusal(status: int, text: str) -> FaultAnswer:
     """Return an error in Glance's form for clients that accept JSON."""
-    return told(status, {"message": f"{text}<br /><br />\n\n\n", "code": f"{status} Error", "title": "Error"})
+    return json_answer(status, {"message": f"{text}<br /><br />\n\n\n", "code": f"{status} Error", "title": "Error"})
 
 
 def disk(content: bytes = b"", backing: int = 0, features: int = 0) -> bytes:
@@ -59,7 +59,7 @@ class Glance:
         self._made = 0
         self._storing: dict[str, tuple[int, bytes]] = {}
 
-    def add(self, **said: Any) -> str:
+    def add(self, **fields: Any) -> str:
         """Have an image, as anybody makes one; return its id."""
         self._made += 1
         image = {
@@ -74,32 +74,32 @@ class Glance:
             "os_hash_value": None,
             "size": None,
             "created_at": f"2026-01-01T00:{self._made // 60:02}:{self._made % 60:02}Z",
-            **said,
+            **fields,
         }
         self.images[image["id"]] = image
         return str(image["id"])
 
-    def answer(self, asked: ReceivedRequest, path: str, query: Mapping[str, list[str]]) -> FaultAnswer:
+    def answer(self, request: ReceivedRequest, path: str, query: Mapping[str, list[str]]) -> FaultAnswer:
         """Answer a call of an image; `path`: below `/v2/images`."""
         self._time_goes_on()
         parts = [part for part in path.split("/") if part]
-        if not parts and asked.method == "GET":
+        if not parts and request.method == "GET":
             return self._listed(query)
-        if not parts and asked.method == "POST":
-            return self._create(json.loads(asked.body))
+        if not parts and request.method == "POST":
+            return self._create(json.loads(request.body))
         image = self.images.get(parts[0]) if parts else None
         if image is None:
             return refusal(404, f"No image found with ID {parts[0] if parts else ''}")
-        if parts[1:] == ["file"] and asked.method == "PUT":
-            return self._put(image, asked)
+        if parts[1:] == ["file"] and request.method == "PUT":
+            return self._put(image, request)
         if parts[1:]:
             return refusal(404, "The resource could not be found.")
-        if asked.method == "DELETE":
+        if request.method == "DELETE":
             if image["protected"]:
                 return refusal(403, f"Image {image['id']} is protected and cannot be deleted.")
             del self.images[image["id"]]
-            return told(204)
-        return told(200, image)
+            return json_answer(204)
+        return json_answer(200, image)
 
     def _time_goes_on(self) -> None:
         for id, (looks, data) in list(self._storing.items()):
@@ -118,42 +118,42 @@ class Glance:
             return refusal(400, "Invalid marker: it is not there any more")
         page = found[ids.index(marker) + 1 if marker else 0 :]
         more = {"next": f"/v2/images?marker={page[_PAGE - 1]['id']}"} if len(page) > _PAGE else {}
-        return told(200, {"images": page[:_PAGE], "first": "/v2/images", "schema": "/v2/schemas/images", **more})
+        return json_answer(200, {"images": page[:_PAGE], "first": "/v2/images", "schema": "/v2/schemas/images", **more})
 
-    def _create(self, said: Any) -> FaultAnswer:
-        if read_only := READ_ONLY & set(said):
+    def _create(self, fields: Any) -> FaultAnswer:
+        if read_only := READ_ONLY & set(fields):
             return refusal(403, f"Attribute '{min(read_only)}' is read-only.")
-        if any(name.startswith("os_glance") for name in said):
+        if any(name.startswith("os_glance") for name in fields):
             return refusal(403, "Attribute 'os_glance' is reserved.")
-        if said.get("disk_format") not in FORMATS or said.get("container_format") not in ("bare", "ovf", "docker"):
-            return refusal(400, f"Invalid disk_format {said.get('disk_format')!r}")
+        if fields.get("disk_format") not in FORMATS or fields.get("container_format") not in ("bare", "ovf", "docker"):
+            return refusal(400, f"Invalid disk_format {fields.get('disk_format')!r}")
         plain = {"protected", "os_hidden", "tags", "min_disk", "min_ram"}
-        if any(not isinstance(value, str) for name, value in said.items() if name not in plain):
+        if any(not isinstance(value, str) for name, value in fields.items() if name not in plain):
             return refusal(400, "Provided object does not match schema 'image': a property is not of type 'string'")
-        if any(len(text) > 255 for text in (*said, said.get("name", ""))):
+        if any(len(text) > 255 for text in (*fields, fields.get("name", ""))):
             return refusal(400, "Provided object does not match schema 'image': it is too long")
-        if said.get("visibility", "shared") == "public":
+        if fields.get("visibility", "shared") == "public":
             return refusal(403, "You are not authorized to complete publicize_image action.")
-        if said.get("id") in self.images:
-            return refusal(409, f"Image ID {said['id']} already exists!")
-        return told(201, self.images[self.add(**said)])
+        if fields.get("id") in self.images:
+            return refusal(409, f"Image ID {fields['id']} already exists!")
+        return json_answer(201, self.images[self.add(**fields)])
 
-    def _put(self, image: dict[str, Any], asked: ReceivedRequest) -> FaultAnswer:
-        headers = {name.lower(): value for name, value in asked.headers.items()}
+    def _put(self, image: dict[str, Any], request: ReceivedRequest) -> FaultAnswer:
+        headers = {name.lower(): value for name, value in request.headers.items()}
         if headers.get("content-type") != "application/octet-stream":
             return refusal(415, "Unsupported content type.")
         if image["status"] != "queued":
             return refusal(409, f"Image status transition from {image['status']} to saving is not allowed")
-        if len(asked.body) > self.size_max:
+        if len(request.body) > self.size_max:
             return refusal(413, f"The size of the data is more than {self.size_max} bytes, which exceeds the limit")
         if self.slow:
             image["status"] = "saving"
-            self._storing[image["id"]] = self.slow, asked.body
+            self._storing[image["id"]] = self.slow, request.body
             return FaultAnswer(
                 504, b"<html><body><h1>504 Gateway Time-out</h1></body></html>", {"content-type": "text/html"}
             )
-        self._store(image["id"], asked.body)
-        return told(204)
+        self._store(image["id"], request.body)
+        return json_answer(204)
 
     def _store(self, id: str, data: bytes) -> None:
         if id in self.images:

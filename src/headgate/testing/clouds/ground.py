@@ -46,11 +46,11 @@ class Ground(Protocol):
         """Return a node whose image there is not."""
         ...
 
-    def makes(self, asked: ReceivedRequest) -> bool:
+    def makes(self, request: ReceivedRequest) -> bool:
         """Say whether a request makes a machine."""
         ...
 
-    def lists(self, asked: ReceivedRequest) -> bool:
+    def lists(self, request: ReceivedRequest) -> bool:
         """Say whether a request asks for a list of machines."""
         ...
 

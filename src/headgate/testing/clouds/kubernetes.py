@@ -22,7 +22,7 @@ SPEC = {"containers": [{"name": "machine", "image": "machine:1", "command": ["sl
 
 def refusal(status: int, reason: str, text: str, headers: Mapping[str, str] | None = None) -> Fault:
     """Return that the cluster answers so, in its own form."""
-    return answers(status, json.dumps(No(status, reason, text).told()).encode(), headers)
+    return answers(status, json.dumps(No(status, reason, text).body()).encode(), headers)
 
 
 class KubernetesGround:
@@ -57,13 +57,13 @@ class KubernetesGround:
     def _tags(node: str) -> dict[str, str]:
         return {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"}
 
-    def makes(self, asked: ReceivedRequest) -> bool:
+    def makes(self, request: ReceivedRequest) -> bool:
         """Say whether it makes a namespace."""
-        return asked.method == "POST" and asked.path == SPACES
+        return request.method == "POST" and request.path == SPACES
 
-    def lists(self, asked: ReceivedRequest) -> bool:
+    def lists(self, request: ReceivedRequest) -> bool:
         """Say whether it asks for namespaces: one node's is asked for by its name."""
-        return asked.method == "GET" and asked.path.startswith(SPACES) and asked.path.count("/") <= 4
+        return request.method == "GET" and request.path.startswith(SPACES) and request.path.count("/") <= 4
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
         """Return the namespaces that the cluster has, but for those of somebody else that was there."""
@@ -76,8 +76,8 @@ class KubernetesGround:
     async def foreign(self) -> str:
         """Make a namespace of another installation."""
         labels = {SYSTEM_TAG: "theirs", NODE_TAG: "their-node"}
-        said = {"metadata": {"name": "np-their-node", "labels": labels}}
-        return str(self._server.cluster.create("namespaces", "", said)["metadata"]["name"])
+        namespace = {"metadata": {"name": "np-their-node", "labels": labels}}
+        return str(self._server.cluster.create("namespaces", "", namespace)["metadata"]["name"])
 
 
 @asynccontextmanager

@@ -16,8 +16,7 @@ from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines
 from headgate.adapters.nodes.clouds.openstack.floatingips import tags_of
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
-from headgate.testing.clouds.glance import Glance
-from headgate.testing.clouds.glance import told as _told
+from headgate.testing.clouds.glance import Glance, json_answer
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers
 from headgate.testing.servers.nova import IMAGE, NETWORK, TENANT
@@ -49,18 +48,20 @@ class Services:
         self.glance.add(**debian, created_at="2025-01-01T00:00:00Z")
         self.glance.add(**debian, created_at="2025-12-01T00:00:00Z", id=IMAGE)
 
-    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer for Keystone, Glance and Neutron; None: it is Nova's."""
-        path, query = urlsplit(asked.path).path, parse_qs(urlsplit(asked.path).query)
+        path, query = urlsplit(request.path).path, parse_qs(urlsplit(request.path).query)
         if path == "/identity/v3/auth/tokens":
-            return self._log_in(json.loads(asked.body)["auth"])
-        token = next((value for name, value in asked.headers.items() if name.lower() == "x-auth-token"), "")
+            return self._log_in(json.loads(request.body)["auth"])
+        token = next((value for name, value in request.headers.items() if name.lower() == "x-auth-token"), "")
         if token not in self.valid:
-            return _told(401, {"error": {"code": 401, "message": "The request you have made requires authentication."}})
+            return json_answer(
+                401, {"error": {"code": 401, "message": "The request you have made requires authentication."}}
+            )
         if path.startswith("/image/v2/images"):
-            return self.glance.answer(asked, path.removeprefix("/image/v2/images"), query)
+            return self.glance.answer(request, path.removeprefix("/image/v2/images"), query)
         if path.startswith("/network/v2.0/"):
-            return self._network(asked, path.removeprefix("/network/v2.0/"), query)
+            return self._network(request, path.removeprefix("/network/v2.0/"), query)
         return None
 
     def _log_in(self, auth: Mapping[str, Any]) -> FaultAnswer:
@@ -69,7 +70,7 @@ class Services:
         user = identity.get("password", {}).get("user", {})
         application = identity.get("application_credential", {})
         if SECRET not in (user.get("password"), application.get("secret")):
-            return _told(401, {"error": {"code": 401, "message": "no"}})
+            return json_answer(401, {"error": {"code": 401, "message": "no"}})
         self.tokens += 1
         token = f"{TENANT}.{self.user}.{self.tokens}"
         self.valid.add(token)
@@ -84,37 +85,43 @@ class Services:
             }
             for kind, at in (("compute", "/v2.1"), ("image", "/image"), ("network", "/network/"))
         ]
-        said = {"token": {"expires_at": "2100-01-01T00:00:00.000000Z", "catalog": catalog}}
-        return _told(201, said, {"x-subject-token": token})
+        body = {"token": {"expires_at": "2100-01-01T00:00:00.000000Z", "catalog": catalog}}
+        return json_answer(201, body, {"x-subject-token": token})
 
-    def _network(self, asked: ReceivedRequest, path: str, query: Mapping[str, list[str]]) -> FaultAnswer:
+    def _network(self, request: ReceivedRequest, path: str, query: Mapping[str, list[str]]) -> FaultAnswer:
         if path == "networks":
             every = [{"id": NETWORK, "name": "private", "router:external": False}]
             every += [{"id": OUTSIDE, "name": "outside", "router:external": True}] if self.lends else []
             wanted = [n for n in every if query.get("name", [n["name"]]) == [n["name"]]]
-            return _told(
+            return json_answer(
                 200, {"networks": [n for n in wanted if "router:external" not in query or n["router:external"]]}
             )
         if path == "ports":
             server = query["device_id"][0]
             address = [{"ip_address": "192.168.1.30", "subnet_id": "s"}]
             port = {"id": f"port-of-{server}", "network_id": NETWORK, "device_id": server, "fixed_ips": address}
-            return _told(200, {"ports": [port]})
-        if path == "floatingips" and asked.method == "POST":
-            said = json.loads(asked.body)["floatingip"]
-            if any(one["port_id"] == said["port_id"] for one in self.floating.values()):
+            return json_answer(200, {"ports": [port]})
+        if path == "floatingips" and request.method == "POST":
+            fields = json.loads(request.body)["floatingip"]
+            if any(one["port_id"] == fields["port_id"] for one in self.floating.values()):
                 text = {"NeutronError": {"type": "FloatingIPPortAlreadyAssociated", "message": "it has one"}}
-                return _told(409, text)
+                return json_answer(409, text)
             name = str(uuid.uuid4())
             address = f"203.0.113.{len(self.floating) + 1}"  # type: ignore[assignment]
-            self.floating[name] = {"id": name, "floating_ip_address": address, **said}
-            return _told(201, {"floatingip": self.floating[name]})
+            self.floating[name] = {"id": name, "floating_ip_address": address, **fields}
+            return json_answer(201, {"floatingip": self.floating[name]})
         if path == "floatingips":
-            return _told(200, {"floatingips": list(self.floating.values())})
-        if asked.method == "DELETE" and path.startswith("floatingips/"):
+            return json_answer(200, {"floatingips": list(self.floating.values())})
+        if request.method == "DELETE" and path.startswith("floatingips/"):
             gone = self.floating.pop(path.removeprefix("floatingips/"), None)
-            return _told(204) if gone else _told(404, {"NeutronError": {"type": "NotFound", "message": "none"}})
-        return _told(404, {"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found."}})
+            return (
+                json_answer(204)
+                if gone
+                else json_answer(404, {"NeutronError": {"type": "NotFound", "message": "none"}})
+            )
+        return json_answer(
+            404, {"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found."}}
+        )
 
 
 class OpenStackGround:
@@ -134,8 +141,8 @@ class OpenStackGround:
     def place(self, login: Mapping[str, Any] | None = None) -> Place:
         """Return where it is, as `clouds.yaml` would say it."""
         user = {"name": self.services.user, "domain": {"id": "default"}, "password": SECRET}
-        said = {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": {"project": {"id": TENANT}}}
-        return Place("stacky", f"{self.faults.url}/identity/v3", login or said)
+        auth = {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": {"project": {"id": TENANT}}}
+        return Place("stacky", f"{self.faults.url}/identity/v3", login or auth)
 
     def driver(self) -> Machines:
         """Return a driver with a password."""
@@ -158,21 +165,21 @@ class OpenStackGround:
         """Return a node whose image is gone."""
         return self.wanted(node, image={"image-id": str(uuid.uuid4())})
 
-    def makes(self, asked: ReceivedRequest) -> bool:
+    def makes(self, request: ReceivedRequest) -> bool:
         """Say whether it is the call that makes a server."""
-        return asked.method == "POST" and asked.path.startswith("/v2.1/servers")
+        return request.method == "POST" and request.path.startswith("/v2.1/servers")
 
-    def lists(self, asked: ReceivedRequest) -> bool:
+    def lists(self, request: ReceivedRequest) -> bool:
         """Say whether it is the call that lists servers."""
-        return asked.method == "GET" and asked.path.startswith("/v2.1/servers/detail")
+        return request.method == "GET" and request.path.startswith("/v2.1/servers/detail")
 
-    async def nova(self, method: str, path: str, said: Any = None) -> Any:
+    async def nova(self, method: str, path: str, body: Any = None) -> Any:
         """Ask Nova, past the proxy."""
         headers = {"x-auth-token": f"{TENANT}.{self.services.user}.0", "openstack-api-version": "compute 2.53"}
         async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
-            told = await client.request(method, self._nova + path, json=said, headers=headers)
-        assert told.status_code < 300, told.text
-        return told.json() if told.content else None
+            response = await client.request(method, self._nova + path, json=body, headers=headers)
+        assert response.status_code < 300, response.text
+        return response.json() if response.content else None
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
         """Return the servers that Nova has of this user, and the addresses that are lent."""
@@ -186,14 +193,14 @@ class OpenStackGround:
 
     async def foreign(self) -> str:
         """Make a server with a tag of another installation."""
-        said = {
+        server = {
             "name": "theirs",
             "imageRef": IMAGE,
             "flavorRef": "1",
             "networks": [{"uuid": NETWORK}],
             "metadata": {SYSTEM_TAG: "theirs", NODE_TAG: "their-node"},
         }
-        return str((await self.nova("POST", "/servers", {"server": said}))["server"]["id"])
+        return str((await self.nova("POST", "/servers", {"server": server}))["server"]["id"])
 
     async def clear(self) -> None:
         """Delete everything, so that the next test finds nothing."""

@@ -157,10 +157,10 @@ class FakePages:
     async def _act(self, request: web.Request) -> web.Response:
         if not _from_here(request):
             return self._page(403, "Not done", "<p>This was not sent from a page of this server.</p>")
-        one, said = await self._found(request), await request.post()
+        one, form = await self._found(request), await request.post()
         if one is None:
             return await self._change(request)
-        who, does, text = (str(said.get(name, "")) for name in ("who", "does", "text"))
+        who, does, text = (str(form.get(name, "")) for name in ("who", "does", "text"))
         return self._done(one.path, await self._does(one, who, does, text))
 
     async def _does(self, one: PageChange, who: str, does: str, text: str) -> str:
@@ -181,12 +181,12 @@ class FakePages:
     async def _propose(self, request: web.Request) -> web.Response:
         if not _from_here(request):
             return self._page(403, "Not done", "<p>This was not sent from a page of this server.</p>")
-        said = {name: str(value) for name, value in (await request.post()).items()}
-        branch, who, title = said.get("branch", ""), said.get("who", ""), said.get("title", "").strip()
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        branch, who, title = form.get("branch", ""), form.get("who", ""), form.get("title", "").strip()
         if branch not in self.actions.branches() or who not in self.actions.people() or not title:
             return self._done("", "A change needs a branch that has none yet, somebody, and a title.")
         try:
-            return self._done(await self.actions.propose(branch, who, title, said.get("text", "")), "")
+            return self._done(await self.actions.propose(branch, who, title, form.get("text", "")), "")
         except self.actions.refused as refused:
             return self._done("", str(refused) or "The forge does not do that.")
 
@@ -252,8 +252,8 @@ class FakePages:
 
 def _from_here(request: web.Request) -> bool:
     """Say whether a form of ours sent it, and not a page of somebody else in the same browser."""
-    said = request.headers.get("Origin", "")
-    return said == f"http://{request.host}" and urlsplit(said).hostname in _LOOPBACK
+    origin = request.headers.get("Origin", "")
+    return origin == f"http://{request.host}" and urlsplit(origin).hostname in _LOOPBACK
 
 
 def _word(state: str) -> str:

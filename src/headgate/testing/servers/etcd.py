@@ -66,8 +66,8 @@ class Etcd:
 
     @property
     def leads(self) -> bool:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as told:
-            return b"\netcd_server_is_leader 1\n" in told.read()
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as metrics:
+            return b"\netcd_server_is_leader 1\n" in metrics.read()
 
 
 @contextmanager

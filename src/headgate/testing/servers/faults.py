@@ -48,7 +48,7 @@ Fault = Callable[[ReceivedRequest, Pass], Awaitable[FaultAnswer | None]]
 Which = Callable[[ReceivedRequest], bool]
 
 
-def anything(asked: ReceivedRequest) -> bool:
+def anything(request: ReceivedRequest) -> bool:
     """Say that any request is meant."""
     return True
 
@@ -56,35 +56,35 @@ def anything(asked: ReceivedRequest) -> bool:
 def answers(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
     """Return the fault that answers this without passing the request on."""
 
-    async def fault(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def fault(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         return FaultAnswer(status, body, headers or {})
 
     return fault
 
 
-async def lost(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+async def lost(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Do the request, and lose its answer."""
     await go_on()
     return None
 
 
-async def unheard(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+async def unheard(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Lose the request."""
     return None
 
 
-async def cut(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+async def cut(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Do the request; of its answer hand on the first half, as if it were all."""
-    told = await go_on()
-    return told._replace(body=told.body[: len(told.body) // 2])
+    answer = await go_on()
+    return answer._replace(body=answer.body[: len(answer.body) // 2])
 
 
 def changed(by: Callable[[bytes], bytes]) -> Fault:
     """Return the fault that the answer is another one."""
 
-    async def fault(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        told = await go_on()
-        return told._replace(body=by(told.body))
+    async def fault(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        answer = await go_on()
+        return answer._replace(body=by(answer.body))
 
     return fault
 
@@ -96,12 +96,12 @@ class HeldAnswer:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer what there is, late."""
-        told = await go_on()
+        answer = await go_on()
         self.done.set()
         await self.go.wait()
-        return told
+        return answer
 
 
 class Faults:
@@ -110,7 +110,7 @@ class Faults:
     def __init__(self, behind: str) -> None:
         self._behind = behind
         self.url = ""
-        self.asked: list[ReceivedRequest] = []
+        self.requests: list[ReceivedRequest] = []
         """Every request, in order."""
         self._plan: list[tuple[Which, Fault, bool]] = []
         self._before: Fault | None = None
@@ -134,43 +134,43 @@ class Faults:
 
     def count(self, which: Which) -> int:
         """Return how many such requests came."""
-        return sum(1 for one in self.asked if which(one))
+        return sum(1 for one in self.requests if which(one))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Do as planned."""
-        asked = ReceivedRequest(request.method, request.path_qs, dict(request.headers), await request.read())
-        self.asked.append(asked)
-        planned = next((one for one in self._plan if one[0](asked)), None)
+        received = ReceivedRequest(request.method, request.path_qs, dict(request.headers), await request.read())
+        self.requests.append(received)
+        planned = next((one for one in self._plan if one[0](received)), None)
         if planned is not None and not planned[2]:
             self._plan.remove(planned)
 
         async def go_on() -> FaultAnswer:
             async def passed() -> FaultAnswer:
-                return await self._passed(asked)
+                return await self._passed(received)
 
-            told = await self._before(asked, passed) if self._before is not None else None
-            return told if told is not None else await passed()
+            answer = await self._before(received, passed) if self._before is not None else None
+            return answer if answer is not None else await passed()
 
-        told = await (planned[1](asked, go_on) if planned is not None else go_on())
-        if told is None:
+        response = await (planned[1](received, go_on) if planned is not None else go_on())
+        if response is None:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response()  # nobody gets it
-        headers = {name: value for name, value in told.headers.items() if name.lower() not in _HOPS}
-        return web.Response(status=told.status, body=told.body, headers=headers)
+        headers = {name: value for name, value in response.headers.items() if name.lower() not in _HOPS}
+        return web.Response(status=response.status, body=response.body, headers=headers)
 
-    async def _passed(self, asked: ReceivedRequest) -> FaultAnswer:
+    async def _passed(self, request: ReceivedRequest) -> FaultAnswer:
         assert self._session is not None, "it was started"
-        headers = {name: value for name, value in asked.headers.items() if name.lower() not in _HOPS}
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOPS}
         async with self._session.request(
-            asked.method,
-            self._behind + asked.path,
-            data=asked.body or None,
+            request.method,
+            self._behind + request.path,
+            data=request.body or None,
             headers=headers,
             skip_auto_headers={"Content-Type"},
             allow_redirects=False,
-        ) as told:
-            return FaultAnswer(told.status, await told.read(), dict(told.headers))
+        ) as response:
+            return FaultAnswer(response.status, await response.read(), dict(response.headers))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Faults]:

@@ -114,8 +114,8 @@ class LocalGerrit:
         files = sorted((self.site / "etc").glob("ssh_host_*_key.pub"))
         return [f"[127.0.0.1]:{self.ssh_port} {' '.join(file.read_text().split()[:2])}" for file in files]
 
-    def configure(self, said: Mapping[str, str] | None = None) -> None:
-        """Write the configuration for the next start. `said`: further options, as `section.name`."""
+    def configure(self, options: Mapping[str, str] | None = None) -> None:
+        """Write the configuration for the next start. `options`: further options, as `section.name`."""
         config = self.site / "etc" / "gerrit.config"
         config.parent.mkdir(parents=True, exist_ok=True)
         config.with_name("log4j.properties").write_text(_LOG)
@@ -126,7 +126,7 @@ class LocalGerrit:
             "sshd.listenAddress": f"127.0.0.1:{self.ssh_port}",
             "sshd.advertisedAddress": f"127.0.0.1:{self.ssh_port}",
         }
-        for name, value in {**here, **(said or {})}.items():
+        for name, value in {**here, **(options or {})}.items():
             subprocess.run(["git", "config", "-f", str(config), name, value], check=True)
 
     def start(self) -> None:

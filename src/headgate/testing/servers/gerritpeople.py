@@ -48,8 +48,8 @@ class ReviewingPerson:
 
     def asks(self, method: str, path: str, body: object = None) -> Any:  # JSON
         """Return the server's answer; raise Refused, OSError."""
-        said = b64encode(f"{self.name}:{self._password}".encode()).decode()
-        headers = {"Authorization": f"Basic {said}"}
+        credentials = b64encode(f"{self.name}:{self._password}".encode()).decode()
+        headers = {"Authorization": f"Basic {credentials}"}
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
@@ -76,8 +76,8 @@ class ReviewingPerson:
 
     def votes(self, number: int, message: str = "", **labels: int) -> None:
         """Say something of the current patch set; names of labels are written with `_` for `-`."""
-        said = {name.replace("_", "-"): value for name, value in labels.items()}
-        self.asks("POST", f"changes/{number}/revisions/current/review", {"labels": said, "message": message})
+        votes = {name.replace("_", "-"): value for name, value in labels.items()}
+        self.asks("POST", f"changes/{number}/revisions/current/review", {"labels": votes, "message": message})
 
     def abandons(self, number: int) -> None:
         self.asks("POST", f"changes/{number}/abandon", {})
@@ -100,8 +100,8 @@ class ReviewingPerson:
 
     def remarks(self, number: int, path: str, text: str, *, unresolved: bool = True) -> None:
         """Leave a comment on a file."""
-        said = {path: [{"line": 1, "message": text, "unresolved": unresolved}]}
-        self.asks("POST", f"changes/{number}/revisions/current/review", {"comments": said})
+        comments = {path: [{"line": 1, "message": text, "unresolved": unresolved}]}
+        self.asks("POST", f"changes/{number}/revisions/current/review", {"comments": comments})
 
     def submits(self, number: int) -> None:
         self.asks("POST", f"changes/{number}/submit", {})
@@ -139,8 +139,8 @@ class Clone:
 
     def _proposed(self, change_id: str, branch: str, options: Sequence[str]) -> ReviewingChange:
         commit = self._git("rev-parse", "HEAD")
-        said = f"%{','.join(options)}" if options else ""
-        self._git("push", "-q", self._remote, f"HEAD:refs/for/{branch}{said}")
+        suffix = f"%{','.join(options)}" if options else ""
+        self._git("push", "-q", self._remote, f"HEAD:refs/for/{branch}{suffix}")
         found = self.person.asks("GET", f"changes/?q=change:{change_id}+project:{quote(self.project, safe='')}")
         return ReviewingChange(found[0]["_number"], change_id, commit, self.project)
 
@@ -174,15 +174,17 @@ class Clone:
         self._git("add", "-A")
 
     def _git(self, *args: str) -> str:
-        who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in self._who.items()}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        alone = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        identity = {
+            f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in self._who.items()
+        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        isolated = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         done = subprocess.run(
             ["git", "-C", str(self.at), *args],
             capture_output=True,
             text=True,
             check=False,
-            env={**kept, **alone, **who},
+            env={**inherited, **isolated, **identity},
         )
         if done.returncode:
             raise RuntimeError(f"git {args[0]}: {done.stderr.strip()}")
@@ -204,8 +206,8 @@ class ReviewingPeople:
         """Make accounts, labels, rules and rights, on a server that has none.  `key`: of `headgate`, for ssh."""
         admin = self.admin
         for name in (HEADGATE, *NAMES):
-            said = {"name": name.title(), "email": f"{name}@example.org", "http_password": PASSWORD}
-            admin.asks("PUT", f"accounts/{name}", {**said, **({"ssh_key": key} if name == HEADGATE else {})})
+            account = {"name": name.title(), "email": f"{name}@example.org", "http_password": PASSWORD}
+            admin.asks("PUT", f"accounts/{name}", {**account, **({"ssh_key": key} if name == HEADGATE else {})})
         admin.asks("PUT", f"accounts/self/emails/{ADMIN}@example.org", {"no_confirmation": True})
         admin.asks("PUT", f"groups/{quote(_SERVICES)}/members/{HEADGATE}")
         values = {"-2": "Fails in the gate", "-1": "Fails", " 0": "No score", "+1": "Works", "+2": "Works in the gate"}
@@ -225,18 +227,18 @@ class ReviewingPeople:
         }
         admin.asks("POST", "projects/All-Projects/access", {"add": {"refs/heads/*": {"permissions": heads}}})
 
-    def project(self, name: str, **said: object) -> None:
-        """Make a project with one empty commit.  `said`: further options of ProjectInput."""
-        self.admin.asks("PUT", f"projects/{quote(name, safe='')}", {"create_empty_commit": True, **said})
+    def project(self, name: str, **options: object) -> None:
+        """Make a project with one empty commit.  `options`: further options of ProjectInput."""
+        self.admin.asks("PUT", f"projects/{quote(name, safe='')}", {"create_empty_commit": True, **options})
 
     def resolves(self, number: int) -> None:
         """Answer every comment on files of a change: they are done."""
         found = self.alice.asks("GET", f"changes/{number}/comments")
-        said = {
+        replies = {
             path: [{"in_reply_to": one["id"], "message": "Done", "unresolved": False} for one in comments]
             for path, comments in found.items()
         }
-        self.alice.asks("POST", f"changes/{number}/revisions/current/review", {"comments": said})
+        self.alice.asks("POST", f"changes/{number}/revisions/current/review", {"comments": replies})
 
     def branch(self, project: str, name: str) -> None:
         """Make a branch where `master` is."""

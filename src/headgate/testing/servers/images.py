@@ -70,8 +70,8 @@ def system(**more: Entry) -> dict[str, Entry]:
 
 def _needed(program: Path) -> Iterator[Path]:
     """Yield the libraries that a program is started with, by the paths at which it looks for them."""
-    said = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
-    for line in said.splitlines():
+    output = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+    for line in output.splitlines():
         for word in line.split():
             if word.startswith("/"):
                 yield Path(word)
@@ -81,7 +81,7 @@ class ImageRegistry:
     """Serve images until `close`; `settings` is a file that tells podman how to reach the registry."""
 
     def __init__(self, place: Path) -> None:
-        self.asked = list[str]()
+        self.paths = list[str]()
         self._found: dict[str, tuple[str, bytes]] = {}
         """Path -> media type and content."""
         registry = self
@@ -90,7 +90,7 @@ class ImageRegistry:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                registry.asked.append(self.path)
+                registry.paths.append(self.path)
                 kind, content = registry._found.get(self.path, ("", b""))
                 known = bool(kind) or self.path == "/v2/"
                 content = content if known else b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "unknown"}]}'
@@ -118,7 +118,7 @@ class ImageRegistry:
         """Serve an image of these layers, path -> entry; return its name.  `config`: Env, User, Entrypoint …"""
         blobs = [_layer(one) for one in layers]
         ours = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        whole = {
+        image_config = {
             "architecture": architecture or ours,
             "os": "linux",
             "config": config,
@@ -127,7 +127,7 @@ class ImageRegistry:
         manifest = {
             "schemaVersion": 2,
             "mediaType": _MANIFEST,
-            "config": self._blob(name, _CONFIG, json.dumps(whole).encode()),
+            "config": self._blob(name, _CONFIG, json.dumps(image_config).encode()),
             "layers": [self._blob(name, _LAYER, packed) for _, packed in blobs],
         }
         content = json.dumps(manifest).encode()

@@ -50,7 +50,7 @@ class NovaServer(ThreadingMixIn, WSGIServer):
 class QuietHandler(WSGIRequestHandler):
     """Log no requests."""
 
-    def log_message(self, *told):
+    def log_message(self, *args):
         """Say nothing."""
 
 

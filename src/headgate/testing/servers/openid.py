@@ -31,8 +31,8 @@ def pages(url: str) -> dict[str, Any]:
 def openid(root: Path, clients: Sequence[Mapping[str, Any]], people: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Run one, below `root`; its issuer.  `people`: who logs in, by any password -> their groups."""
     (port,) = free_ports(1)
-    said = {"PORT": str(port), "CLIENTS": json.dumps(clients), "PEOPLE": json.dumps(people)}
-    program = Program(["node", str(NODE / "provider.mjs")], root / "openid", said)
+    environment = {"PORT": str(port), "CLIENTS": json.dumps(clients), "PEOPLE": json.dumps(people)}
+    program = Program(["node", str(NODE / "provider.mjs")], root / "openid", environment)
     program.start()
     issuer = f"http://127.0.0.1:{port}"
 

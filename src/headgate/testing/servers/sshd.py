@@ -41,7 +41,7 @@ class Lab:
         (port,) = free_ports(1)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where it wants to live when it is root's
-        said = {
+        settings = {
             "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
             "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
             "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password", "Subsystem": "sftp internal-sftp",
@@ -50,7 +50,7 @@ class Lab:
         directory = self.root / str(port)
         directory.mkdir()
         config = directory / "sshd_config"
-        config.write_text("".join(f"{name} {value}\n" for name, value in said.items()))
+        config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
         running = Program([program() or SBIN, "-D", "-e", "-f", str(config)], directory)
         running.start()
         try:

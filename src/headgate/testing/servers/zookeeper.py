@@ -110,30 +110,30 @@ class ZooKeeper:
 
     def serves(self) -> bool:
         if self._kind.certificates is None:
-            return "Mode:" in self.said()
+            return "Mode:" in self.status()
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
         except OSError:
             return False
         return True
 
-    def said(self, word: str = "srvr") -> str:
-        """Return what it tells of itself: with `Mode: leader`, `follower` or `standalone` when it serves.  `mntr`:
-        figures."""
+    def status(self, word: str = "srvr") -> str:
+        """Return what the server reports of itself: with `Mode: leader`, `follower` or `standalone` when it serves;
+        with the word `mntr`, its figures."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as asked:
-                asked.settimeout(2)
-                asked.sendall(word.encode())
-                told = b""
-                while piece := asked.recv(4096):
-                    told += piece
-                return told.decode()
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.settimeout(2)
+                connection.sendall(word.encode())
+                answer = b""
+                while piece := connection.recv(4096):
+                    answer += piece
+                return answer.decode()
         except OSError:
             return ""
 
     @property
     def leads(self) -> bool:
-        return "Mode: leader" in self.said()
+        return "Mode: leader" in self.status()
 
 
 @contextmanager

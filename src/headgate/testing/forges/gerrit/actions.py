@@ -72,15 +72,19 @@ def _seen(one: Any) -> PageChange:  # JSON
 
 
 def _votes(one: Any) -> Iterator[ChangeMark]:
-    for label, said in one["labels"].items():
-        for vote in said.get("all", ()):
+    for label, detail in one["labels"].items():
+        for vote in detail.get("all", ()):
             if vote.get("value"):
                 yield ChangeMark(label, f"{vote['value']:+d}", vote["username"])
 
 
 def _pipelines(one: Any) -> Iterator[ChangeMark]:
     """Yield how far each pipeline of Headgate is, by the last message that it tagged."""
-    last = {said["tag"].removeprefix(_TAG): said["message"] for said in one["messages"] if _TAG in said.get("tag", "")}
+    last = {
+        message["tag"].removeprefix(_TAG): message["message"]
+        for message in one["messages"]
+        if _TAG in message.get("tag", "")
+    }
     for pipeline, text in last.items():
         vote = _VOTE.search(text.partition("\n")[0])
         state = "running" if vote is None else "success" if vote[1] == "+" else "failure"
@@ -88,6 +92,6 @@ def _pipelines(one: Any) -> Iterator[ChangeMark]:
 
 
 def _remarks(one: Any) -> Iterator[PageRemark]:
-    for said in one["messages"]:
-        at = datetime.fromisoformat(said["date"].split(".")[0]).replace(tzinfo=UTC)
-        yield PageRemark(said["author"].get("username", "Gerrit"), at.timestamp(), "said", said["message"])
+    for message in one["messages"]:
+        at = datetime.fromisoformat(message["date"].split(".")[0]).replace(tzinfo=UTC)
+        yield PageRemark(message["author"].get("username", "Gerrit"), at.timestamp(), "said", message["message"])

@@ -26,9 +26,9 @@ async def front(actions: PageActions, gerrit: str, port: int) -> AsyncIterator[s
             to = URL(gerrit + request.raw_path, encoded=True)
             body = await request.read()
             async with session.request(request.method, to, headers=headers, data=body, allow_redirects=False) as answer:
-                said = [(name, value) for name, value in answer.headers.items() if name.lower() not in _HOPS]
+                answer_headers = [(name, value) for name, value in answer.headers.items() if name.lower() not in _HOPS]
                 made = web.Response(status=answer.status, body=await answer.read())
-                for name, value in said:
+                for name, value in answer_headers:
                     made.headers[name] = value
                 return made
 

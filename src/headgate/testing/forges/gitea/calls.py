@@ -94,15 +94,15 @@ def _reviews(call: FakeGiteaCall) -> Answered:
 
 
 def _review(call: FakeGiteaCall) -> Answered:
-    said = call.body
-    notes = tuple((one["path"], int(one["new_position"]), one["body"]) for one in said.get("comments") or ())
+    body = call.body
+    notes = tuple((one["path"], int(one["new_position"]), one["body"]) for one in body.get("comments") or ())
     known = {one.path for one in hosts.files_of(call.pull, hosts.heads(call.repository)[call.pull.base_ref])}
     if any(path not in known for path, _, _ in notes):
         raise FakeGiteaRefused(500, "fatal: no such path in the diff")
-    event = {"": "COMMENT"}.get(said.get("event", ""), said.get("event", ""))
+    event = {"": "COMMENT"}.get(body.get("event", ""), body.get("event", ""))
     if event not in ("APPROVED", "REQUEST_CHANGES", "COMMENT"):
         raise FakeGiteaRefused(422, f"unknown event {event}")
-    one = call.acts.review(call.pull, call.asker, event, said.get("body", ""), said.get("commit_id", ""), notes)
+    one = call.acts.review(call.pull, call.asker, event, body.get("body", ""), body.get("commit_id", ""), notes)
     return 200, call.shows.review(call.pull, one)
 
 
@@ -113,14 +113,14 @@ def _change(call: FakeGiteaCall) -> Answered:
 
 
 def _merge(call: FakeGiteaCall) -> Answered:
-    said = call.body
-    if said["Do"] == "manually-merged":
-        call.acts.mark_merged(call.pull, call.asker, said.get("MergeCommitID", ""))
+    body = call.body
+    if body["Do"] == "manually-merged":
+        call.acts.mark_merged(call.pull, call.asker, body.get("MergeCommitID", ""))
         return 200, None
-    if said.get("force_merge") or said.get("merge_when_checks_succeed"):
+    if body.get("force_merge") or body.get("merge_when_checks_succeed"):
         raise FakeGiteaRefused(422, "nobody who gates asks for that")
-    title, text = said.get("MergeTitleField", ""), said.get("MergeMessageField", "")
-    call.acts.merge(call.pull, call.asker, said["Do"], said.get("head_commit_id", ""), title, text)
+    title, text = body.get("MergeTitleField", ""), body.get("MergeMessageField", "")
+    call.acts.merge(call.pull, call.asker, body["Do"], body.get("head_commit_id", ""), title, text)
     return 200, None
 
 
@@ -196,22 +196,22 @@ def _combined(call: FakeGiteaCall) -> Answered:
         raise FakeGiteaRefused(404, GONE)
     worst = ("error", "failure", "warning", "pending", "success")
     states = {one.state for one in found}
-    said: Shown = {
+    combined: Shown = {
         "state": next((one for one in worst if one in states), "pending"), "sha": sha, "total_count": len(found),
         "statuses": [call.shows.status(call.repository, sha, one) for one in call.page(found)],
         "repository": call.shows.repository(call.repository), "commit_url": "", "url": "",
     }  # fmt: skip
-    return 200, said
+    return 200, combined
 
 
 def _status(call: FakeGiteaCall) -> Answered:
     call.needs("write")
-    said, sha = call.body, call.path["sha"]
-    if said["state"] not in ("pending", "success", "error", "failure", "warning"):
+    body, sha = call.body, call.path["sha"]
+    if body["state"] not in ("pending", "success", "error", "failure", "warning"):
         raise FakeGiteaRefused(422, "unknown state")
     one = call.acts.status(
-        call.repository, call.asker, sha, said["state"], said.get("context", "default"), said.get("description", ""),
-        said.get("target_url", ""),
+        call.repository, call.asker, sha, body["state"], body.get("context", "default"), body.get("description", ""),
+        body.get("target_url", ""),
     )  # fmt: skip
     return 201, call.shows.status(call.repository, sha, one)
 

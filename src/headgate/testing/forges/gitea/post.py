@@ -57,9 +57,9 @@ class FakeGiteaPost:
     shows: FakeGiteaShows
     mail: Mail
 
-    def tell(self, at: FakeGiteaRepository, sender: FakeGitHubAccount, event: str, /, **said: Any) -> None:
+    def tell(self, at: FakeGiteaRepository, sender: FakeGitHubAccount, event: str, /, **fields: Any) -> None:
         """Deliver an event of a repository to every hook."""
-        payload = {**said, "repository": self.shows.repository(at), "sender": self.shows.user(sender)}
+        payload = {**fields, "repository": self.shows.repository(at), "sender": self.shows.user(sender)}
         for hook in self.world.hooks:
             self.mail.post(self.delivery(hook, event, payload, at))
 

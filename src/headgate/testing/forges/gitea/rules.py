@@ -48,10 +48,10 @@ def mergeable(world: FakeGiteaWorld, pull: FakeGiteaPull, *, asks: bool = True) 
     if base is None:
         return False
     if pull.checked != (pull.head_sha, base):
-        if pull.asked < world.mergeability_asks:
-            pull.asked += asks
+        if pull.times_asked < world.mergeability_asks:
+            pull.times_asked += asks
             return None
-        pull.checked, pull.asked = (pull.head_sha, base), 0
+        pull.checked, pull.times_asked = (pull.head_sha, base), 0
     return hosts.merged_tree(pull.repository, base, pull.head_sha) is not None
 
 
@@ -85,8 +85,8 @@ def unmet(pull: FakeGiteaPull) -> Iterator[str]:
 
 def _good(patterns: tuple[str, ...], statuses: list[FakeGitHubStatus]) -> bool:
     """Check that each pattern matches something, and that all it matches is good; without patterns, all has to be."""
-    asked = [[one for one in statuses if fnmatchcase(one.context, pattern)] for pattern in patterns] or [statuses]
-    return all(found and all(one.state == "success" for one in found) for found in asked)
+    required = [[one for one in statuses if fnmatchcase(one.context, pattern)] for pattern in patterns] or [statuses]
+    return all(found and all(one.state == "success" for one in found) for found in required)
 
 
 def stale(pull: FakeGiteaPull, one: FakeGiteaReview) -> bool:

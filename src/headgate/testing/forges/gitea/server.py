@@ -81,14 +81,14 @@ class FakeGiteaServer:
         if trouble is not None and not trouble.done:
             return await failed(trouble)
         body = await request.read()
-        answer = self._answer(request, route, {name: unquote(said) for name, said in found.groupdict().items()}, body)
+        answer = self._answer(request, route, {name: unquote(value) for name, value in found.groupdict().items()}, body)
         return await failed(trouble) if trouble is not None else answer
 
     def _answer(self, request: web.Request, route: FakeGiteaRoute, named: dict[str, str], body: bytes) -> web.Response:
         headers: dict[str, str] = {}
-        said = None
+        document = None
         try:
-            said = msgspec.json.decode(body) if body else None
+            document = msgspec.json.decode(body) if body else None
             asker = self._asker(request)
             if self.quiet_until_s > self.world.clock.now_s():
                 headers = {"Retry-After": str(self.after_s)}
@@ -98,14 +98,14 @@ class FakeGiteaServer:
                 old = f"/repos/{named['owner']}/{named['repo']}"
                 headers = {"Location": str(request.url).replace(old, f"/repos/{new}")}
                 raise FakeGiteaRefused(301 if route.method == "GET" else 307, "Moved")
-            call = FakeGiteaCall(self.world, self.shows, self.acts, asker, named, dict(request.query), said)
+            call = FakeGiteaCall(self.world, self.shows, self.acts, asker, named, dict(request.query), document)
             status, answer = route.answer(call)
             headers = call.headers
         except FakeGiteaRefused as refused:
             status, answer = refused.status, {"message": str(refused), "url": f"{self.shows.web}/api/swagger"}
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": repr(error), "url": f"{self.shows.web}/api/swagger"}
-        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), said, status, answer))
+        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), document, status, answer))
         return as_json(status, answer, headers)
 
     def _asker(self, request: web.Request) -> FakeGitHubAccount:

@@ -97,7 +97,7 @@ class FakeGiteaPull:
     reviews: list[FakeGiteaReview] = field(default_factory=list)
     checked: tuple[str, str] | None = None
     """Head and base for which mergeability was last computed."""
-    asked: int = 0
+    times_asked: int = 0
     """Number of times that mergeability was requested since it became outdated."""
 
     @property

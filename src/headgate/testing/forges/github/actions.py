@@ -88,12 +88,12 @@ def _runs(pull: FakeGitHubPull) -> Iterator[ChangeMark]:
         if one.head_sha == pull.head_sha:
             newest[one.name] = one
     for one in newest.values():
-        lines = tuple(f"{said['path']}:{said['start_line']}: {said['message']}" for said in one.annotations)
+        lines = tuple(f"{note['path']}:{note['start_line']}: {note['message']}" for note in one.annotations)
         yield ChangeMark(one.name, one.conclusion or one.status, one.title or "", one.details_url or "", lines)
 
 
 def _statuses(pull: FakeGitHubPull) -> Iterator[ChangeMark]:
-    for one in {said.context: said for said in pull.repository.statuses.get(pull.head_sha, ())}.values():
+    for one in {status.context: status for status in pull.repository.statuses.get(pull.head_sha, ())}.values():
         yield ChangeMark(one.context, one.state, one.description or "", one.target_url or "")
 
 

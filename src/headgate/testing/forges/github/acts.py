@@ -42,12 +42,12 @@ class FakeGitHubPost:
         one = self.world.installation_of(at)
         if one is None or one.suspended:
             return
-        said: Shown = {} if action is None else {"action": action}
-        said |= more
-        said["repository"] = {**self.shows.full_repository(at), **more.get("repository", {})}
-        said["sender"] = self.shows.user(sender)
-        said["installation"] = {"id": one.id, "node_id": node("Installation", one.id)}
-        self.mail.post(self.mail.make(event, action, said, one.app.hook_url, one.app.hook_secret, one.app.id))
+        payload: Shown = {} if action is None else {"action": action}
+        payload |= more
+        payload["repository"] = {**self.shows.full_repository(at), **more.get("repository", {})}
+        payload["sender"] = self.shows.user(sender)
+        payload["installation"] = {"id": one.id, "node_id": node("Installation", one.id)}
+        self.mail.post(self.mail.make(event, action, payload, one.app.hook_url, one.app.hook_secret, one.app.id))
 
     def of_pull(self, pull: FakeGitHubPull, sender: FakeGitHubAccount, action: str, **more: Any) -> None:
         """Deliver an event of a pull request."""

@@ -79,8 +79,8 @@ def access_token(call: FakeGitHubCall) -> Answer:
         raise FakeGitHubRefused(403, "This installation has been suspended")
     token = new_token(call.forge.world, found)
     kind = "all" if found.projects is None else "selected"
-    said = {"token": token.text, "expires_at": stamp(token.expires_s), "permissions": dict(found.app.permissions)}
-    return 201, {**said, "repository_selection": kind}
+    shown = {"token": token.text, "expires_at": stamp(token.expires_s), "permissions": dict(found.app.permissions)}
+    return 201, {**shown, "repository_selection": kind}
 
 
 @ROUTES.on("GET", "/installation/repositories")
@@ -226,7 +226,7 @@ def git_commit(call: FakeGitHubCall) -> Answer:
     html = f"{call.forge.shows.web}/{repository.full_name}/commit"
     verified = sha in repository.verified
     reason = "valid" if verified else "unsigned"
-    said = {"verified": verified, "reason": reason, "signature": None, "payload": None, "verified_at": None}
+    verification = {"verified": verified, "reason": reason, "signature": None, "payload": None, "verified_at": None}
     return 200, {
         "sha": sha,
         "node_id": node("Commit", 1),
@@ -237,7 +237,7 @@ def git_commit(call: FakeGitHubCall) -> Answer:
         "message": one.message,
         "tree": {"sha": str(one.tree_id), "url": f"{url}/trees/{one.tree_id}"},
         "parents": [{"sha": str(p), "url": f"{url}/commits/{p}", "html_url": f"{html}/{p}"} for p in one.parent_ids],
-        "verification": said,
+        "verification": verification,
     }
 
 
@@ -305,7 +305,7 @@ def protection(call: FakeGitHubCall) -> Answer:
 def _protection(call: FakeGitHubCall, one: FakeGitHubProtection) -> Shown:
     shows, world = call.forge.shows, call.forge.world
     url = f"{shows.api}/repos/{call.repository.full_name}/branches/{call.path['branch']}/protection"
-    said: Shown = {
+    protection: Shown = {
         "url": url,
         "enforce_admins": {"url": f"{url}/enforce_admins", "enabled": one.enforce_admins},
         "required_linear_history": {"enabled": one.linear},
@@ -318,7 +318,7 @@ def _protection(call: FakeGitHubCall, one: FakeGitHubProtection) -> Shown:
     if one.contexts or one.strict:
         checks = [{"context": c, "app_id": None} for c in one.contexts]
         at = f"{url}/required_status_checks"
-        said["required_status_checks"] = {
+        protection["required_status_checks"] = {
             "url": at, "strict": one.strict, "contexts": list(one.contexts), "contexts_url": f"{at}/contexts",
             "checks": checks,
         }  # fmt: skip
@@ -332,7 +332,7 @@ def _protection(call: FakeGitHubCall, one: FakeGitHubProtection) -> Shown:
         return {"users": users, "teams": [], "apps": [app(n) for n in sorted(names) if n in apps]}
 
     if one.approvals is not None:
-        said["required_pull_request_reviews"] = {
+        protection["required_pull_request_reviews"] = {
             "url": f"{url}/required_pull_request_reviews",
             "dismiss_stale_reviews": False,
             "require_code_owner_reviews": one.code_owners,
@@ -342,5 +342,5 @@ def _protection(call: FakeGitHubCall, one: FakeGitHubProtection) -> Shown:
     if one.pushers is not None:
         at = f"{url}/restrictions"
         urls = {"url": at, "users_url": f"{at}/users", "teams_url": f"{at}/teams", "apps_url": f"{at}/apps"}
-        said["restrictions"] = {**urls, **listed(one.pushers)}
-    return said
+        protection["restrictions"] = {**urls, **listed(one.pushers)}
+    return protection

@@ -107,12 +107,12 @@ def _app(world: FakeGitHubWorld, text: str) -> FakeGitHubCaller:
     """Return the app that signed a JSON Web Token."""
     now_s = world.clock.now_s()
     try:
-        said = jwt.decode(text, options={"verify_signature": False})
-        app = world.apps[int(said["iss"])]
+        claims = jwt.decode(text, options={"verify_signature": False})
+        app = world.apps[int(claims["iss"])]
         jwt.decode(text, app.public_key, algorithms=["RS256"], options={"verify_exp": False, "verify_iat": False})
     except (jwt.InvalidTokenError, KeyError, ValueError) as error:
         raise FakeGitHubRefused(401, "A JSON web token could not be decoded") from error
-    issued_s, ends_s = said.get("iat"), said.get("exp")
+    issued_s, ends_s = claims.get("iat"), claims.get("exp")
     if not isinstance(issued_s, int) or issued_s > now_s + SKEW_S:
         raise FakeGitHubRefused(
             401, "'Issued at' claim ('iat') must be an Integer representing the time that it was issued"

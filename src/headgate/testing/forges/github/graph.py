@@ -214,18 +214,18 @@ class FakeGitHubGraph:
         }
 
     def _opinions(self, pull: FakeGitHubPull) -> Callable[..., Node]:
-        def page(writersOnly: bool = False, **asked: Any) -> Node:
+        def page(writersOnly: bool = False, **arguments: Any) -> Node:
             found = [self._review(pull, one) for one in rules.last_opinions(pull).values()]
-            kept = [one for one in found if one["authorCanPushToRepository"] or not writersOnly]
-            return connection("PullRequestReviewConnection", kept)(**asked)
+            opinions = [one for one in found if one["authorCanPushToRepository"] or not writersOnly]
+            return connection("PullRequestReviewConnection", opinions)(**arguments)
 
         return page
 
     def _timeline(self, pull: FakeGitHubPull) -> Callable[..., Node]:
-        def page(itemTypes: list[str] | None = None, **asked: Any) -> Node:
+        def page(itemTypes: list[str] | None = None, **arguments: Any) -> Node:
             kinds = {kind: name for kind, name in _DEEDS.items() if itemTypes is None or name in itemTypes}
             found = [self._deed(one, kinds[one.action]) for one in pull.deeds if one.action in kinds]
-            shown: Node = connection("PullRequestTimelineItemsConnection", found)(**asked)
+            shown: Node = connection("PullRequestTimelineItemsConnection", found)(**arguments)
             return shown
 
         return page
@@ -357,12 +357,12 @@ def _camel(name: str) -> str:
 
 def _parameters(rule: dict[str, Any]) -> Node | None:
     """Return a rule's parameters under the names that GraphQL has for them."""
-    said = rule.get("parameters")
-    if said is None:
+    parameters = rule.get("parameters")
+    if parameters is None:
         return None
     kind = "".join(word.capitalize() for word in rule["type"].split("_")) + "Parameters"
     found: Node = {"__typename": kind}
-    for name, value in said.items():
+    for name, value in parameters.items():
         if name == "required_status_checks":
             value = [
                 {

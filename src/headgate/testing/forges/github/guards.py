@@ -9,8 +9,8 @@ from headgate.testing.forges.github.views import Shown
 def rule(at: FakeGitHubRepository, one: FakeGitHubProtection) -> Shown:
     """Return a classic rule as webhooks have it."""
 
-    def level(said: bool) -> str:
-        return "everyone" if said else "off"
+    def level(enabled: bool) -> str:
+        return "everyone" if enabled else "off"
 
     return {
         "id": one.id,

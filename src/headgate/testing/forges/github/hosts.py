@@ -239,8 +239,8 @@ async def serve_git(
     process = await asyncio.create_subprocess_exec(
         "git", "http-backend", stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=environment
     )
-    said, _ = await process.communicate(body)
-    head, _, rest = said.partition(b"\r\n\r\n")
+    output, _ = await process.communicate(body)
+    head, _, rest = output.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
     status = int(headers.pop("Status", "200 OK").split()[0])
     return web.Response(status=status, headers=headers, body=rest)

@@ -255,8 +255,8 @@ class GitHub:
         if isinstance(one, FakeGitHubProtection):
             tell(repository, owner, "branch_protection_rule", action, rule=guards.rule(repository, one))
         elif not one.organization:  # of those its organization is told
-            said = guards.ruleset(repository, one)
-            tell(repository, owner, "repository_ruleset", action, repository_ruleset=said)
+            shown = guards.ruleset(repository, one)
+            tell(repository, owner, "repository_ruleset", action, repository_ruleset=shown)
 
     def ruleset(
         self, repository: FakeGitHubRepository, *rules: dict[str, Any], name: str = "Rules", **how: Any

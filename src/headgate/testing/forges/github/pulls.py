@@ -58,7 +58,7 @@ def files(call: FakeGitHubCall) -> Answer:
     raw = f"{call.forge.shows.web}/{pull.repository.full_name}/raw/{pull.head_sha}"
     found: list[Shown] = []
     for file in hosts.files_of(pull, pull.base_sha)[:FILES_MAX]:
-        said: Shown = {
+        shown: Shown = {
             "sha": file.blob,
             "filename": file.path,
             "status": file.status,
@@ -70,8 +70,8 @@ def files(call: FakeGitHubCall) -> Answer:
             "contents_url": f"{url}/contents/{file.path}",
         }
         if file.previous is not None:
-            said["previous_filename"] = file.previous
-        found.append(said)
+            shown["previous_filename"] = file.previous
+        found.append(shown)
     return 200, call.page(found)
 
 
@@ -111,10 +111,10 @@ def review(call: FakeGitHubCall) -> Answer:
 def merge(call: FakeGitHubCall) -> Answer:
     """Merge it."""
     call.needs("contents")
-    said = call.body or {}
-    method = said.get("merge_method", "merge")
+    body = call.body or {}
+    method = body.get("merge_method", "merge")
     sha = call.forge.pulls.merge(
-        call.pull, call.caller.asker, said.get("sha"), method, said.get("commit_title"), said.get("commit_message")
+        call.pull, call.caller.asker, body.get("sha"), method, body.get("commit_title"), body.get("commit_message")
     )
     return 200, {"sha": sha, "merged": True, "message": "Pull Request successfully merged"}
 

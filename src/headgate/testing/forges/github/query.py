@@ -150,13 +150,13 @@ class _Reader:
             self._next()
             return found
         if word == "{":
-            said = {}
+            fields = {}
             while self._peek() != "}":
                 key = self._next()
                 self._next(":")
-                said[key] = self._value()
+                fields[key] = self._value()
             self._next()
-            return said
+            return fields
         if re.fullmatch(r"-?\d+", word):
             return int(word)
         return {"true": True, "false": False, "null": None}.get(word, word)

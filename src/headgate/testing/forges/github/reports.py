@@ -25,15 +25,15 @@ ACTIONS_MAX = 3
 def status(call: FakeGitHubCall) -> Answer:
     """Give a commit a status."""
     call.needs("statuses")
-    said, description = call.body, call.body.get("description")
+    body, description = call.body, call.body.get("description")
     if description is not None and len(description) > 140:
         raise FakeGitHubRefused(422, "Validation Failed: description is too long (maximum is 140 characters)")
-    if said["state"] not in ("error", "failure", "pending", "success"):
-        raise FakeGitHubRefused(422, f"Validation Failed: state {said['state']} is not one of the four")
-    sha, context = call.path["sha"], said.get("context", "default")
+    if body["state"] not in ("error", "failure", "pending", "success"):
+        raise FakeGitHubRefused(422, f"Validation Failed: state {body['state']} is not one of the four")
+    sha, context = call.path["sha"], body.get("context", "default")
     who = call.caller.asker.account
     done = call.forge.says.status(
-        call.repository, who, sha, said["state"], context, description, said.get("target_url")
+        call.repository, who, sha, body["state"], context, description, body.get("target_url")
     )
     return 201, call.forge.shows.status(call.repository, sha, done)
 
@@ -117,34 +117,34 @@ def notes(call: FakeGitHubCall) -> Answer:
     run = _run(call)
     url = f"{call.forge.shows.web}/{call.repository.full_name}/blob/{run.head_sha}"
     found: list[Shown] = []
-    for said in run.annotations:
+    for annotation in run.annotations:
         default = {"start_column": None, "end_column": None, "title": None, "raw_details": None}
-        found.append({**default, **said, "blob_href": f"{url}/{said['path']}"})
+        found.append({**default, **annotation, "blob_href": f"{url}/{annotation['path']}"})
     return 200, call.page(found)
 
 
 def _write(call: FakeGitHubCall, run: CheckRun) -> None:
-    said, now_s = call.body, call.forge.world.clock.now_s()
+    body, now_s = call.body, call.forge.world.clock.now_s()
     run.asked_again = False
-    output: dict[str, Any] = said.get("output") or {}
-    _checked(output, said.get("actions", []))
-    run.name = said.get("name", run.name)
-    run.external_id = said.get("external_id", run.external_id)
-    run.details_url = said.get("details_url", run.details_url)
+    output: dict[str, Any] = body.get("output") or {}
+    _checked(output, body.get("actions", []))
+    run.name = body.get("name", run.name)
+    run.external_id = body.get("external_id", run.external_id)
+    run.details_url = body.get("details_url", run.details_url)
     run.title, run.summary = output.get("title", run.title), output.get("summary", run.summary)
     run.text = output.get("text", run.text)
     fresh = output.get("annotations", [])
     if fresh:
         run.annotations += fresh
         run.batches.append(len(fresh))
-    run.actions = said.get("actions", run.actions)
-    run.status = said.get("status", run.status)
-    if said.get("conclusion"):
-        run.status, run.conclusion = "completed", said["conclusion"]
-        run.completed_s = _time(said.get("completed_at")) or now_s
+    run.actions = body.get("actions", run.actions)
+    run.status = body.get("status", run.status)
+    if body.get("conclusion"):
+        run.status, run.conclusion = "completed", body["conclusion"]
+        run.completed_s = _time(body.get("completed_at")) or now_s
     elif run.status != "completed":
         run.conclusion, run.completed_s = None, None
-    run.started_s = _time(said.get("started_at")) or run.started_s or now_s
+    run.started_s = _time(body.get("started_at")) or run.started_s or now_s
 
 
 def _checked(output: dict[str, Any], actions: list[dict[str, str]]) -> None:
@@ -165,5 +165,5 @@ def _checked(output: dict[str, Any], actions: list[dict[str, str]]) -> None:
         raise FakeGitHubRefused(422, "Invalid request.\n\nAn action is not valid.")
 
 
-def _time(said: str | None) -> float | None:
-    return datetime.fromisoformat(said).timestamp() if said else None
+def _time(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None

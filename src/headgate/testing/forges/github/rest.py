@@ -77,12 +77,12 @@ class FakeGitHubCall:
         links = {"next": at + 1, "last": last} if at < last else {}
         links |= {"prev": at - 1, "first": 1} if at > 1 else {}
         if links:
-            said = {k: v for k, v in self.query.items() if k != "page"}
-            self.headers["Link"] = ", ".join(f'<{self._link(said, n)}>; rel="{rel}"' for rel, n in links.items())
+            query = {k: v for k, v in self.query.items() if k != "page"}
+            self.headers["Link"] = ", ".join(f'<{self._link(query, n)}>; rel="{rel}"' for rel, n in links.items())
         return list(found[(at - 1) * size : at * size])
 
-    def _link(self, said: dict[str, str], page: int) -> str:
-        return f"{self.url}?" + "&".join(f"{k}={v}" for k, v in {**said, "page": str(page)}.items())
+    def _link(self, query: dict[str, str], page: int) -> str:
+        return f"{self.url}?" + "&".join(f"{k}={v}" for k, v in {**query, "page": str(page)}.items())
 
 
 Answer = tuple[int, Any]

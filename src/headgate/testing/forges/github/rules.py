@@ -101,8 +101,8 @@ def outcomes(repository: FakeGitHubRepository, sha: str) -> dict[str, str]:
 
 
 def _missing(pull: FakeGitHubPull, contexts: list[str]) -> list[str]:
-    said = outcomes(pull.repository, pull.head_sha)
-    return [c for c in contexts if said.get(c) not in PASSES]
+    results = outcomes(pull.repository, pull.head_sha)
+    return [c for c in contexts if results.get(c) not in PASSES]
 
 
 def may_bypass(pull: FakeGitHubPull, rule: FakeGitHubProtection | Ruleset, asker: Asker) -> bool:
@@ -200,5 +200,5 @@ def mergeable_state(pull: FakeGitHubPull, asker: Asker, clean: bool) -> str:
         return "behind"
     if words:
         return "blocked"
-    said = outcomes(pull.repository, pull.head_sha)
-    return "clean" if all(one in PASSES for one in said.values()) else "unstable"
+    results = outcomes(pull.repository, pull.head_sha)
+    return "clean" if all(one in PASSES for one in results.values()) else "unstable"

@@ -125,12 +125,12 @@ class Says:
         """Give a commit a status.  Raise FakeGitHubRefused."""
         if not hosts.has(repository, sha):
             raise FakeGitHubRefused(422, f"No commit found for SHA: {sha}")
-        said = repository.statuses.setdefault(sha, [])
-        if sum(one.context == context for one in said) >= 1000:
+        statuses = repository.statuses.setdefault(sha, [])
+        if sum(one.context == context for one in statuses) >= 1000:
             raise FakeGitHubRefused(422, "This SHA and context has reached the maximum number of statuses.")
         at_s = self.world.clock.now_s()
         one = FakeGitHubStatus(next(self.world.ids), state, context, description, target_url, who, at_s)
-        said.append(one)
+        statuses.append(one)
         shows = self.post.shows
         shown = shows.status(repository, sha, one)
         self.post.tell(

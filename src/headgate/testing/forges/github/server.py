@@ -131,14 +131,14 @@ class FakeGitHubServer:
     def _answer(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str], body: bytes) -> web.Response:
         who, resource = FakeGitHubCaller(None), "core"
         headers: dict[str, str] = {}
-        said = None
+        document = None
         try:
-            said = msgspec.json.decode(body) if body else None
+            document = msgspec.json.decode(body) if body else None
             who = caller(self.forge.world, request.headers.get("Authorization", ""))
             self._moved(request, route, named)
             self._limited(who, resource)
             call = FakeGitHubCall(
-                self.forge, who, named, dict(request.query), said, f"{self.forge.shows.web}{request.path}"
+                self.forge, who, named, dict(request.query), document, f"{self.forge.shows.web}{request.path}"
             )
             if route.makes:
                 self.forge.limits.makes(who.key)
@@ -153,7 +153,7 @@ class FakeGitHubServer:
             status, answer, headers = self._refusal(who, refused, resource)
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": DOCS}
-        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), said, status, answer))
+        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), document, status, answer))
         return self._sent(request, who, status, answer, headers, resource)
 
     def _moved(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str]) -> None:
@@ -179,12 +179,12 @@ class FakeGitHubServer:
         after_s = self.forge.limits.after_s
         if refused.message == SECONDARY and after_s is not None:
             headers["Retry-After"] = str(after_s)
-        said: Shown = {"message": refused.message, "documentation_url": DOCS, "status": str(refused.status)}
+        answer: Shown = {"message": refused.message, "documentation_url": DOCS, "status": str(refused.status)}
         if refused.status == 422:
-            said["errors"] = [{"resource": "any", "code": "custom", "message": refused.message}]
+            answer["errors"] = [{"resource": "any", "code": "custom", "message": refused.message}]
         if refused.status in (405, 409):
-            del said["status"]
-        return refused.status, said, headers
+            del answer["status"]
+        return refused.status, answer, headers
 
     def _sent(
         self,
@@ -222,7 +222,7 @@ class FakeGitHubServer:
         trouble = self._trouble("POST", "graphql")
         if trouble is not None and not trouble.done:
             return await self._fail(trouble)
-        said = await request.json()
+        body = await request.json()
         who, status = FakeGitHubCaller(None), 200
         headers: dict[str, str] = {}
         answer: Shown
@@ -235,19 +235,19 @@ class FakeGitHubServer:
             if self.forge.limits.spent(who.key, "graphql"):
                 answer = {"errors": [{"type": "RATE_LIMITED", "message": PRIMARY.format(who.key)}]}
             else:
-                answer = self._queried(who, said)
+                answer = self._queried(who, body)
                 self.forge.limits.of(who.key, "graphql").used += 1
         except FakeGitHubRefused as refused:
             status, answer, headers = self._refusal(who, refused, "graphql")
-        variables = said.get("variables") or {}
-        self._judged(FakeGitHubExchange("POST", "graphql", {}, variables, status, answer, said.get("query", "")))
+        variables = body.get("variables") or {}
+        self._judged(FakeGitHubExchange("POST", "graphql", {}, variables, status, answer, body.get("query", "")))
         headers = {**headers, **self.forge.limits.headers(who.key, "graphql")}
         return _json(status, answer, headers)
 
-    def _queried(self, who: FakeGitHubCaller, said: Shown) -> Shown:
+    def _queried(self, who: FakeGitHubCaller, body: Shown) -> Shown:
         graph = FakeGitHubGraph(self.forge.world, self.forge.limits, who, self.forge.shows.web)
         try:
-            data = run(read(said["query"]), graph.root(), said.get("variables") or {})
+            data = run(read(body["query"]), graph.root(), body.get("variables") or {})
         except BadQuery as error:
             return {"errors": [{"message": str(error)}]}
         lost = [name for name, value in data.items() if value is None]

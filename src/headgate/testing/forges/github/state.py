@@ -235,7 +235,7 @@ class FakeGitHubPull:
     deeds: list[FakeGitHubTimelineEntry] = field(default_factory=list)
     test_merge: tuple[str, str] | None = None
     """Head and base for which mergeability was last computed."""
-    asked: int = 0
+    times_asked: int = 0
     """Number of times that mergeability was requested since it became outdated."""
 
 

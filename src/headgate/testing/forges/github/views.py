@@ -392,8 +392,8 @@ def mergeability(world: FakeGitHubWorld, pull: FakeGitHubPull, *, asks: bool = T
         return False
     if pull.test_merge != (pull.head_sha, tip):
         if asks:
-            pull.asked += 1
-        if pull.asked <= world.mergeability_asks:
+            pull.times_asked += 1
+        if pull.times_asked <= world.mergeability_asks:
             return None
-        pull.test_merge, pull.asked = (pull.head_sha, tip), 0
+        pull.test_merge, pull.times_asked = (pull.head_sha, tip), 0
     return hosts.merged_tree(pull.repository, tip, pull.head_sha) is not None

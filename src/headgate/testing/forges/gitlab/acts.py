@@ -182,10 +182,10 @@ class FakeGitLabActs:
     ) -> Note | None:
         """Comment on a merge request. Lines with quick actions are carried out and are not part of the comment;
         return None if nothing else was in it. Raise FakeGitLabRefused."""
-        said = self._acted(one, who, body)
-        if not said.strip():
+        text = self._acted(one, who, body)
+        if not text.strip():
             return None
-        note = Note(next(self.world.ids), who, said, self.world.clock.now_s(), resolvable=resolvable)
+        note = Note(next(self.world.ids), who, text, self.world.clock.now_s(), resolvable=resolvable)
         one.notes.append(note)
         self.post.of_note(one, note)
         one.updated_s = self.world.clock.now_s()

@@ -32,7 +32,7 @@ class FakeGitLabCall:
     who: FakeGitLabUser
     named: dict[str, str]
     query: dict[str, str]
-    said: Shown
+    body: Shown
     address: str
     """Address of this call, without its query."""
     headers: dict[str, str] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class FakeGitLabCall:
         more = at + size < len(rows)
         if more:
             further = {"cursor": at + size} if keyset else {"page": at // size + 2}
-            said = "&".join(f"{k}={v}" for k, v in {**self.query, **further}.items())
-            self.headers["Link"] = f'<{self.address}?{said}>; rel="next"'
+            query = "&".join(f"{k}={v}" for k, v in {**self.query, **further}.items())
+            self.headers["Link"] = f'<{self.address}?{query}>; rel="next"'
         if not keyset:
             self.headers |= {"X-Total": str(len(rows)), "X-Per-Page": str(size)}
             self.headers["X-Next-Page"] = str(at // size + 2) if more else ""
@@ -144,22 +144,22 @@ def _request(call: FakeGitLabCall) -> tuple[int, Any]:
 
 def _change(call: FakeGitLabCall) -> tuple[int, Any]:
     call.needs(DEVELOPER)
-    add, remove = (tuple(filter(None, call.said.get(key, "").split(","))) for key in ("add_labels", "remove_labels"))
+    add, remove = (tuple(filter(None, call.body.get(key, "").split(","))) for key in ("add_labels", "remove_labels"))
     call.acts.label(call.request, call.who, add, remove)
-    if call.said.get("state_event") == "close":
+    if call.body.get("state_event") == "close":
         call.acts.close(call.request, call.who)
     return 200, call.shows.request(call.request, call.who)
 
 
 def _merge(call: FakeGitLabCall) -> tuple[int, Any]:
-    said = call.said
+    body = call.body
     call.acts.merge(
         call.request,
         call.who,
-        said.get("sha", ""),
-        bool(said.get("squash")),
-        said.get("merge_commit_message", ""),
-        said.get("squash_commit_message", ""),
+        body.get("sha", ""),
+        bool(body.get("squash")),
+        body.get("merge_commit_message", ""),
+        body.get("squash_commit_message", ""),
     )
     return 200, call.shows.request(call.request, call.who)
 
@@ -169,7 +169,7 @@ def _approvals(call: FakeGitLabCall) -> tuple[int, Any]:
 
 
 def _approve(call: FakeGitLabCall) -> tuple[int, Any]:
-    call.acts.approve(call.request, call.who, call.said.get("sha", ""))
+    call.acts.approve(call.request, call.who, call.body.get("sha", ""))
     return 201, call.shows.approvals(call.request, call.who)
 
 
@@ -184,7 +184,7 @@ def _notes(call: FakeGitLabCall) -> tuple[int, Any]:
 
 
 def _note(call: FakeGitLabCall) -> tuple[int, Any]:
-    made = call.acts.note(call.request, call.who, call.said["body"])
+    made = call.acts.note(call.request, call.who, call.body["body"])
     return (201, call.shows.note(made)) if made is not None else (202, {"summary": ["Done."]})
 
 
@@ -192,7 +192,7 @@ def _renote(call: FakeGitLabCall) -> tuple[int, Any]:
     note = _named(call)
     if note.author is not call.who:
         raise FakeGitLabRefused(403, "403 Forbidden")
-    call.acts.renote(call.request, note, call.said["body"])
+    call.acts.renote(call.request, note, call.body["body"])
     return 200, call.shows.note(note)
 
 
@@ -212,21 +212,21 @@ def _statuses(call: FakeGitLabCall) -> tuple[int, Any]:
 
 def _say_status(call: FakeGitLabCall) -> tuple[int, Any]:
     call.needs(DEVELOPER)
-    project, sha, said = call.project, call.named["sha"], call.said
+    project, sha, body = call.project, call.named["sha"], call.body
     if not hosts.has(project, sha):
         raise FakeGitLabRefused(404, "404 Commit Not Found")
-    if said["state"] not in _STATES:
+    if body["state"] not in _STATES:
         raise FakeGitLabRefused(400, "state does not have a valid value")
-    if len(said.get("description") or "") > 255:
+    if len(body.get("description") or "") > 255:
         raise FakeGitLabRefused(400, "description is too long (maximum is 255 characters)")
-    ref = said.get("ref") or next((name for name, tip in hosts.heads(project).items() if tip == sha), "")
+    ref = body.get("ref") or next((name for name, tip in hosts.heads(project).items() if tip == sha), "")
     if not ref:
         raise FakeGitLabRefused(404, "404 References for commit Not Found")
-    if said.get("pipeline_id") and project.pipeline(sha, ref) != said["pipeline_id"]:
+    if body.get("pipeline_id") and project.pipeline(sha, ref) != body["pipeline_id"]:
         raise FakeGitLabRefused(404, "404 Pipeline Not Found")
-    name = said.get("name") or said.get("context") or "default"
+    name = body.get("name") or body.get("context") or "default"
     made = call.acts.status(
-        project, call.who, sha, ref, name, said["state"], said.get("description"), said.get("target_url")
+        project, call.who, sha, ref, name, body["state"], body.get("description"), body.get("target_url")
     )
     return 201, call.shows.status(made)
 

@@ -68,13 +68,13 @@ class FakeGitLabPost:
     shows: FakeGitLabShows
     mail: Mail
 
-    def tell(self, project: FakeGitLabProject, kind: str, said: Shown) -> None:
+    def tell(self, project: FakeGitLabProject, kind: str, payload: Shown) -> None:
         """Deliver it to every hook of the project."""
         for hook in project.hooks:
-            self.mail.post(self._made(hook, kind, said))
+            self.mail.post(self._made(hook, kind, payload))
 
-    def _made(self, hook: FakeGitLabHook, kind: str, said: Shown) -> FakeGitLabHookDelivery:
-        body, now_s = msgspec.json.encode({"object_kind": kind, **said}), self.world.clock.now_s()
+    def _made(self, hook: FakeGitLabHook, kind: str, payload: Shown) -> FakeGitLabHookDelivery:
+        body, now_s = msgspec.json.encode({"object_kind": kind, **payload}), self.world.clock.now_s()
         id, guid = next(self.world.ids), str(uuid.uuid4())
         return FakeGitLabHookDelivery(
             id, guid, kind, None, body, hook.url, hook.token, hook.id, None, None, now_s, signing=hook.signing
@@ -84,18 +84,18 @@ class FakeGitLabPost:
         """Deliver an event of a merge request; `changes` may be among `more`."""
         one.updated_s = self.world.clock.now_s()
         changes = more.pop("changes", {})
-        said = {
+        payload = {
             "user": self.shows.hook_user(who),
             "project": self.shows.hook_project(one.project),
             "object_attributes": {**self.shows.hook_request(one), "action": action, **more},
             "labels": [{"title": name} for name in one.labels],
             "changes": changes,
         }
-        self.tell(one.project, "merge_request", said)
+        self.tell(one.project, "merge_request", payload)
 
     def of_note(self, one: FakeGitLabMergeRequest, note: Note) -> None:
         """Deliver a comment."""
-        said = {
+        payload = {
             "user": self.shows.hook_user(note.author),
             "project": self.shows.hook_project(one.project),
             "object_attributes": {
@@ -104,11 +104,11 @@ class FakeGitLabPost:
             },
             "merge_request": self.shows.hook_request(one),
         }  # fmt: skip
-        self.tell(one.project, "note", said)
+        self.tell(one.project, "note", payload)
 
     def of_push(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, old: str, new: str) -> None:
         """Deliver a push."""
-        said = {
+        payload = {
             "ref": ref,
             "before": old,
             "after": new,
@@ -117,14 +117,14 @@ class FakeGitLabPost:
             "user_username": who.username,
             "project": self.shows.hook_project(project),
         }
-        self.tell(project, "tag_push" if ref.startswith("refs/tags/") else "push", said)
+        self.tell(project, "tag_push" if ref.startswith("refs/tags/") else "push", payload)
 
     def of_pipeline(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, sha: str, state: str) -> None:
         """Deliver that a pipeline has another state; one of statuses is `external`, and of who posted the first."""
-        said = {
+        payload = {
             "object_attributes": {"ref": ref, "sha": sha, "status": state, "source": "external", "tag": False},
             "user": self.shows.hook_user(who),
             "project": self.shows.hook_project(project),
             "merge_request": None,
         }
-        self.tell(project, "pipeline", said)
+        self.tell(project, "pipeline", payload)

@@ -33,7 +33,7 @@ class FakeGitLabExchange:
     method: str
     template: str
     query: dict[str, str]
-    said: Any
+    body: Any
     status: int
 
 
@@ -137,20 +137,22 @@ class FakeGitLabServer:
         return _broken(trouble) if trouble is not None else answer
 
     def _answer(self, request: web.Request, route: FakeGitLabRoute, named: dict[str, str], body: bytes) -> web.Response:
-        username, headers, said = "", dict[str, str](), None
+        username, headers, document = "", dict[str, str](), None
         answer: Any
         try:
-            said = msgspec.json.decode(body) if body else {}
+            document = msgspec.json.decode(body) if body else {}
             who = self._caller(request.headers.get("Authorization", ""))
             username = who.username
             if self.limits.punished(username):
                 retry = {"Retry-After": str(self.limits.after_s), **self.limits.headers(username)}
-                self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), said, 429))
+                self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), document, 429))
                 return web.Response(status=429, text="Retry later\n", headers=retry)
             self._moved(route, named)
             address = f"{self.shows.web}{request.path if '%' not in request.raw_path else request.raw_path}"
             query = dict(request.query)
-            call = FakeGitLabCall(self.world, self.acts, self.shows, who, named, query, said, address.partition("?")[0])
+            call = FakeGitLabCall(
+                self.world, self.acts, self.shows, who, named, query, document, address.partition("?")[0]
+            )
             status, answer = route.handler(call)
             headers = call.headers
         except _Moved as moved:
@@ -169,7 +171,7 @@ class FakeGitLabServer:
         except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
             status, answer = 400, {"error": f"{error!r}"}
             self.wrong.append(f"{route.method} {route.template}: {error!r}")
-        self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), said, status))
+        self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), document, status))
         return self._sent(request, username, status, answer, headers)
 
     def _caller(self, header: str) -> FakeGitLabUser:

@@ -101,7 +101,7 @@ class FakeGitLabShows:
         return {**where, "sha": one.sha, "status": state, "source": "external"}
 
     def approvals(self, one: FakeGitLabMergeRequest, asker: FakeGitLabUser) -> Shown:
-        said: Shown = {
+        shown: Shown = {
             "id": one.id,
             "iid": one.iid,
             "project_id": one.project.id,
@@ -114,11 +114,11 @@ class FakeGitLabShows:
             "user_can_approve": asker not in one.approvers,
         }
         if one.project.approvals is not None:
-            said |= {"approvals_required": one.project.approvals, "approvals_left": merges.approvals_left(one)}
-        return said
+            shown |= {"approvals_required": one.project.approvals, "approvals_left": merges.approvals_left(one)}
+        return shown
 
     def note(self, one: Note) -> Shown:
-        said: Shown = {
+        shown: Shown = {
             "id": one.id,
             "body": one.body,
             "author": self.user(one.author),
@@ -127,7 +127,7 @@ class FakeGitLabShows:
             "noteable_type": "MergeRequest",
             "resolvable": one.resolvable,
         }
-        return said | {"resolved": one.resolved} if one.resolvable else said
+        return shown | {"resolved": one.resolved} if one.resolvable else shown
 
     def status(self, one: FakeGitLabStatus) -> Shown:
         return {

@@ -86,5 +86,5 @@ def _name(username: str) -> str:
 
 def _remarks(pull: FakePagureRequest) -> Iterator[PageRemark]:
     for one in pull.comments:
-        said = next((word for thumb, word in _THUMBS.items() if thumb in one.text), "commented")
-        yield PageRemark(one.user.login, one.at_s, "noted" if one.notification else said, one.text)
+        verb = next((word for thumb, word in _THUMBS.items() if thumb in one.text), "commented")
+        yield PageRemark(one.user.login, one.at_s, "noted" if one.notification else verb, one.text)

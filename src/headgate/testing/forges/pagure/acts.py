@@ -118,8 +118,8 @@ class FakePagureActs:
             topic = "git.branch.creation" if old is None else "git.branch.deletion"
             self.post.tell(project, who, topic, repo=repo, branch=branch, rev=new or old)
         if new is not None:
-            said = {"branch": branch, "start_commit": new, "end_commit": new, "total_commits": 1, "forced": False}
-            self.post.tell(project, who, "git.receive", repo=repo, **said)
+            push = {"branch": branch, "start_commit": new, "end_commit": new, "total_commits": 1, "forced": False}
+            self.post.tell(project, who, "git.receive", repo=repo, **push)
 
     def _follow(self, home: FakePagureProject, who: FakeGitHubAccount, branch: str, new: str | None) -> None:
         for project in self.world.projects.values():
@@ -208,31 +208,31 @@ class FakePagureActs:
         self.post.of_request(request, who, "comment.added")
 
     def flag(
-        self, kept: list[FakePagureFlag], who: FakeGitHubAccount, said: dict[str, str]
+        self, flags: list[FakePagureFlag], who: FakeGitHubAccount, form: dict[str, str]
     ) -> tuple[FakePagureFlag, str]:
         """Set a flag; return it, and the word for that.  Raise FakePagureRefused."""
-        missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not said.get(name)}
-        if len(said.get("uid", "")) > 32:
+        missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not form.get(name)}
+        if len(form.get("uid", "")) > 32:
             missing["uid"] = ["Field cannot be longer than 32 characters."]
-        if said.get("status", "pending") not in STATUSES:
+        if form.get("status", "pending") not in STATUSES:
             missing["status"] = ["Not a valid choice."]
         if missing:
             raise FakePagureRefused(400, "Invalid or incomplete input submitted", "EINVALIDREQ", missing)
-        now_s, uid = self.world.clock.now_s(), said.get("uid") or uuid.uuid4().hex
-        found = next((one for one in kept if one.uid == uid), None)
+        now_s, uid = self.world.clock.now_s(), form.get("uid") or uuid.uuid4().hex
+        found = next((one for one in flags if one.uid == uid), None)
         word = "added" if found is None else "updated"
         if found is None:
-            found = FakePagureFlag(uid, who, said["username"], "", "", "", now_s, now_s)
-            kept.append(found)
-        found.status, found.comment, found.url = said.get("status", "pending"), said["comment"], said["url"]
+            found = FakePagureFlag(uid, who, form["username"], "", "", "", now_s, now_s)
+            flags.append(found)
+        found.status, found.comment, found.url = form.get("status", "pending"), form["comment"], form["url"]
         found.updated_s = now_s
         return found, word
 
     def flag_request(
-        self, request: FakePagureRequest, who: FakeGitHubAccount, said: dict[str, str]
+        self, request: FakePagureRequest, who: FakeGitHubAccount, form: dict[str, str]
     ) -> tuple[FakePagureFlag, str]:
         """Flag a pull request.  Raise FakePagureRefused."""
-        flag, word = self.flag(request.flags, who, said)
+        flag, word = self.flag(request.flags, who, form)
         shows = self.post.shows
         shown, of = shows.flag(flag), shows.request(request)
         self.post.tell(request.project, who, f"pull-request.flag.{word}", pullrequest=of, flag=shown)

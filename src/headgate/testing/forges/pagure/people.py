@@ -112,8 +112,8 @@ class FakePagurePerson:
 
     def flag(self, request: FakePagureRequest, name: str, status: str = "success") -> FakePagureFlag:
         """Flag it, as another program does."""
-        said = {"username": name, "status": status, "comment": "Said", "url": "https://ci.example.com"}
-        return self.acts.flag_request(request, self.account, {**said, "uid": f"{name}-{self.account.login}"})[0]
+        form = {"username": name, "status": status, "comment": "Said", "url": "https://ci.example.com"}
+        return self.acts.flag_request(request, self.account, {**form, "uid": f"{name}-{self.account.login}"})[0]
 
 
 def make_project(

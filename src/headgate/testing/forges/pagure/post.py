@@ -50,12 +50,12 @@ class FakePagurePost:
     mail: Mail
     counted: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def tell(self, project: FakePagureProject, agent: FakeGitHubAccount, topic: str, /, **said: Any) -> None:
+    def tell(self, project: FakePagureProject, agent: FakeGitHubAccount, topic: str, /, **fields: Any) -> None:
         """Deliver what happened in a project."""
         now_s = self.world.clock.now_s()
-        said |= {"agent": agent.login, "pagure_instance": self.shows.web, "project_fullname": project.fullname}
+        fields |= {"agent": agent.login, "pagure_instance": self.shows.web, "project_fullname": project.fullname}
         id = f"2026-{uuid.uuid4()}"
-        message = {"topic": topic, "msg": said, "timestamp": int(now_s), "msg_id": id, "i": next(self.counted)}
+        message = {"topic": topic, "msg": fields, "timestamp": int(now_s), "msg_id": id, "i": next(self.counted)}
         body = msgspec.json.encode(message, order="sorted")
         named: dict[str, Any] = {"project": project.fullname, "instance": self.shows.web, "sha256": self.world.sha256}
         for url in (project.options["Web-hooks"] or "").split():

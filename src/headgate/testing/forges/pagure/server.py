@@ -80,7 +80,7 @@ class FakePagureServer:
         if request.method == "POST" and request.content_type != FORM:
             self.wrong.append(f"{route.template}: a form is sent as {request.content_type}")
         form = {name: str(value) for name, value in (await request.post()).items()}
-        named = {name: unquote(said) for name, said in found.groupdict().items()}
+        named = {name: unquote(text) for name, text in found.groupdict().items()}
         answer = self._answer(request, route, named, form)
         return await failed(trouble) if trouble is not None else answer
 
@@ -130,6 +130,6 @@ class FakePagureServer:
     def _password(self, request: web.Request) -> FakeGitHubAccount | None:
         """Return who logs in as git does, with a token that may commit."""
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
-        said = base64.b64decode(text).decode().partition(":")[2] if kind == "Basic" else ""
-        token = self.world.tokens.get(said)
+        token_text = base64.b64decode(text).decode().partition(":")[2] if kind == "Basic" else ""
+        token = self.world.tokens.get(token_text)
         return token.account if token is not None and not token.revoked and "commit" in token.acls else None

@@ -98,9 +98,9 @@ class FakePagureRequest:
     @property
     def score(self) -> int:
         """Return the votes for it less those against it; a user with both counts twice."""
-        said = [one for one in self.comments if not one.commit]
-        up = {one.user.login for one in said if "+1" in one.text or ":thumbsup:" in one.text}
-        down = {one.user.login for one in said if "-1" in one.text or ":thumbsdown:" in one.text}
+        comments = [one for one in self.comments if not one.commit]
+        up = {one.user.login for one in comments if "+1" in one.text or ":thumbsup:" in one.text}
+        down = {one.user.login for one in comments if "-1" in one.text or ":thumbsdown:" in one.text}
         return len(up) - len(down)
 
 

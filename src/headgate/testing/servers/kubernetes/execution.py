@@ -18,14 +18,14 @@ PIECE_SIZE_BYTES = 32_768
 
 
 async def serve(request: web.Request, command: Sequence[str]) -> web.StreamResponse:
-    """Run it; return once it has ended and its exit status is told."""
+    """Run a command; return once it has ended and its exit status is sent."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
     await socket.prepare(request)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert process.stdout and process.stderr
     fed = asyncio.ensure_future(_feed(socket, process))
     try:
-        await asyncio.gather(_told(socket, STDOUT, process.stdout), _told(socket, STDERR, process.stderr))
+        await asyncio.gather(_send_output(socket, STDOUT, process.stdout), _send_output(socket, STDERR, process.stderr))
         code = await process.wait()
         with suppress(ConnectionError):
             await socket.send_bytes(bytes([RESULT]) + json.dumps(_result(code)).encode())
@@ -48,7 +48,7 @@ def _result(code: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _told(socket: web.WebSocketResponse, channel: int, stream: asyncio.StreamReader) -> None:
+async def _send_output(socket: web.WebSocketResponse, channel: int, stream: asyncio.StreamReader) -> None:
     while piece := await stream.read(PIECE_SIZE_BYTES):
         with suppress(ConnectionError):
             await socket.send_bytes(bytes([channel]) + piece)

@@ -104,13 +104,13 @@ class FakeKubernetesServer:
     def kubeconfig(self, **user: Any) -> Path:
         """Write one, of the admin unless a `user` is given; return where it is."""
         path = self.place / "kubeconfig"
-        said = {
+        config = {
             "apiVersion": "v1", "kind": "Config", "current-context": "site", "preferences": {},
             "clusters": [{"name": "one", "cluster": {"server": self.url, "certificate-authority": "ca.pem"}}],
             "users": [{"name": "launcher", "user": user or {"token": self.cluster.admin}}],
             "contexts": [{"name": "site", "context": {"cluster": "one", "user": "launcher"}}],
         }  # fmt: skip
-        path.write_text(yaml.safe_dump(said))
+        path.write_text(yaml.safe_dump(config))
         (self.place / "ca.pem").write_text(self.cluster.authority)
         return path
 
@@ -128,34 +128,36 @@ class FakeKubernetesServer:
 
     def _fail(self, trouble: FakeKubernetesTrouble) -> web.Response:
         if trouble.reason:
-            told = No(trouble.status, trouble.reason, f"the server is asked too much ({trouble.reason})").told()
-            return web.json_response(told, status=trouble.status, headers=trouble.headers)
+            body = No(trouble.status, trouble.reason, f"the server is asked too much ({trouble.reason})").body()
+            return web.json_response(body, status=trouble.status, headers=trouble.headers)
         return web.Response(status=trouble.status, text="<html>Bad Gateway</html>", headers=trouble.headers)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
         if known := discovery.answer(request.path):
             return web.json_response(known)
         call, body, status = _Call.read(request.path), await request.read(), 200
-        said = None
+        document = None
         try:
             if body and request.content_type != "application/json":
                 raise No(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
-            said = json.loads(body) if body else None
+            document = json.loads(body) if body else None
             who = self._who(request)
             if request.path == REVIEWS and request.method == "POST":
-                status, answer = 201, self._reviewed(who, said)
+                status, answer = 201, self._reviewed(who, document)
             elif call is None:
                 raise No(404, "NotFound", "the server could not find the requested resource")
             else:
                 self._allowed(who, request.method, call)
                 if call.within:
                     return await self._stream(request, call)
-                status, answer = await asyncio.to_thread(self._done, request, call, said)
+                status, answer = await asyncio.to_thread(self._done, request, call, document)
         except No as no:
-            status, answer = no.status, no.told()
+            status, answer = no.status, no.body()
         template = REVIEWS if request.path == REVIEWS else call.template if call else ""
         if template:
-            self._judged(FakeKubernetesExchange(request.method, template, dict(request.query), said, status, answer))
+            self._judged(
+                FakeKubernetesExchange(request.method, template, dict(request.query), document, status, answer)
+            )
         return web.json_response(answer, status=status)
 
     def _who(self, request: web.Request) -> str:
@@ -177,11 +179,11 @@ class FakeKubernetesServer:
             what = f'{call.kind} "{call.name}" is forbidden' if call.name else f"{call.kind} is forbidden"
             raise No(403, "Forbidden", f'{what}: User "{who}" cannot {verb} resource "{kind}"{where}')
 
-    def _reviewed(self, who: str, said: Any) -> Any:
-        allowed = self.cluster.review(who, said["spec"].get("resourceAttributes") or {})
-        return {**said, "metadata": {}, "status": {"allowed": allowed}}
+    def _reviewed(self, who: str, document: Any) -> Any:
+        allowed = self.cluster.review(who, document["spec"].get("resourceAttributes") or {})
+        return {**document, "metadata": {}, "status": {"allowed": allowed}}
 
-    def _done(self, request: web.Request, call: _Call, said: Any) -> tuple[int, Any]:
+    def _done(self, request: web.Request, call: _Call, document: Any) -> tuple[int, Any]:
         cluster, query = self.cluster, request.query
         match request.method:
             case "GET" if call.name:
@@ -191,9 +193,9 @@ class FakeKubernetesServer:
                 after, selector = query.get("continue", ""), query.get("labelSelector", "")
                 return 200, cluster.all(call.kind, call.namespace, limit, after, selector)
             case "POST" if not call.name:
-                return 201, cluster.create(call.kind, call.namespace, said)
+                return 201, cluster.create(call.kind, call.namespace, document)
             case "DELETE" if call.name:
-                uid = ((said or {}).get("preconditions") or {}).get("uid", "")
+                uid = ((document or {}).get("preconditions") or {}).get("uid", "")
                 return 200, cluster.delete(call.kind, call.namespace, call.name, uid)
         raise No(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
@@ -203,8 +205,8 @@ class FakeKubernetesServer:
             raise No(400, "BadRequest", f"pod {call.name} does not have a host assigned")
         container = request.query.get("container") or pod["spec"]["containers"][0]["name"]
         if call.within == "log":
-            said = await self.engine.log(call.namespace, container)
-            return web.Response(body=said, content_type="text/plain")
+            log = await self.engine.log(call.namespace, container)
+            return web.Response(body=log, content_type="text/plain")
         words = [value for key, value in parse_qsl(request.query_string) if key == "command"]
         return await execution.serve(request, self.engine.command(call.namespace, container, words))
 

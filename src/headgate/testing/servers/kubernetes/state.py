@@ -48,8 +48,8 @@ class No(Exception):
         super().__init__(message)
         self.status, self.reason = status, reason
 
-    def told(self) -> Thing:
-        """Return the answer."""
+    def body(self) -> Thing:
+        """Return the body of the answer."""
         return {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": str(self), "reason": self.reason, "code": self.status,
@@ -126,25 +126,25 @@ class FakeCluster:
                 "continue": base64.b64encode(str(last).encode()).decode(),
                 "remainingItemCount": len(every) - last,
             }
-        whole = KINDS[kind]
+        resource = KINDS[kind]
         items = copy.deepcopy(every[first:last])
-        return {"apiVersion": whole.version, "kind": f"{whole.name}List", "metadata": about, "items": items}
+        return {"apiVersion": resource.version, "kind": f"{resource.name}List", "metadata": about, "items": items}
 
-    def create(self, kind: str, namespace: str, said: Thing) -> Thing:
-        """Make a thing as it is said."""
-        whole, name = KINDS[kind], said.get("metadata", {}).get("name", "")
+    def create(self, kind: str, namespace: str, manifest: Thing) -> Thing:
+        """Make a thing as its manifest describes it."""
+        resource, name = KINDS[kind], manifest.get("metadata", {}).get("name", "")
         if not name:
-            raise No(422, "Invalid", f"{whole.name} is invalid: metadata.name: Required value: name is required")
-        if whole.within:
+            raise No(422, "Invalid", f"{resource.name} is invalid: metadata.name: Required value: name is required")
+        if resource.within:
             self._open(kind, namespace, name)
         if (kind, namespace, name) in self.things:
             raise No(409, "AlreadyExists", f'{kind} "{name}" already exists')
         if kind == "pods":
-            self._admit(namespace, name, said)
-        made = copy.deepcopy(said)
-        made |= {"apiVersion": whole.version, "kind": whole.name}
+            self._admit(namespace, name, manifest)
+        made = copy.deepcopy(manifest)
+        made |= {"apiVersion": resource.version, "kind": resource.name}
         about = {"uid": str(uuid4()), "creationTimestamp": CREATED, "resourceVersion": str(self._next())}
-        made["metadata"] |= about | ({"namespace": namespace} if whole.within else {})
+        made["metadata"] |= about | ({"namespace": namespace} if resource.within else {})
         if kind == "namespaces":
             made |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
         if kind == "pods":
@@ -168,16 +168,18 @@ class FakeCluster:
         del self.things[kind, namespace, name]
         return _deleted(kind, found)
 
-    def review(self, who: str, asked: Mapping[str, Any]) -> bool:
+    def review(self, who: str, attributes: Mapping[str, Any]) -> bool:
         """Return whether somebody may do a thing; in a new namespace not even the admin may at first."""
-        namespace = str(asked.get("namespace", ""))
+        namespace = str(attributes.get("namespace", ""))
         new = who == "admin" and ("namespaces", "", namespace) in self.things
         if new and self._look(f"review {namespace}") <= self.pace.reviews:
             return False
         within = (
-            f"{asked.get('resource')}/{asked['subresource']}" if asked.get("subresource") else asked.get("resource")
+            f"{attributes.get('resource')}/{attributes['subresource']}"
+            if attributes.get("subresource")
+            else attributes.get("resource")
         )
-        return self.may(who, str(asked.get("verb")), str(within), namespace)
+        return self.may(who, str(attributes.get("verb")), str(within), namespace)
 
     # --- who may what
 
@@ -185,9 +187,13 @@ class FakeCluster:
         """Return `admin`, `NAMESPACE:ACCOUNT`, or nobody."""
         if secrets.compare_digest(token.encode(), self.admin.encode()):
             return "admin"
-        said = base64.b64encode(token.encode()).decode()
+        encoded = base64.b64encode(token.encode()).decode()
         for (kind, namespace, _), thing in self.things.items():
-            if kind == "secrets" and thing.get("type") == ACCOUNT_TOKEN and thing.get("data", {}).get("token") == said:
+            if (
+                kind == "secrets"
+                and thing.get("type") == ACCOUNT_TOKEN
+                and thing.get("data", {}).get("token") == encoded
+            ):
                 return f"{namespace}:{thing['metadata']['annotations']['kubernetes.io/service-account.name']}"
         return ""
 
@@ -205,9 +211,9 @@ class FakeCluster:
         its, _, account = who.partition(":")
         for (kind, where, _), binding in list(self.things.items()):
             if kind == "rolebindings" and where == namespace:
-                told = [(one["kind"], one.get("namespace"), one["name"]) for one in binding.get("subjects") or ()]
+                subjects = [(one["kind"], one.get("namespace"), one["name"]) for one in binding.get("subjects") or ()]
                 role = self.things.get(("roles", namespace, binding["roleRef"]["name"]))
-                if ("ServiceAccount", its, account) in told and role is not None:
+                if ("ServiceAccount", its, account) in subjects and role is not None:
                     yield from role.get("rules") or ()
 
     # --- how things come to be
@@ -232,8 +238,8 @@ class FakeCluster:
             text = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise No(403, "Forbidden", f'{kind} "{name}" is forbidden: {text}')
 
-    def _admit(self, namespace: str, name: str, said: Thing) -> None:
-        if not said.get("spec", {}).get("containers"):
+    def _admit(self, namespace: str, name: str, manifest: Thing) -> None:
+        if not manifest.get("spec", {}).get("containers"):
             raise No(422, "Invalid", f'Pod "{name}" is invalid: spec.containers: Required value')
         if self._look(f"accounts {namespace}") <= self.pace.accounts:
             text = f'error looking up service account {namespace}/default: serviceaccount "default" not found'
@@ -252,7 +258,7 @@ class FakeCluster:
                 del self.things[key]
         if kind == "secrets" and found.get("type") == ACCOUNT_TOKEN and looks > self.pace.token:
             token = {"token": secrets.token_urlsafe(24), "ca.crt": self.authority, "namespace": namespace}
-            found.setdefault("data", {name: base64.b64encode(said.encode()).decode() for name, said in token.items()})
+            found.setdefault("data", {name: base64.b64encode(value.encode()).decode() for name, value in token.items()})
         if kind == "pods" and looks > self.pace.pods and found["status"]["phase"] == "Pending":
             found["status"] |= self._begun(namespace, found)
 
@@ -320,5 +326,5 @@ def _unscheduled(message: str) -> Thing:
     return {"phase": "Pending", "conditions": [condition]}
 
 
-def _cores(said: str) -> float:
-    return float(said[:-1]) / 1_000 if said.endswith("m") else float(said)
+def _cores(quantity: str) -> float:
+    return float(quantity[:-1]) / 1_000 if quantity.endswith("m") else float(quantity)
