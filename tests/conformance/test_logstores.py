@@ -14,7 +14,7 @@ from obstore.store import S3Store
 from headgate.adapters.logs.bucket import BucketAddress, LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.ports.logstore import LogStore, LogStoreError
-from headgate.testing.logstores import SUITE, keys, pieces, whole
+from headgate.testing.logstores import SUITE, keys, pieces, read_all
 from headgate.testing.servers.s3 import bucket
 
 
@@ -49,7 +49,7 @@ async def test_a_server_that_is_away_and_a_bucket_that_is_none_are_errors_of_the
             await store.put("b/a", pieces(b"1"), kind="text/plain")
         assert "Debug source" not in str(failed.value) and "\n" not in str(failed.value)
     with pytest.raises(LogStoreError):
-        await whole(away, "b/a")
+        await read_all(away, "b/a")
 
 
 async def test_links_in_a_directory_of_logs_lead_nowhere(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_links_in_a_directory_of_logs_lead_nowhere(tmp_path: Path) -> None
     (tmp_path / "logs/b/dir").symlink_to(secret)
     for key in ("b/link", "b/dir/key"):
         with pytest.raises(LookupError):
-            await whole(store, key)
+            await read_all(store, key)
     assert await keys(store) == ["b/a"]
     await store.delete(["b/dir/key", "b/link"])
     assert (secret / "key").read_text() == "secret"

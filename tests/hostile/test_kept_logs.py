@@ -16,7 +16,7 @@ from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, KeptFile, Manifes
 from headgate.adapters.logs.reader import Content, KeptLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.ports.logstore import LogStoreError
-from headgate.testing.logstores import keys, pieces, whole
+from headgate.testing.logstores import keys, pieces, read_all
 from headgate.web.jobfiles import served
 
 SECRET = "of another build"
@@ -62,7 +62,7 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
     found = await KeptLogs(store).of("b1")
     assert found is not None and found.complete and len(found.files) == 50 and found.file("job-output.txt") is not None
     kept = await keys(store)
-    assert not [key for key in kept if SECRET.encode() in await whole(store, key)]
+    assert not [key for key in kept if SECRET.encode() in await read_all(store, key)]
     assert {key.split("/")[0] for key in kept} == {"b1", "b2", "_builds"} and "b1/_builds/b2.json" in kept
     said = "\n".join(found.lost)
     for what in (

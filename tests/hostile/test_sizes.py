@@ -152,7 +152,7 @@ class Forge(SimForge):
                 if old.get(ref) != commit:
                     branch = ref.removeprefix("refs/heads/")
                     change = Change(self.name, project, branch, commit=commit, old_commit=old.get(ref, ""), ref=ref)
-                    events.append(self._told(EventKind.REF_UPDATED, replace(change, files=(worlds.FILE,))))
+                    events.append(self._one_time_event(EventKind.REF_UPDATED, replace(change, files=(worlds.FILE,))))
         return replace(found, heads=moved, events=tuple(events))
 
 

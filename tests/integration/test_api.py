@@ -149,8 +149,8 @@ async def test_what_was_done_by_hand_is_kept(client: Client, running: Gate, repo
         await client.post(f"{TENANT}/project/code/api/enqueue", json={**body, **more}, headers=TOKEN)
     async with asyncio.timeout(DEADLINE_S):
         while sum(bool(one.outcome) for one in running.history.by_hand.values()) < 2:
-            running.history.told.clear()
-            await running.history.told.wait()
+            running.history.changed.clear()
+            await running.history.changed.wait()
     refused, done = sorted(running.history.by_hand.values(), key=lambda one: one.at_ms)
     assert (refused.verb, done.verb) == ("enqueue", "enqueue-unapproved")
     assert "is not approved" in refused.outcome and done.outcome == "done"
@@ -168,8 +168,8 @@ async def test_a_zone_is_forgotten_for_a_reason(client: Client, running: Gate) -
     assert await running.context.store.get(labels.path) is None
     async with asyncio.timeout(DEADLINE_S):
         while sum(bool(one.outcome) for one in running.history.by_hand.values()) < 3:
-            running.history.told.clear()
-            await running.history.told.wait()
+            running.history.changed.clear()
+            await running.history.changed.wait()
     found = sorted(running.history.by_hand.values(), key=lambda one: one.at_ms)
     assert [(one.verb, one.subject) for one in found] == [("forget", "zone far")] * 3
     assert [one.reason for one in found].count("it burned down") == 2

@@ -85,8 +85,8 @@ async def test_a_reporter_job_runs_once_the_change_has_landed(tmp_path: Path, re
         assert [build.job_name for build in landed.builds] == ["unit"]
         async with asyncio.timeout(DEADLINE_S):
             while not any(b.job_name == "tell" for one in running.history.finished.values() for b in one.builds):
-                running.history.told.clear()
-                await running.history.told.wait()
+                running.history.changed.clear()
+                await running.history.changed.wait()
         assert seen == ["hi"]
 
 

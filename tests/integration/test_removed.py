@@ -252,8 +252,8 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
                 "example",
                 "another",
             }:
-                running.history.told.clear()
-                await running.history.told.wait()
+                running.history.changed.clear()
+                await running.history.changed.wait()
 
 
 async def test_a_tenant_that_goes_while_nobody_is_there(tmp_path: Path, repositories: Repositories) -> None:

@@ -105,8 +105,8 @@ async def test_a_tenant_comes_and_goes(running: Gate, repositories: Repositories
     await asyncio.to_thread(repositories.propose, "code/api", "one", {"one": "x\n"})
     async with asyncio.timeout(DEADLINE_S):
         while {f.tenant for f in running.history.finished.values()} != {"example", "another"}:
-            running.history.told.clear()
-            await running.history.told.wait()
+            running.history.changed.clear()
+            await running.history.changed.wait()
     file.text = TENANTS
     assert await anew(running) == ManagementResult(True, "removed: another")
     await lands(running, repositories, "code/lib", "two")

@@ -55,8 +55,8 @@ def a_delivery_tells_of_one_thing_alone(patch: pytest.MonkeyPatch) -> None:
 def what_happened_while_nobody_looked_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     real = SimHub._look
 
-    def hinted(self: SimHub, known: Any, heads: Any, hints: Any, *, whole: bool) -> Any:
-        return real(self, known, heads, hints, whole=whole and not heads)
+    def hinted(self: SimHub, known: Any, heads: Any, hints: Any, *, complete: bool) -> Any:
+        return real(self, known, heads, hints, complete=complete and not heads)
 
     patch.setattr(SimHub, "_look", hinted)
 

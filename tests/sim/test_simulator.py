@@ -25,7 +25,7 @@ from headgate.services.scheduler import pipeline, refs, turn
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TAGGED_EVERY, TOLD_EVERY
+from headgate.testing.sim.kinds import ANNOUNCED_EVERY, CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TAGGED_EVERY
 from headgate.testing.sim.simulation import CLOSED_EVERY, CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
@@ -346,7 +346,7 @@ AMONG = {
     what_is_told_of_refs_is_not_kept: range(4, 800, TAGGED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(45, 700, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(0, 800, SERVED_EVERY),
-    what_runs_after_a_landing_is_forgotten: range(1, 300, TOLD_EVERY),
+    what_runs_after_a_landing_is_forgotten: range(1, 300, ANNOUNCED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
 

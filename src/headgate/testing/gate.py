@@ -59,17 +59,17 @@ class FunctionRunner:
     """While it is not set, builds do not end; None: they end at once."""
     lingering: asyncio.Event | None = None
     """Failing builds report the failure early, and end only once it is set."""
-    _told: asyncio.Event = field(default_factory=asyncio.Event)
+    _started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begun(self, count: int) -> None:
         """Wait until this many builds have started."""
         while len(self.ran) < count:
-            self._told.clear()
-            await self._told.wait()
+            self._started.clear()
+            await self._started.wait()
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         self.ran.append(spec)
-        self._told.set()
+        self._started.set()
         if self.hold is not None:
             await unless(cancel, self.hold.wait())
         if cancel.is_set():
@@ -92,19 +92,19 @@ class Remembered:
     finished: dict[str, Finished] = field(default_factory=dict)
     earlier: list[Finished] = field(default_factory=list)
     """Buildsets that others replaced, and attempts that were repeated."""
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     by_hand: dict[str, HandAction] = field(default_factory=dict)
 
     async def keep(self, action: HandAction) -> None:
         self.by_hand[action.id] = action
-        self.told.set()
+        self.changed.set()
 
     async def record(self, finished: Finished) -> None:
         if finished.result and finished.final:
             self.finished[finished.buildset] = finished
         else:
             self.earlier.append(finished)
-        self.told.set()
+        self.changed.set()
 
     async def result_of(self, topic: str, pipeline: str) -> Finished:
         """Wait for a result and return it."""
@@ -113,8 +113,8 @@ class Remembered:
                 for one in self.finished.values():
                     if one.change.topic == topic and one.pipeline == pipeline:
                         return one
-                self.told.clear()
-                await self.told.wait()
+                self.changed.clear()
+                await self.changed.wait()
 
 
 @dataclass(slots=True)
@@ -143,8 +143,8 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     """Return what tells others what is reported, has forges merge, and tells the figures of the whole."""
     found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
     forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
-    told = (Courier(context, name, reporter).run for name, reporter in takers.items())
-    return [*told, *forges, partial(told_once, context, ProcessMetrics().whole)]
+    couriers = (Courier(context, name, reporter).run for name, reporter in takers.items())
+    return [*couriers, *forges, partial(told_once, context, ProcessMetrics().whole)]
 
 
 def _known(

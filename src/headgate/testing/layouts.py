@@ -85,16 +85,18 @@ class PlayLayouts:
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
         return self.landed.reusing
 
-    def judged(self, asked: LayoutRequest) -> Judgement | None:
+    def judged(self, request: LayoutRequest) -> Judgement | None:
         """Return the layout of the proposed configuration, or None for a proposal while `waits` is set."""
-        if self.waits and asked.texts:
+        if self.waits and request.texts:
             return None
-        words = " ".join(text for b in asked.texts.values() for files in b.values() for text in files.values())
+        words = " ".join(text for b in request.texts.values() for files in b.values() for text in files.values())
         if "broken" in words:
             error = ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3)
             return Judgement((error,), FrozenGraph())
         if "elsewhere" in words:
             return Judgement((), FrozenGraph(in_pipeline=False))
         jobs = tuple(FrozenJob(name=word) for word in words.split())
-        layout = PlayLayout(jobs) if asked.texts else self.landed
-        return Judgement((), layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files))
+        layout = PlayLayout(jobs) if request.texts else self.landed
+        return Judgement(
+            (), layout.freeze(request.pipeline, request.project, request.branch, request.ref, request.files)
+        )

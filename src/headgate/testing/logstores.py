@@ -17,7 +17,7 @@ async def pieces(*content: bytes) -> AsyncGenerator[bytes, None]:
         yield piece
 
 
-async def whole(store: LogStore, key: str, start: int = 0, end: int | None = None) -> bytes:
+async def read_all(store: LogStore, key: str, start: int = 0, end: int | None = None) -> bytes:
     """Raise NotStored, LogStoreError."""
     return b"".join([piece async for piece in store.read(key, start, end)])
 
@@ -29,18 +29,18 @@ async def keys(store: LogStore, prefix: str = "") -> list[str]:
 async def is_read_as_it_was_put(store: LogStore) -> None:
     await store.put("b1/a/log.txt", pieces(b"01234", b"56789"), kind="text/plain")
     for start, end in ((0, None), (3, None), (3, 7), (0, 1), (8, 100), (10, None), (10, 12), (30, 40)):
-        assert await whole(store, "b1/a/log.txt", start, end) == b"0123456789"[start:end], (start, end)
+        assert await read_all(store, "b1/a/log.txt", start, end) == b"0123456789"[start:end], (start, end)
     found = await store.look("b1/a/log.txt")
     assert found is not None and (found.key, found.size_bytes) == ("b1/a/log.txt", 10) and found.changed_ms > 0
     await store.put("b1/empty", pieces(), kind="text/plain")
-    assert await whole(store, "b1/empty") == b""
+    assert await read_all(store, "b1/empty") == b""
 
 
 async def what_is_not_there_is_said(store: LogStore) -> None:
     for key in ("b2", "b2/none", "b2/none/deeper"):
         assert await store.look(key) is None
         with pytest.raises(NotStored):
-            await whole(store, key)
+            await read_all(store, key)
     await store.delete(["b2/none", "b2"])
     assert await keys(store, "b2") == []
 
@@ -48,7 +48,7 @@ async def what_is_not_there_is_said(store: LogStore) -> None:
 async def is_replaced_whole(store: LogStore) -> None:
     await store.put("b3/log", pieces(b"long as it was"), kind="text/plain")
     await store.put("b3/log", pieces(b"short"), kind="text/plain")
-    assert await whole(store, "b3/log") == b"short"
+    assert await read_all(store, "b3/log") == b"short"
 
 
 async def half_of_it_is_nothing(store: LogStore) -> None:
@@ -63,7 +63,7 @@ async def half_of_it_is_nothing(store: LogStore) -> None:
         for size in (5, LARGE_SIZE_BYTES):
             with pytest.raises(ConnectionError):
                 await store.put(key, breaks_off(size), kind="text/plain")
-    assert await keys(store, "b4") == ["b4/kept"] and await whole(store, "b4/kept") == b"before"
+    assert await keys(store, "b4") == ["b4/kept"] and await read_all(store, "b4/kept") == b"before"
 
 
 async def large_content_is_whole(store: LogStore) -> None:
@@ -71,8 +71,8 @@ async def large_content_is_whole(store: LogStore) -> None:
     await store.put("b5/large", pieces(*[piece] * 20), kind="application/octet-stream")
     found = await store.look("b5/large")
     assert found is not None and found.size_bytes == 20 * len(piece)
-    assert await whole(store, "b5/large", len(piece) - 3, len(piece) + 3) == piece[-3:] + piece[:3]
-    assert await whole(store, "b5/large") == piece * 20
+    assert await read_all(store, "b5/large", len(piece) - 3, len(piece) + 3) == piece[-3:] + piece[:3]
+    assert await read_all(store, "b5/large") == piece * 20
 
 
 async def keys_are_listed_below_a_path(store: LogStore) -> None:
@@ -91,7 +91,7 @@ async def odd_names_are_names(store: LogStore) -> None:
         await store.put(name, pieces(name.encode()), kind="text/plain")
     assert await keys(store, "b7") == sorted(names)
     for name in names:
-        assert await whole(store, name) == name.encode()
+        assert await read_all(store, name) == name.encode()
 
 
 async def names_lead_nowhere_else(store: LogStore) -> None:
@@ -112,7 +112,7 @@ async def names_lead_nowhere_else(store: LogStore) -> None:
         with pytest.raises(ValueError, match="its name"):
             await store.put(name, pieces(b"1"), kind="text/plain")
         with pytest.raises(ValueError, match="its name"):
-            await whole(store, name)
+            await read_all(store, name)
         with pytest.raises(ValueError, match="its name"):
             await store.delete([name])
 

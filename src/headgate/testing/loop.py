@@ -50,7 +50,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._later: list[tuple[float, int, _Call]] = []
         self._count = 0
         """Number of timers so far: timers of one moment fire in the order in which they were set."""
-        self._told = threading.Event()
+        self._woken = threading.Event()
 
     def time(self) -> float:
         return self._now_s
@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         call = self.call_soon(callback, *args, context=context)
-        self._told.set()
+        self._woken.set()
         return call
 
     def call_later(
@@ -106,9 +106,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Move to the next timer; without one, wait for a thread, as only that can bring something."""
         if self._later:
             self._now_s = max(self._now_s, self._later[0][0])
-        elif not self._told.wait(THREAD_WAIT_MAX_S):
+        elif not self._woken.wait(THREAD_WAIT_MAX_S):
             raise RuntimeError("nothing is left to do, and no timer is set: everybody waits for ever")
-        self._told.clear()
+        self._woken.clear()
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

@@ -80,12 +80,12 @@ class Play:
         """Returns a build that succeeded on the same inputs; None: there is none."""
         self.pipelines: dict[str, Pipeline] = {}
         """Pipelines that events of this one may trigger."""
-        self.told: list[tuple[str, TriggerEvent]] = []
+        self.sent: list[tuple[str, TriggerEvent]] = []
         """(pipeline, event for it)"""
         self.superseded: list[tuple[str, str]] = []
         """(pipeline, key of the change that shall leave it)"""
-        self.ended, self.said = dict[str, str](), dict[str, str]()
-        self.asked, self._clock = tuple[Action, ...](), 0
+        self.ended, self.messages = dict[str, str](), dict[str, str]()
+        self.actions, self._clock = tuple[Action, ...](), 0
         """Actions of the last turn; the time."""
 
     # --- people
@@ -173,17 +173,17 @@ class Play:
     def act(self, *events: TriggerEvent | Answer | Managed) -> None:
         """Take one turn."""
         self._clock += 1000
-        asked: list[Action] = []
+        actions: list[Action] = []
         before = self.state
         for event in events:
-            self.state = absorb(self.state, event, self.world, asked)
+            self.state = absorb(self.state, event, self.world, actions)
         if self.removed:
-            self.state = dissolved(self.state, self.removed, self.world, asked)
+            self.state = dissolved(self.state, self.removed, self.world, actions)
         else:
-            self.state = concluded(before, settle(self.state, self.world, asked), asked, self.world)
-            self.state = remembered(settle(self.state, self.world, asked), self.pipeline)
-        self.asked = tuple(asked)
-        for action in asked:
+            self.state = concluded(before, settle(self.state, self.world, actions), actions, self.world)
+            self.state = remembered(settle(self.state, self.world, actions), self.pipeline)
+        self.actions = tuple(actions)
+        for action in actions:
             self._take(action)
 
     # --- answers
@@ -335,15 +335,15 @@ class Play:
             case Resume(id):
                 self.resumed.append(self.running[id].spec.job.name)
             case Tell(pipeline, event):
-                self.told.append((pipeline, event))
-            case Vouch(change, said):
-                self.change_states[change.key] = vouching(self.change_states[change.key], said)
+                self.sent.append((pipeline, event))
+            case Vouch(change, vouched):
+                self.change_states[change.key] = vouching(self.change_states[change.key], vouched)
             case Supersede(pipeline, key):
                 self.superseded.append((pipeline, key))
             case Record(item, result, message):
                 for change in item.changes:
                     self.ended[change.topic] = result
-                    self.said[change.topic] = message
+                    self.messages[change.topic] = message
 
     def _topic(self, commit: str) -> str:
         return next(s.change.topic for s in self.change_states.values() if s.change.commit == commit)

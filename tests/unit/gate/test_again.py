@@ -55,7 +55,7 @@ def was_tested(play: Play, *failing: str, name: str = "A") -> BuildSet:
     play.merges()
     while jobs := [job for n, job in play.builds if n == name]:
         play.ends(name, jobs[0], "FAILURE" if jobs[0] in failing else "SUCCESS")
-    (record,) = (one for one in play.asked if isinstance(one, Record))
+    (record,) = (one for one in play.actions if isinstance(one, Record))
     assert record.item.buildset is not None
     play.past = record.item.buildset
     return play.past
@@ -83,9 +83,9 @@ def test_only_what_failed_is_run_again() -> None:
     assert again(play) == ["unit"]
     play.passes("A")
     assert play.ended["A"] == "SUCCESS"
-    assert f" : SUCCESS (not run again: build {old} succeeded on the same code)" in play.said["A"]
-    assert f"- lint http://h/t/t/build/{old} : SUCCESS" in play.said["A"]
-    (record,) = (one for one in play.asked if isinstance(one, Record))
+    assert f" : SUCCESS (not run again: build {old} succeeded on the same code)" in play.messages["A"]
+    assert f"- lint http://h/t/t/build/{old} : SUCCESS" in play.messages["A"]
+    (record,) = (one for one in play.actions if isinstance(one, Record))
     assert record.item.buildset is not None
     build = record.item.buildset.builds["lint"]
     assert build.id != old and build.work == play.past.builds["lint"].work and build.start_ms == 0
@@ -110,7 +110,7 @@ def test_a_pipeline_that_does_not_say_so_runs_all_and_asks_for_nothing_more() ->
     play = failed_once()
     play.pipeline = replace(play.pipeline, rerun_only_failed=False)
     play.propose(play.change("A"))
-    (merge,) = (one.work for one in play.asked if isinstance(one, Merge))
+    (merge,) = (one.work for one in play.actions if isinstance(one, Merge))
     assert set(merge.projects) == {"p"}
     assert again(play) == ["lint", "unit"]
 
@@ -261,7 +261,7 @@ def test_artifacts_are_there_for_those_behind() -> None:
     play.merges()
     play.ends("A", "lint", "SUCCESS", zuul={"artifacts": [{"name": "i", "url": "http://i/1"}], "log_url": "http://l"})
     play.fails("A", "unit")
-    (record,) = (one for one in play.asked if isinstance(one, Record))
+    (record,) = (one for one in play.actions if isinstance(one, Record))
     play.past = record.item.buildset
     play.layout.jobs = (*play.layout.jobs, FrozenJob(name="deploy", requires=("images",)))
     assert again(play) == ["unit", "deploy"]
@@ -271,7 +271,7 @@ def test_artifacts_are_there_for_those_behind() -> None:
     (found,) = play.running_spec("B", "deploy").zuul["artifacts"]
     assert (found["url"], found["change"]) == ("http://i/1", "A")
     play.passes("A")
-    assert "- lint http://l : SUCCESS (not run again" in play.said["A"]
+    assert "- lint http://l : SUCCESS (not run again" in play.messages["A"]
 
 
 def test_a_job_without_work_is_as_it_was() -> None:
@@ -279,7 +279,7 @@ def test_a_job_without_work_is_as_it_was() -> None:
     play = failed_once(noop, replace(LINT, dependencies=(JobDependency("noop"),)), UNIT)
     assert again(play) == ["unit"]
     play.passes("A")
-    assert "- noop : SUCCESS\n" in play.said["A"]
+    assert "- noop : SUCCESS\n" in play.messages["A"]
 
 
 def test_a_further_try_is_of_the_same_work() -> None:

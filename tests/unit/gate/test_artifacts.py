@@ -48,7 +48,7 @@ def test_what_a_job_without_a_vote_fails_to_provide_fails_who_requires_it() -> N
     play.lands("A")
     play.passes("B")
     assert play.ended["B"] == "FAILURE"
-    assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.said["B"]
+    assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.messages["B"]
 
 
 def test_a_paused_build_provides_what_it_has_so_far() -> None:
@@ -125,7 +125,7 @@ def test_what_failed_to_provide_it_then_fails_who_requires_it() -> None:
     assert ("B", "deploy") not in play.builds and play.item("B").failing
     play.passes("B")
     assert play.ended["B"] == "FAILURE"
-    assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.said["B"]
+    assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.messages["B"]
 
 
 def test_what_was_never_tested_here_provides_nothing() -> None:

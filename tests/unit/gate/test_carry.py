@@ -52,7 +52,7 @@ def test_what_is_given_the_same_goes_on_and_lands() -> None:
     play.lands("B")
     assert (
         play.ended["B"] == "SUCCESS"
-        and f"unit http://h/t/t/build/{before['unit']} : SUCCESS ({CARRIED})" in (play.said["B"])
+        and f"unit http://h/t/t/build/{before['unit']} : SUCCESS ({CARRIED})" in (play.messages["B"])
     )
 
 
@@ -62,7 +62,7 @@ def test_what_is_given_something_else_is_cancelled_once_that_is_known_and_runs_a
     play.merges()
     after = ran(play, "B")
     assert after["unit"] == before["unit"] and after["both"] != before["both"]
-    assert [one.id for one in play.asked if isinstance(one, Cancel)] == [before["both"]]
+    assert [one.id for one in play.actions if isinstance(one, Cancel)] == [before["both"]]
 
 
 def test_a_job_that_does_not_say_so_is_cancelled_at_once() -> None:
@@ -256,7 +256,7 @@ def test_a_build_that_is_known_to_fail_goes_on_and_is_known_to_fail() -> None:
 
 def test_it_is_asked_for_the_merge_of_the_new_base_alone() -> None:
     play, _ = reset(UNIT)
-    (merge,) = (one for one in play.asked if isinstance(one, Merge))
+    (merge,) = (one for one in play.actions if isinstance(one, Merge))
     assert [one.commit for one in merge.work.chain] == [play.item("B").change.commit]
 
 

@@ -118,7 +118,7 @@ def test_what_a_change_needs_is_asked_for_it_too() -> None:
     word(play, "B")
     play.approve("B")
     assert play.queue == [], "approved is not checked: B brings no A with it that nobody tested"
-    assert "has not reported success" in play.said["B"]
+    assert "has not reported success" in play.messages["B"]
     word(play, "A")
     again(play, "B")
     assert play.queue == ["A", "B"]
@@ -150,7 +150,7 @@ def check_of(asking: Any = "success", *, approved: bool = True) -> Play:
 
 
 def told(play: Play) -> list[tuple[str, EventKind]]:
-    return [(name, event.kind) for name, event in play.told if event.kind is not EventKind.PARENT_ENQUEUED]
+    return [(name, event.kind) for name, event in play.sent if event.kind is not EventKind.PARENT_ENQUEUED]
 
 
 @pytest.mark.parametrize(("ends", "result"), [("SUCCESS", "success"), ("FAILURE", "failure")])

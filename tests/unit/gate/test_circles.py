@@ -37,7 +37,9 @@ def told(play: Play, name: str) -> list[str]:
 def test_they_come_in_once_the_last_of_them_is_approved_and_are_merged_together() -> None:
     play = circle()
     play.approve("A")
-    assert play.queue == [] and "q/master/B is not approved; this change will be enqueued once it is" in play.said["A"]
+    assert (
+        play.queue == [] and "q/master/B is not approved; this change will be enqueued once it is" in play.messages["A"]
+    )
     play.approve("B")
     assert play.queue == ["B+A"]
     (merge,) = play.merging.values()
@@ -48,14 +50,14 @@ def test_where_the_queue_does_not_allow_it_they_are_refused() -> None:
     play = circle()
     play.layout.circles = False
     play.approve("A", "B")
-    assert play.queue == [] and "that is not allowed in shared" in play.said["B"]
+    assert play.queue == [] and "that is not allowed in shared" in play.messages["B"]
 
 
 def test_those_whose_projects_share_no_queue_are_refused() -> None:
     play = circle(queues={"q": "other"})
     play.approve("A", "B")
-    assert play.queue == [] and "it is in another queue (q: " not in play.said["B"]
-    assert "it is in another queue (shared)" in play.said["B"]
+    assert play.queue == [] and "it is in another queue (q: " not in play.messages["B"]
+    assert "it is in another queue (shared)" in play.messages["B"]
 
 
 def test_each_has_its_jobs_and_they_land_one_repository_after_the_other() -> None:
@@ -135,7 +137,7 @@ def test_a_new_patchset_of_one_takes_all_out_until_it_is_approved() -> None:
     play.approve("A", "B")
     needs = play.change_states["p/master/A"].change.needs
     play.propose(replace(play.change("A", commit="a" * 40), needs=needs))
-    assert play.queue == [] and "p/master/A is not approved" in play.said["B"]
+    assert play.queue == [] and "p/master/A is not approved" in play.messages["B"]
     play.approve("A")
     assert play.queue == ["A+B"] and {c.commit for c in play.item("A").changes} == {"a" * 40, "B" * 40}
 
@@ -151,7 +153,8 @@ def test_who_is_let_in_unapproved_takes_nobody_along() -> None:
     play = circle()
     a = play.change_states["p/master/A"].change
     play.act(Enqueue(a, "hand", unapproved=True))
-    assert play.queue == [] and "q/master/B is not approved" in play.said["A"]
+    assert play.queue == []
+    assert "q/master/B is not approved" in play.messages["A"]
     play.approve("B")
     play.act(Enqueue(a, "again", unapproved=True))
     assert play.queue == ["A+B"]
@@ -188,7 +191,7 @@ def test_a_circle_needs_what_one_of_it_needs() -> None:
     b = play.change_states["q/master/B"].change
     play.propose(replace(b, needs=(*b.needs, "p/master/C"), commit="b" * 40))
     play.approve("A", "B")
-    assert play.queue == [] and "p/master/C is not approved" in play.said["B"]
+    assert play.queue == [] and "p/master/C is not approved" in play.messages["B"]
     play.approve("C")
     assert play.queue == ["C", "A+B"] or play.queue == ["C", "B+A"]
     play.merges()

@@ -110,7 +110,7 @@ def test_what_is_withdrawn_meanwhile_does_not_land_when_it_is_opened() -> None:
     play.close()
     passed(play, "A")
     play.unapprove("A")
-    assert play.queue == [] and "is not approved" in play.said["A"]
+    assert play.queue == [] and "is not approved" in play.messages["A"]
     play.open()
     assert play.landing_names == []
 

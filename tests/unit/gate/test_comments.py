@@ -17,7 +17,7 @@ def reported(*files: str, **comments: list[dict[str, Any]]) -> str:
     play.merges()
     said = {name.replace("_", "."): found for name, found in comments.items()}
     play.ends("A", "lint", "FAILURE", zuul={"file_comments": said})
-    return play.said["A"]
+    return play.messages["A"]
 
 
 def test_they_are_in_the_order_of_files_and_lines_with_their_job() -> None:

@@ -48,7 +48,7 @@ def test_who_depends_on_it_waits_until_it_has_ended() -> None:
     play.begins_to_fail("A")
     assert play.builds == [("A", "unit")]
     play.fails("A")
-    assert "Skipped due to failed job unit" in play.said["A"]
+    assert "Skipped due to failed job unit" in play.messages["A"]
 
 
 def test_with_fail_fast_the_others_are_cancelled_and_it_goes_on() -> None:
@@ -58,7 +58,7 @@ def test_with_fail_fast_the_others_are_cancelled_and_it_goes_on() -> None:
     play.begins_to_fail("A")
     assert play.builds == [("A", "unit")]
     play.fails("A")
-    assert "- unit http://h/t/t/build/" in play.said["A"] and "- docs : CANCELED" in play.said["A"]
+    assert "- unit http://h/t/t/build/" in play.messages["A"] and "- docs : CANCELED" in play.messages["A"]
 
 
 def test_a_lost_executor_has_it_tried_again_from_the_beginning() -> None:

@@ -23,13 +23,15 @@ def test_what_nobody_has_proposed_does_not_count_until_it_is() -> None:
     play.merges()
     play.passes("B")
     assert play.ended == {"B": "SUCCESS"}
-    assert "Depends-On: p/master/A: there is no such change; it does not count until it is proposed." in play.said["B"]
+    assert (
+        "Depends-On: p/master/A: there is no such change; it does not count until it is proposed." in play.messages["B"]
+    )
     play.propose(play.change("A"))
     assert "B" in play.queue, "it is tested anew"
     play.merges()
     assert play.beneath("B") == ["A"]
     play.passes("B")
-    assert "no such change" not in play.said["B"]
+    assert "no such change" not in play.messages["B"]
     play.propose(play.change("A", commit="2" * 40))
     assert "B" not in play.queue, "once is enough"
 
@@ -49,7 +51,7 @@ def test_in_the_gate_it_counts_from_then_on() -> None:
     play.approve("B")
     assert play.queue == ["B"]
     play.propose(play.change("A"))
-    assert play.queue == [] and "p/master/A is not approved" in play.said["B"]
+    assert play.queue == [] and "p/master/A is not approved" in play.messages["B"]
     play.approve("A")
     assert play.queue == ["A", "B"]
 
@@ -60,7 +62,7 @@ def apart() -> Play:
     play.approve("A")
     play.propose(play.change("B", "A"))
     play.approve("B")
-    assert play.queue == ["A"] and "it must land first, and then this change will be enqueued" in play.said["B"]
+    assert play.queue == ["A"] and "it must land first, and then this change will be enqueued" in play.messages["B"]
     return play
 
 
@@ -104,7 +106,7 @@ def test_who_is_taken_out_for_a_reason_is_told() -> None:
     play.merges()
     play.act(Dequeue(KEY("A"), why="it was taken out by ada: it breaks the release"))
     assert play.ended == {"A": "DEQUEUED"} and play.queue == ["B"]
-    assert "It was taken out by ada: it breaks the release." in play.said["A"]
+    assert "It was taken out by ada: it breaks the release." in play.messages["A"]
     note = next(r.work.note for r in play.reports if r.work.change.topic == "A" and "taken out by" in r.work.note)
     assert "it breaks the release" in note
 
@@ -118,8 +120,8 @@ def test_a_build_that_somebody_stops_fails_its_change_and_says_why() -> None:
     assert [one for one in play.builds if one[0] == "A"] == [("A", "docs")], "the other goes on"
     play.act(CancelBuild(build, "twice"))
     play.passes("A", "docs")
-    assert play.ended == {"A": "FAILURE"} and "CANCELED it was stopped by ada: it hangs" in play.said["A"]
-    assert "twice" not in play.said["A"] and play.queue == ["B"]
+    assert play.ended == {"A": "FAILURE"} and "CANCELED it was stopped by ada: it hangs" in play.messages["A"]
+    assert "twice" not in play.messages["A"] and play.queue == ["B"]
 
 
 def test_what_runs_beside_a_paused_build_that_is_stopped_ends_with_it() -> None:
@@ -291,8 +293,8 @@ def test_a_disabled_pipeline_lands_nothing_until_its_configuration_changes() -> 
     play = disabled()
     play.merges()
     play.passes("B")
-    assert play.landing_names == [] and play.ended["B"] == "MERGE_FAILURE" and "is disabled after" in play.said["B"]
-    assert "or is read anew (headgate reconfigure --tenant t)" in play.said["B"]
+    assert play.landing_names == [] and play.ended["B"] == "MERGE_FAILURE" and "is disabled after" in play.messages["B"]
+    assert "or is read anew (headgate reconfigure --tenant t)" in play.messages["B"]
     play.act(LayoutChanged("", taken_over=True))
     assert play.state.disabled, "a scheduler that begins changes nothing"
     play.act(LayoutChanged("new"))

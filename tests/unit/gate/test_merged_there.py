@@ -92,7 +92,7 @@ def test_what_landed_as_another_tree_is_an_alarm_and_what_rests_on_it_is_tested_
 def test_what_the_forge_refuses_leaves_and_says_the_forge_s_words() -> None:
     play = after_jobs_of("A", "B")
     play.lands("A", error="a review by a code owner is missing")
-    assert play.ended == {"A": "MERGE_FAILURE"} and "code owner is missing" in play.said["A"]
+    assert play.ended == {"A": "MERGE_FAILURE"} and "code owner is missing" in play.messages["A"]
     assert play.merging_names == ["B"], "B was tested on it"
 
 
@@ -143,7 +143,7 @@ def test_a_part_that_is_refused_is_an_alarm() -> None:
     play = circle()
     play.lands("A", commit=MADE)
     play.lands("B", error="it conflicts")
-    assert "ALARM: only a part has landed" in play.said["B"] and f"p#65 has landed as {MADE}" in play.said["B"]
+    assert "ALARM: only a part has landed" in play.messages["B"] and f"p#65 has landed as {MADE}" in play.messages["B"]
 
 
 def test_a_change_of_plain_git_lands_beside_one_that_a_forge_merges() -> None:

@@ -38,7 +38,7 @@ def test_a_renamed_queue_keeps_its_order_and_its_builds() -> None:
     play.passes("B")
     builds, before = play.builds, [item.buildset for _, item in play.state.items()]
     relaid(play, {"p": "two"})
-    assert queues(play) == {"two": ["A", "B", "C"]} and play.asked == ()
+    assert queues(play) == {"two": ["A", "B", "C"]} and play.actions == ()
     assert [item.buildset for _, item in play.state.items()] == before and play.builds == builds
     for name in "AC":
         play.passes(name)
@@ -65,7 +65,7 @@ def test_what_has_landed_from_it_is_still_known() -> None:
     play.passes("A")
     play.lands("A")
     relaid(play, {"p": "two"})
-    assert queues(play) == {"two": ["B"]} and play.builds == [("B", "unit")] and play.asked == ()
+    assert queues(play) == {"two": ["B"]} and play.builds == [("B", "unit")] and play.actions == ()
 
 
 def test_the_window_that_it_had_come_to_goes_with_it() -> None:
@@ -122,7 +122,7 @@ def test_who_needs_what_has_another_queue_now_comes_in_again_once_that_has_lande
     play.approve("A", "B")
     play.merges()
     relaid(play, {"p": "one", "q": "two"})
-    assert play.queue == ["A"] and play.ended == {"B": "FAILURE"} and "is not ahead" in play.said["B"]
+    assert play.queue == ["A"] and play.ended == {"B": "FAILURE"} and "is not ahead" in play.messages["B"]
     play.passes("A")
     play.lands("A")
     assert play.queue == ["B"] and queues(play)["two"] == ["B"]
@@ -138,7 +138,7 @@ def test_changes_that_go_together_do_not_stay_where_they_have_two_queues() -> No
     play.merges()
     relaid(play, {"p": "one", "q": "two"})
     assert play.queue == [] and play.builds == [] and set(play.ended.values()) == {"FAILURE"}
-    assert "different queues now: two, one" in play.said["A"]
+    assert "different queues now: two, one" in play.messages["A"]
 
 
 def test_one_after_the_other_they_move_as_well() -> None:
@@ -147,7 +147,7 @@ def test_one_after_the_other_they_move_as_well() -> None:
         play.propose(play.change(name))
     play.merges()
     relaid(play, {"p": "two"})
-    assert queues(play) == {"two": ["A", "B", "C"]} and play.builds == [("A", "unit")] and play.asked == ()
+    assert queues(play) == {"two": ["A", "B", "C"]} and play.builds == [("A", "unit")] and play.actions == ()
 
 
 def test_a_project_that_takes_no_part_any_more_while_its_change_is_being_landed() -> None:

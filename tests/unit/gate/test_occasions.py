@@ -73,7 +73,7 @@ def ended(play: Play) -> list[tuple[str, str]]:
     """Of the last turn."""
     return [
         (action.item.change.occasion.id, action.result)
-        for action in play.asked
+        for action in play.actions
         if isinstance(action, Record) and action.item.change.occasion is not None
     ]
 
@@ -133,7 +133,7 @@ def test_what_nothing_can_be_started_by_ends_at_once_and_says_why(why: str) -> N
     change = message(1)
     assert change.occasion is not None
     posted(play, replace(change, occasion=replace(change.occasion, trouble=why)))
-    (record,) = (action for action in play.asked if isinstance(action, Record))
+    (record,) = (action for action in play.actions if isinstance(action, Record))
     assert (record.result, record.tested, here(play)) == ("FAILURE", False, [])
     assert (why or "p has no jobs in orders for master") in record.message
     posted(play, message(2, lane="2"))

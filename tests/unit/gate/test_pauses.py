@@ -86,7 +86,7 @@ def test_lost_too_often_is_a_failure() -> None:
     for _ in range(2):
         play.pauses("A", "serves")
         play.ends("A", "serves", None)
-    assert play.ended == {"A": "FAILURE"} and "RETRY_LIMIT" in play.said["A"]
+    assert play.ended == {"A": "FAILURE"} and "RETRY_LIMIT" in play.messages["A"]
 
 
 def test_a_change_that_leaves_takes_its_paused_builds_along() -> None:

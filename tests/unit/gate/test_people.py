@@ -66,7 +66,7 @@ def test_what_is_taken_back_at_any_time_counts_no_more() -> None:
     play.merges()
     play.unsays("A", "heinz")
     assert play.queue == [] and play.builds == []
-    assert "needs 2 approvals, and has 1 (grace)" in play.said["A"]
+    assert "needs 2 approvals, and has 1 (grace)" in play.messages["A"]
     play.says("A", "ada")
     play.merges()
     play.passes("A")
@@ -127,7 +127,7 @@ def test_a_veto_keeps_out_and_takes_out_whoever_approves() -> None:
     play.says("A", "grace")
     play.merges()
     play.says("A", "heinz", veto=True)
-    assert play.queue == [] and "p/master/A is vetoed by heinz" in play.said["A"]
+    assert play.queue == [] and "p/master/A is vetoed by heinz" in play.messages["A"]
     play.says("A", "ada")
     assert play.queue == []
     play.unsays("A", "heinz")

@@ -57,7 +57,7 @@ def test_messages_of_the_pipeline_begin_the_report() -> None:
     )
     fail(made, "A")
     assert [note for _, note in told(made)] == ["gate begins", "Alas."]
-    assert made.said["A"].splitlines()[-1] == "Ask us."
+    assert made.messages["A"].splitlines()[-1] == "Ask us."
 
 
 KINDS = ("success", "failure", "start", "enqueue", "dequeue")
@@ -139,7 +139,7 @@ def test_a_change_that_needs_too_many_is_not_let_in_and_told_so() -> None:
     assert made.queue == ["A", "B"]
     made.approve("C")
     assert (made.queue, made.ended) == (["A", "B"], {"C": "FAILURE"})
-    assert "it needs 2 changes; the tenant allows 1" in made.said["C"]
+    assert "it needs 2 changes; the tenant allows 1" in made.messages["C"]
 
 
 def test_a_full_pipeline_refuses_and_says_so() -> None:
@@ -147,7 +147,7 @@ def test_a_full_pipeline_refuses_and_says_so() -> None:
     made.most = (None, 2)
     made.approve("A", "B", "C")
     assert (made.queue, made.ended) == (["A", "B"], {"C": "FAILURE"})
-    assert "is full: the tenant allows 2 changes" in made.said["C"]
+    assert "is full: the tenant allows 2 changes" in made.messages["C"]
 
 
 # --- managers
@@ -278,7 +278,7 @@ def test_a_change_that_needs_one_with_invalid_configuration_runs_nothing_and_say
     made.propose(made.change("B", "A"))
     made.merges("B")
     assert made.ended == {"B": "CONFIG_ERROR"} and made.builds == []
-    assert "it is broken; this change depends on a change with invalid configuration" in made.said["B"]
+    assert "it is broken; this change depends on a change with invalid configuration" in made.messages["B"]
 
 
 def test_in_a_queue_who_is_behind_invalid_configuration_goes_on_without_it() -> None:

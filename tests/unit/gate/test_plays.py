@@ -120,7 +120,7 @@ def test_a_landing_that_is_refused_is_a_merge_failure() -> None:
     play.merges()
     play.passes("A")
     play.lands("A", error="hook declined")
-    assert play.ended == {"A": "MERGE_FAILURE"} and "hook declined" in play.said["A"]
+    assert play.ended == {"A": "MERGE_FAILURE"} and "hook declined" in play.messages["A"]
 
 
 def test_a_patchset_approved_while_the_one_before_it_is_being_landed_waits_for_the_answer() -> None:
@@ -142,7 +142,7 @@ def test_a_conflict_of_ones_own_is_reported_at_the_head() -> None:
     play = Play()
     play.approve("A")
     play.conflicts("A")
-    assert play.ended == {"A": "MERGE_CONFLICT"} and "conflicts in f" in play.said["A"]
+    assert play.ended == {"A": "MERGE_CONFLICT"} and "conflicts in f" in play.messages["A"]
 
 
 def test_a_conflict_of_a_change_ahead_blocks_only_while_it_is_ahead() -> None:
@@ -169,7 +169,7 @@ def test_b_waits_for_a_to_be_approved_and_says_so() -> None:
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))
     play.approve("B")
-    assert play.queue == [] and "is not approved; this change will be enqueued once it is" in play.said["B"]
+    assert play.queue == [] and "is not approved; this change will be enqueued once it is" in play.messages["B"]
     play.approve("A")
     assert play.queue == ["A", "B"]
 
@@ -181,7 +181,7 @@ def test_b_cannot_land_when_the_a_it_needs_fails() -> None:
     play.approve("A", "B")
     play.merges()
     play.fails("A")
-    assert play.ended == {"A": "FAILURE", "B": "FAILURE"} and "p/master/A" in play.said["B"]
+    assert play.ended == {"A": "FAILURE", "B": "FAILURE"} and "p/master/A" in play.messages["B"]
 
 
 def test_b_lands_after_the_a_it_needs() -> None:
@@ -202,7 +202,9 @@ def test_depends_on_in_a_circle_is_reported_not_hung() -> None:
     play.propose(play.change("B", "C"))
     play.propose(play.change("C", "B"))
     play.approve("C")
-    assert "goes in a circle: p/master/C -> p/master/B -> p/master/C; that is not allowed in shared" in play.said["C"]
+    assert (
+        "goes in a circle: p/master/C -> p/master/B -> p/master/C; that is not allowed in shared" in play.messages["C"]
+    )
 
 
 def test_a_needed_change_of_another_queue_must_land_first() -> None:
@@ -211,7 +213,7 @@ def test_a_needed_change_of_another_queue_must_land_first() -> None:
     play.approve("A")
     play.propose(play.change("B", "A"))
     play.approve("B")
-    assert "it is in another queue (other)" in play.said["B"]
+    assert "it is in another queue (other)" in play.messages["B"]
 
 
 def test_in_check_a_conflict_of_what_is_needed_is_reported_at_once() -> None:
@@ -311,7 +313,7 @@ def test_a_needed_change_meets_the_requirements_itself() -> None:
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))
     play.act(Enqueue(play.change("B", "A"), "by-hand", unapproved=True))
-    assert play.queue == [] and "p/master/A is not approved" in play.said["B"]
+    assert play.queue == [] and "p/master/A is not approved" in play.messages["B"]
 
 
 def test_who_is_no_longer_approved_is_not_moved_to_the_head() -> None:
@@ -321,7 +323,7 @@ def test_who_is_no_longer_approved_is_not_moved_to_the_head() -> None:
         play.change_states[f"p/master/{name}"] = replace(play.change_states[f"p/master/{name}"], approved="")
     play.act(Promote(("p/master/B",), "now"), Promote(("p/master/C",), "now", unapproved=True))
     assert play.queue == ["C", "A"], "who may says so for C, which so stays although it is not approved"
-    assert play.ended == {"B": "FAILURE"} and "is not approved" in play.said["B"]
+    assert play.ended == {"B": "FAILURE"} and "is not approved" in play.messages["B"]
 
 
 def test_promote_moves_to_the_head_and_restarts_what_it_displaces() -> None:
@@ -341,7 +343,7 @@ def test_a_job_waits_for_the_job_it_depends_on_and_is_skipped_when_that_fails() 
     assert play.builds == [("A", "unit")]
     play.fails("A")
     assert play.ended == {"A": "FAILURE"}
-    assert "- deploy : SKIPPED Skipped due to failed job unit" in play.said["A"]
+    assert "- deploy : SKIPPED Skipped due to failed job unit" in play.messages["A"]
 
 
 def test_child_jobs_leave_the_others_out() -> None:
@@ -370,7 +372,7 @@ def test_what_jobs_warn_of_is_in_the_report() -> None:
     play.merges()
     play.ends("A", "unit", "SUCCESS", zuul={"warnings": ["the API is old"]})
     play.lands("A")
-    assert play.said["A"].splitlines()[-1] == "unit warns: the API is old"
+    assert play.messages["A"].splitlines()[-1] == "unit warns: the API is old"
 
 
 def test_a_build_that_did_not_get_to_run_is_tried_again_and_then_given_up() -> None:
@@ -380,7 +382,7 @@ def test_a_build_that_did_not_get_to_run_is_tried_again_and_then_given_up() -> N
     play.ends("A", "unit", None)
     assert play.builds == [("A", "unit")]
     play.ends("A", "unit", None)
-    assert play.ended == {"A": "FAILURE"} and "RETRY_LIMIT" in play.said["A"]
+    assert play.ended == {"A": "FAILURE"} and "RETRY_LIMIT" in play.messages["A"]
 
 
 def test_a_job_without_a_vote_decides_nothing() -> None:
@@ -390,8 +392,8 @@ def test_a_job_without_a_vote_decides_nothing() -> None:
     play.fails("A", "style")
     play.passes("A", "unit")
     play.lands("A")
-    assert play.ended == {"A": "SUCCESS"} and "- style http" in play.said["A"]
-    assert "FAILURE in 1m 02s (non-voting)" in play.said["A"]
+    assert play.ended == {"A": "SUCCESS"} and "- style http" in play.messages["A"]
+    assert "FAILURE in 1m 02s (non-voting)" in play.messages["A"]
 
 
 def test_fail_fast_stops_the_rest() -> None:
@@ -399,7 +401,7 @@ def test_fail_fast_stops_the_rest() -> None:
     play.approve("A")
     play.merges()
     play.fails("A")
-    assert play.builds == [] and play.ended == {"A": "FAILURE"} and "slow : CANCELED" in play.said["A"]
+    assert play.builds == [] and play.ended == {"A": "FAILURE"} and "slow : CANCELED" in play.messages["A"]
 
 
 def test_a_semaphore_lets_as_many_run_as_it_has_places() -> None:
@@ -462,7 +464,7 @@ def test_broken_configuration_is_reported_with_its_line_and_harms_nobody_behind(
     play.propose(play.change("A", files=("zuul.yaml",)))
     play.approve("A", "B")
     play.merges("A")
-    assert play.ended == {"A": "CONFIG_ERROR"} and "zuul.yaml:3: error: it is broken" in play.said["A"]
+    assert play.ended == {"A": "CONFIG_ERROR"} and "zuul.yaml:3: error: it is broken" in play.messages["A"]
     assert play.merging_names == ["B"]
 
 

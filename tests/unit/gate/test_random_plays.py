@@ -94,7 +94,7 @@ class Improvised:
     def _is_settled(self) -> None:
         asked = list[Action]()
         again = settle(self.play.state, self.play.world, asked)
-        self.settled = not unfinished(list(self.play.asked))
+        self.settled = not unfinished(list(self.play.actions))
         if self.settled:
             assert (again, asked) == (self.play.state, []), "what is settled is not settled"
 
@@ -168,7 +168,7 @@ class Improvised:
         self.play.closings = () if before else (Closing("gate", queue, "for now", "ada", self.count),)
         self.acts()
         if self.play.closings:
-            assert not [action for action in self.play.asked if isinstance(action, Land)] or queue, "nothing lands"
+            assert not [action for action in self.play.actions if isinstance(action, Land)] or queue, "nothing lands"
 
     def _by_hand(self) -> None:
         change_states = list(self.play.change_states.values())

@@ -20,7 +20,7 @@ def at_the_gate(*names: str, window: int = 20) -> Play:
 def test_an_approval_that_is_taken_back_takes_the_change_out_at_once() -> None:
     play = at_the_gate("A", "B")
     play.unapprove("A")
-    assert play.ended == {"A": "FAILURE"} and "cannot land: p/master/A is not approved" in play.said["A"]
+    assert play.ended == {"A": "FAILURE"} and "cannot land: p/master/A is not approved" in play.messages["A"]
     assert "is not approved" in play.reports[-1].work.note
     assert play.builds == [] and play.merging_names == ["B"], "B was tested on it"
     play.merges()
@@ -83,14 +83,14 @@ def test_while_it_is_being_landed_the_server_decides() -> None:
     play.unapprove("A")
     assert play.queue == ["A"]
     play.lands("A", error="its approval was withdrawn")
-    assert play.ended == {"A": "FAILURE"} and "is not approved" in play.said["A"]
+    assert play.ended == {"A": "FAILURE"} and "is not approved" in play.messages["A"]
 
 
 def test_the_server_may_know_before_the_gate_does() -> None:
     play = at_the_gate("A")
     play.passes("A")
     play.lands("A", error="its approval was withdrawn")
-    assert play.ended == {"A": "MERGE_FAILURE"} and "its approval was withdrawn" in play.said["A"]
+    assert play.ended == {"A": "MERGE_FAILURE"} and "its approval was withdrawn" in play.messages["A"]
 
 
 def test_who_came_in_by_hand_and_may_needs_no_approval_to_stay_or_to_land() -> None:
@@ -144,7 +144,7 @@ def test_who_needs_a_change_that_leaves_leaves_too_and_says_why(how: str) -> Non
     else:
         play.propose(play.change("A", commit="2" * 40))
     why = {"unapprove": "p/master/A is not approved", "abandon": "p/master/A was withdrawn"}.get(how, "not approved")
-    assert play.queue == ["C"] and play.ended["B"] == "FAILURE" and why in play.said["B"]
+    assert play.queue == ["C"] and play.ended["B"] == "FAILURE" and why in play.messages["B"]
     assert play.merging_names == ["C"]
     if how == "replace":
         play.approve("A")
@@ -208,7 +208,10 @@ def test_what_is_built_on_an_earlier_patchset_leaves_the_gate_and_stays_out_unti
     play.approve("A")
     play.approve("B")
     assert play.queue == ["A"]
-    assert "p/master/B is built on an earlier patchset of p/master/A: rebase it, and propose it again" in play.said["B"]
+    assert (
+        "p/master/B is built on an earlier patchset of p/master/A: rebase it, and propose it again"
+        in play.messages["B"]
+    )
     play.merges()
     play.passes("A")
     play.lands("A")
@@ -229,7 +232,7 @@ def test_what_is_built_on_a_change_that_was_withdrawn_leaves_the_gate_and_stays_
     assert play.queue == [] and play.ended["B"] == "FAILURE"
     play.approve("B")
     assert play.queue == []
-    assert "What it is built on: p/master/A: that change was abandoned" in play.said["B"]
+    assert "What it is built on: p/master/A: that change was abandoned" in play.messages["B"]
 
 
 def test_a_change_on_what_is_built_on_an_earlier_patchset_is_told_that() -> None:
@@ -238,7 +241,7 @@ def test_a_change_on_what_is_built_on_an_earlier_patchset_is_told_that() -> None
     play.propose(stacked(play, stale=True))
     play.propose(play.change("C", "B"))
     play.approve("A", "B", "C")
-    assert play.queue == ["A"] and "p/master/B is built on an earlier patchset of p/master/A" in play.said["C"]
+    assert play.queue == ["A"] and "p/master/B is built on an earlier patchset of p/master/A" in play.messages["C"]
 
 
 def test_in_check_what_is_built_on_an_earlier_patchset_is_tested_on_the_newer_one() -> None:
@@ -266,7 +269,7 @@ def test_in_check_what_is_needed_need_not_be_approved_but_there() -> None:
     assert ("B", "unit") in play.builds
     play.abandon("A")
     assert play.queue == [] and play.ended["B"] == "FAILURE"
-    assert "not tested any more: Depends-On: p/master/A: that change was abandoned" in play.said["B"]
+    assert "not tested any more: Depends-On: p/master/A: that change was abandoned" in play.messages["B"]
 
 
 def test_in_check_what_is_needed_may_land_meanwhile() -> None:
@@ -281,7 +284,7 @@ def test_in_check_a_need_that_goes_in_a_circle_is_told() -> None:
     play = checked_on_another()
     play.propose(play.change("C", "B"))
     play.propose(play.change("A", "C", commit="2" * 40))
-    assert play.ended["B"] == "FAILURE" and "goes in a circle" in play.said["B"]
+    assert play.ended["B"] == "FAILURE" and "goes in a circle" in play.messages["B"]
 
 
 # --- the branch
@@ -290,7 +293,7 @@ def test_in_check_a_need_that_goes_in_a_circle_is_told() -> None:
 def test_a_change_that_somebody_pushed_to_its_branch_has_landed() -> None:
     play = at_the_gate("A", "B")
     play.pushes("A")
-    assert play.ended == {"A": "DEQUEUED"} and "It has landed already" in play.said["A"]
+    assert play.ended == {"A": "DEQUEUED"} and "It has landed already" in play.messages["A"]
     assert play.queue == ["B"]
     play.act(Enqueue(play.change("A"), "again", unapproved=True))
     assert play.queue == ["B"], "there is nothing to land"
@@ -355,6 +358,6 @@ def test_a_need_that_becomes_known_later_counts() -> None:
     b = play.change_states["p/master/B"]
     play.change_states["p/master/B"] = replace(b, change=replace(b.change, needs=("p/master/A",)))
     play.act()
-    assert play.queue == ["C"] and "p/master/A is not approved" in play.said["B"]
+    assert play.queue == ["C"] and "p/master/A is not approved" in play.messages["B"]
     play.approve("A")
     assert play.queue == ["C", "A", "B"]

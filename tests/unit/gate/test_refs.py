@@ -119,7 +119,7 @@ def test_what_cannot_be_prepared_says_why() -> None:
     assert merge.work.at is not None
     play.act(MergeAnswer(merge.work.buildset, False, merge.work.at.item, "refs/tags/v1 names a blob, and no commit"))
     assert play.ended == {"": "MERGE_CONFLICT"}
-    assert play.said[""].startswith("Build failed.\n\nrefs/tags/v1 names a blob, and no commit")
+    assert play.messages[""].startswith("Build failed.\n\nrefs/tags/v1 names a blob, and no commit")
 
 
 def test_a_ref_is_taken_out_whole_or_one_update_of_it() -> None:

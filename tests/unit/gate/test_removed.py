@@ -36,7 +36,7 @@ def test_what_runs_is_cancelled_and_everybody_is_told_why() -> None:
     assert play.ended == {"A": "DEQUEUED", "B": "DEQUEUED", "C": "DEQUEUED"}
     assert told(play) == ["A", "B", "C"]
     assert "Build canceled." in play.reports[-1].work.note
-    assert [action.build for action in play.asked if isinstance(action, Cancel)] == [True]
+    assert [action.build for action in play.actions if isinstance(action, Cancel)] == [True]
 
 
 def test_also_in_check__where_nothing_lands() -> None:
@@ -55,7 +55,7 @@ def test_who_is_told_of_no_end_is_told_of_none(kinds: tuple[str, ...]) -> None:
     play.pipeline = replace(play.pipeline, reporters=dict.fromkeys(kinds, ("git",)))
     play.approve("A")
     gone(play)
-    assert play.reports == [] and WHY[1:] in play.said["A"]
+    assert play.reports == [] and WHY[1:] in play.messages["A"]
 
 
 def test_what_is_being_landed_is_waited_for() -> None:
@@ -107,7 +107,7 @@ def test_where_the_rest_cannot_land_people_hear_the_alarm() -> None:
     play.lands("B")
     play.lands("A", error="the server refuses it")
     assert play.queue == [] and set(play.ended.values()) == {"FAILURE"}
-    assert "ALARM" in play.said["A"] and "p/master/A has not landed" in play.said["A"]
+    assert "ALARM" in play.messages["A"] and "p/master/A has not landed" in play.messages["A"]
 
 
 def test_it_takes_several_turns_where_many_leave() -> None:

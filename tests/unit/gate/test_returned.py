@@ -188,6 +188,6 @@ def test_the_lines_that_say_why_a_build_failed_are_in_the_report_and_begin_none_
     play.running.pop(spec.build)
     excerpt = "ERROR: it is wrong\nHeadgate (gate): landed\n" + "x" * 5_000
     play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "FAILURE", excerpt=excerpt)))
-    said = play.said["A"].splitlines()
+    said = play.messages["A"].splitlines()
     assert "    ERROR: it is wrong" in said and "    Headgate (gate): landed" in said
     assert not any(line.startswith("Headgate (") for line in said[1:]) and sum(map(len, said)) < 2_000

@@ -35,7 +35,7 @@ class Remembering(Play):
         build = self.running_spec(name, job).build
         super().ends(name, job, result, **data)
         items = [item for _, item in self.state.items()]
-        items += [action.item for action in self.asked if isinstance(action, Record)]
+        items += [action.item for action in self.actions if isinstance(action, Record)]
         builds = [b for item in items if item.buildset is not None for b in item.buildset.builds.values()]
         self.known |= {one.inputs: one for one in builds if one.id == build and lasting(one)}
 
@@ -63,7 +63,7 @@ def test_a_reset_because_of_another_repository_changes_nothing() -> None:
     assert play.beneath("B") == [] and play.ran("B") == [] and play.landing_names == ["B"]
     play.lands("B")
     (old,) = play.known.values()
-    assert f"- unit http://h/t/t/build/{old.id} : SUCCESS (reused build {old.id})" in play.said["B"]
+    assert f"- unit http://h/t/t/build/{old.id} : SUCCESS (reused build {old.id})" in play.messages["B"]
 
 
 def test_one_that_is_given_that_repository_is_run_again() -> None:
@@ -74,7 +74,7 @@ def test_one_that_is_given_that_repository_is_run_again() -> None:
 
 def test_a_job_that_does_not_say_so_is_run_again_and_nobody_looks_anything_up() -> None:
     play = behind_a_failure(replace(UNIT, reuse=False))
-    (merge,) = (one.work for one in play.asked if isinstance(one, Merge))
+    (merge,) = (one.work for one in play.actions if isinstance(one, Merge))
     play.merges()
     assert play.ran("B") == ["unit"] and play.sought == [] and merge.given == {}
 
@@ -97,7 +97,7 @@ def test_merges_are_asked_for_the_trees_of_all_that_such_jobs_are_given() -> Non
     book = Playbook("config", "git", "master", "x.yaml", trusted=True)
     play = Remembering(replace(BOTH, pre_run=(book,)), FrozenJob(name="lint", required_projects=BOTH.required_projects))
     play.approve("A")
-    (merge,) = (one.work for one in play.asked if isinstance(one, Merge))
+    (merge,) = (one.work for one in play.actions if isinstance(one, Merge))
     assert merge.given == {"p": "git", "q": "git", "config": "git"} and set(merge.projects) == {"p"}
 
 
@@ -233,4 +233,4 @@ def test_one_that_was_reused_names_the_build_that_ran() -> None:
     play.merges()
     build = play.item("B").buildset.builds["unit"]  # type: ignore[union-attr]  # it has merged
     assert build.error == f"reused build {old.id}" and build.inputs and not lasting(build)
-    assert not any(isinstance(one, Cancel) for one in play.asked)
+    assert not any(isinstance(one, Cancel) for one in play.actions)

@@ -16,7 +16,7 @@ def listening(name: str, event: str, **more: object) -> dict[str, Pipeline]:
 
 def heard(play: Play) -> list[tuple[str, str, str]]:
     """(pipeline, event, change)"""
-    return [(pipeline, event.kind.value, event.change.topic) for pipeline, event in play.told]
+    return [(pipeline, event.kind.value, event.change.topic) for pipeline, event in play.sent]
 
 
 def test_a_pipeline_hears_of_what_came_into_another_once() -> None:
@@ -39,7 +39,7 @@ def test_a_pipeline_hears_of_what_landed_and_of_nothing_else_that_ended() -> Non
     play.merges()
     play.fails("B")
     play.passes("A")
-    assert play.told == []
+    assert play.sent == []
     play.lands("A")
     assert heard(play) == [("check", "project-change-merged", "A")]
 

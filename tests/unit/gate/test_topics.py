@@ -31,7 +31,7 @@ def named(play: Play, name: str, topic: str, *, together: bool = False) -> None:
 def test_they_come_in_once_the_last_of_them_is_approved() -> None:
     play = play_of({"A": "trip", "B": "trip", "C": ""})
     play.approve("A")
-    assert play.queue == [] and "p/master/B is not approved" in play.said["A"]
+    assert play.queue == [] and "p/master/B is not approved" in play.messages["A"]
     play.approve("C")
     assert play.queue == ["C"]
     play.approve("B")
@@ -63,7 +63,7 @@ def test_where_the_forge_merges_a_topic_at_once_they_go_together_whatever_the_qu
     assert play.queue == ["B+A"]
     refused = play_of({"A": "trip", "B": "trip"}, says=False, together=True, circles=False)
     refused.approve("A", "B")
-    assert refused.queue == [] and "allow-circular-dependencies" in refused.said["B"]
+    assert refused.queue == [] and "allow-circular-dependencies" in refused.messages["B"]
 
 
 def test_one_that_joins_the_topic_later_holds_up_those_that_are_there() -> None:
@@ -72,7 +72,7 @@ def test_one_that_joins_the_topic_later_holds_up_those_that_are_there() -> None:
     assert play.queue == ["A"]
     named(play, "B", "trip")
     play.act()
-    assert play.queue == [] and "p/master/B" in play.said["A"]
+    assert play.queue == [] and "p/master/B" in play.messages["A"]
 
 
 def test_a_topic_without_end_costs_no_more_than_is_needed_to_refuse_it() -> None:

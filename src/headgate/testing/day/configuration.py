@@ -60,8 +60,8 @@ def _pipelines(periodic: str) -> Stanzas:
     feature, production, reviewed = {"branch": "^feature/.*$"}, {"branch": "^production$"}, {"post-review": True}
     low, tagged = {"precedence": "low"}, {**reviewed, "precedence": "high"}
     proposed, approved, updated, merged = "change-proposed", "change-approved", "ref-updated", "change-merged"
-    asked = {CONNECTION: {"approved": True, "check": {"check": "success"}}}
-    landing = {"require": asked, "success": {CONNECTION: {"land": True}}, "failure": NOTED}
+    required = {CONNECTION: {"approved": True, "check": {"check": "success"}}}
+    landing = {"require": required, "success": {CONNECTION: {"land": True}}, "failure": NOTED}
     return [
         one("check", proposed, {"success": NOTED, "failure": NOTED}),
         one("gate", approved, {**landing, **tagged}, "dependent"),
@@ -116,10 +116,10 @@ def _jobs(project: DayProject, name: str, level: int) -> Stanzas:
     common = {"irrelevant-files": ["^doc/.*$"], "vars": {"level": level, "settings": {"flags": ["one", "two"]}}}
     unit = {"name": f"{name}-unit", "parent": parent, "run": "playbooks/unit.yaml", **common}
     older = {"name": f"{name}-unit", "branches": "^stable/.*$", "vars": {"older": True}}
-    whole = {"name": f"{name}-functional", "parent": parent, "run": "playbooks/functional.yaml", **common}
-    whole["required-projects"] = ["org/p0000", "org/p0001"]
+    functional = {"name": f"{name}-functional", "parent": parent, "run": "playbooks/functional.yaml", **common}
+    functional["required-projects"] = ["org/p0000", "org/p0001"]
     upgrade = {"name": f"{name}-upgrade", "parent": f"{name}-functional", "timeout": 3600}
-    return [{"job": job} for job in (unit, *([older] if project.stable else []), whole, upgrade)]
+    return [{"job": job} for job in (unit, *([older] if project.stable else []), functional, upgrade)]
 
 
 def _section(project: DayProject, name: str) -> dict[str, Any]:

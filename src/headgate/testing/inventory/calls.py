@@ -72,8 +72,8 @@ class FuzzCaller:
             if not error.details():
                 self.wrong.append(f"{method.full_name}: {status} without a word")
             if status in WRONG:
-                said = f"{method.full_name}: {status}: {error.details()}"
-                self.wrong.append(f"{said}\n{str(message)[:2_000]}")
+                problem = f"{method.full_name}: {status}: {error.details()}"
+                self.wrong.append(f"{problem}\n{str(message)[:2_000]}")
         self.statuses[status] += 1
 
     async def _sent(self, method: MethodDescriptor, data: bytes) -> str:

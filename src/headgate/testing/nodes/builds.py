@@ -62,10 +62,10 @@ def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str
     """Return those of all, each answered once.  Raise MachineInvariantBroken."""
     tenants = sorted({spec.tenant for spec in builds.values()})
     streams = [Map().events.tenant(tenant).pipelines("p").result.stream for tenant in tenants]
-    told = [decode(entry.value, BuildEnded) for one in streams for entry in backend.tree.under(one.data)]
-    found = {one.outcome.build: one.outcome.result or "" for one in told}
-    if len(told) != len(builds) or found.keys() != builds.keys():
+    ended = [decode(entry.value, BuildEnded) for one in streams for entry in backend.tree.under(one.data)]
+    found = {one.outcome.build: one.outcome.result or "" for one in ended}
+    if len(ended) != len(builds) or found.keys() != builds.keys():
         raise MachineInvariantBroken(
-            f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}"
+            f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in ended)}"
         )
     return found

@@ -38,8 +38,8 @@ LARGE = {"small": 4, "large": 3, "iron": 2, "packed": 4}
 """Label -> number of machines in a large request."""
 
 
-def _label(name: str, **said: Any) -> FlatLabel:
-    return FlatLabel(name, {"name": name, **said}, {}, {}, digest=name)
+def _label(name: str, **settings: Any) -> FlatLabel:
+    return FlatLabel(name, {"name": name, **settings}, {}, {}, digest=name)
 
 
 def _providers(chance: random.Random) -> list[FlatProvider]:

@@ -232,9 +232,9 @@ class ImagingSimulation:
                 format="tar", url=f"http://here/{number}", sha256=f"{number:064x}",
             )  # fmt: skip
             at_ms = int(asyncio.get_running_loop().time() * 1000)
-            said = ImageReport(id=f"r{number}", tenant="t", pipeline="p", files=(file,), at_ms=at_ms)
+            report = ImageReport(id=f"r{number}", tenant="t", pipeline="p", files=(file,), at_ms=at_ms)
             for _ in range(chance.choice((1, 1, 2))):
-                await store.commit([], [Map().images.reports(said.id).record.put(said)])
+                await store.commit([], [Map().images.reports(report.id).record.put(report)])
                 await asyncio.sleep(chance.random())
             await asyncio.sleep(chance.random() * 600)
             await self._whim(store, backend, chance)
@@ -260,9 +260,11 @@ class ImagingSimulation:
                 assert body is not None, "it is of an image"
                 good = chance.random() < 0.8
                 self.refused += not good
-                said = ImageReport(id=event.id, tenant="t", pipeline="p", upload=body.image_upload_uuid, validated=good)
+                report = ImageReport(
+                    id=event.id, tenant="t", pipeline="p", upload=body.image_upload_uuid, validated=good
+                )
                 await store.commit([], [Delete(entry.path)])
-                await store.commit([], [map.images.reports(said.id).record.put(said)])
+                await store.commit([], [map.images.reports(report.id).record.put(report)])
             await asyncio.sleep(5)
 
     async def _uses(self, backend: Backend, halls: Mapping[str, ImageTakingCloud], chance: random.Random) -> None:
@@ -358,14 +360,14 @@ class ImagingSimulation:
             lost = [id for h in halls.values() for id, i in h.images.there.items() if i.tags[UPLOAD_TAG] not in known]
             busy = [one for one in there if one.state in (*UNDER_WAY, "deleting") or _open(one)]
             left = list(backend.tree.under(map.images.reports.path))
-            kept = [one for one in there if one.usable]
-            many = [name for name in halls if sum(one.connection == name for one in kept) > RETAIN]
+            usable = [one for one in there if one.usable]
+            many = [name for name in halls if sum(one.connection == name for one in usable) > RETAIN]
             if not (busy or lost or left or many):
                 return
             if loop.time() > TIME_MAX_S:
-                told = [f"{one.file.build} {one.connection} {one.state} {one.why}" for one in there]
+                descriptions = [f"{one.file.build} {one.connection} {one.state} {one.why}" for one in there]
                 raise MachineInvariantBroken(
-                    f"not quiet: lost {lost[:3]}, left {len(left)}, too many {many}, uploads {told[:9]}"
+                    f"not quiet: lost {lost[:3]}, left {len(left)}, too many {many}, uploads {descriptions[:9]}"
                 )
 
 

@@ -65,10 +65,10 @@ PROVIDER_MAX = 3
 """Limit of the first provider, over all tenants."""
 
 
-def label(name: str, **said: Any) -> FlatLabel:
+def label(name: str, **settings: Any) -> FlatLabel:
     """Return a label as a provider has it."""
-    whole = {"name": name, "boot-timeout": 300, **said}
-    return FlatLabel(name, whole, {"connection-type": "ssh"}, {}, digest=name)
+    configuration = {"name": name, "boot-timeout": 300, **settings}
+    return FlatLabel(name, configuration, {"connection-type": "ssh"}, {}, digest=name)
 
 
 def providers(chance: random.Random, kept_most: int = 1) -> list[FlatProvider]:
@@ -77,10 +77,10 @@ def providers(chance: random.Random, kept_most: int = 1) -> list[FlatProvider]:
     again = label("again", reuse=True)
     packed = label("packed", slots=SLOTS["packed"], **chance.choice(({}, {"max-age": 300}, {"max-ready-age": 60})))
     shared = label("shared", slots=SLOTS["shared"], reuse=True)
-    kept = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(kept_most + 1), digest="small")
+    ready = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(kept_most + 1), digest="small")
     one, two = (_zoned(name) for name in ("p/one", "p/two"))
     return [
-        FlatProvider("p/one", "west", "sky", (kept, large, packed, *one), limits={"instances": float(PROVIDER_MAX)}),
+        FlatProvider("p/one", "west", "sky", (ready, large, packed, *one), limits={"instances": float(PROVIDER_MAX)}),
         FlatProvider("p/two", "west", "sky", (small, again, shared, *two), launch_timeout_s=600),
         FlatProvider("p/three", "far", "sky", (large, east, small, packed)),
         FlatProvider("p/rack", "rack", STATIC, (label("iron"),), hosts=HOSTS),
@@ -279,21 +279,21 @@ class MakingSimulation:
         specs = [self._spec(number, one.labels, chance) for number in numbers]
         builds = {spec.build: spec for spec in specs}
         self.wanted |= {id: {node.label for node in one.job.nodeset.nodes} for id, one in builds.items()}
-        asked = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
+        asking = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
         kinds = ["launcher", "launcher", "executor1", "executor2"]
         kinds += ["cellar", "attic"] if ZONES.keys() & set(self.labels) else []
         works = [self._process(kind, meadow, one, skies, chance, stop) for kind in kinds]
         running = asyncio.ensure_future(run_until(stop, *works))
         try:
-            await asked
+            await asking
             await self._until_quiet(one, running, skies, meadow, every)
             one.done.set()
             for other in every:  # what is left of one at the end must not be in the way of the others for ever
                 await other.done.wait()
         finally:
             stop.set()
-            asked.cancel()
-            await asyncio.gather(running, asked, return_exceptions=True)
+            asking.cancel()
+            await asyncio.gather(running, asking, return_exceptions=True)
         self.made, self.calls = sum(one.made for one in skies.values()), sum(one.calls for one in skies.values())
         return results(backend, builds)
 
@@ -379,12 +379,12 @@ class MakingSimulation:
                 return
             if loop.time() > most_s:
                 waits = [decode(one.value, NodeWait) for one in backend.tree.under(map.nodes.waits.path)]
-                told = [
+                descriptions = [
                     f"{node.label} at {node.provider}: {node.state} for {node.request} {node.why}" for node in nodes
                 ]
                 why = [f"{wait.request}: {wait.why} {wait.tried}" for wait in waits]
                 raise MachineInvariantBroken(
-                    f"not quiet after {most_s:.0f} s: {left[:4]} {why}; lost {lost[:3]}; nodes {told[:9]}"
+                    f"not quiet after {most_s:.0f} s: {left[:4]} {why}; lost {lost[:3]}; nodes {descriptions[:9]}"
                 )
 
 

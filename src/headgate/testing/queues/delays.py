@@ -94,8 +94,8 @@ class DelaySimulation:
             self._read(servers[0], lane)
             self._judge(lane)
         counted = "select sum(messages), sum(bytes) from kept", "select count(*), sum(octet_length(body)) from message"
-        kept, there = (servers[0].execute(sql)[0] for sql in counted)
-        _must(kept == there, f"{kept} messages and bytes are counted, and {there} are there")
+        recorded, stored = (servers[0].execute(sql)[0] for sql in counted)
+        _must(recorded == stored, f"{recorded} messages and bytes are counted, and {stored} are there")
         for server in servers:
             server.close()
 
@@ -172,9 +172,9 @@ class DelaySimulation:
         wanted = sorted(one.body for one in self.model[lane] if not one.withdrawn)
         _must(sorted(seen) == wanted, f"{lane}: a reader saw {sorted(seen)} instead of {wanted}")
         place = {body: n for n, body in enumerate(seen)}
-        kept = [one for one in self.model[lane] if not one.withdrawn]
-        for n, first in enumerate(kept):
-            for one in kept[n + 1 :]:
+        remaining = [one for one in self.model[lane] if not one.withdrawn]
+        for n, first in enumerate(remaining):
+            for one in remaining[n + 1 :]:
                 together = max(first.posted, one.posted) < min(first.came, one.came)
                 if (first.prompt and one.prompt) or (together and first.due_ms <= one.due_ms):
                     _must(place[first.body] < place[one.body], f"{one.body} overtook {first.body}")

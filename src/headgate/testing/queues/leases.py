@@ -120,15 +120,15 @@ class LeaseSimulation:
 
     def _post(self, server: SqliteDatabase, chance: random.Random) -> None:
         for _ in range(chance.randrange(1, 5)):
-            said, key = chance.choice(sorted(NAMES)), chance.choice(("", "a", "b", "größe"))
-            one = LeaseModelMessage(str(len(self.model)), NAMES[said], 0, self.now_ms)
-            post = MessagePost(APP, QUEUE, (MessageDraft(one.body, 86_400, key=key, priority=said),))
+            name, key = chance.choice(sorted(NAMES)), chance.choice(("", "a", "b", "größe"))
+            one = LeaseModelMessage(str(len(self.model)), NAMES[name], 0, self.now_ms)
+            post = MessagePost(APP, QUEUE, (MessageDraft(one.body, 86_400, key=key, priority=name),))
             with server.transaction():
                 (answer,) = post_group(server, [post], self.now_ms * 1_000_000, 7, chance)
             assert not isinstance(answer, Exception), answer
             partition = answer[0][0].partition
             one.strand = (partition - 1) // PRIORITIES
-            _must((partition - 1) % PRIORITIES + 1 == one.priority, f"{said!r} is posted to partition {partition}")
+            _must((partition - 1) % PRIORITIES + 1 == one.priority, f"{name!r} is posted to partition {partition}")
             digest = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
             _must(not key or one.strand == digest % STRANDS, f"the key {key!r} is posted to partition {partition}")
             self.model.append(one)

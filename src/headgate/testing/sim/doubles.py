@@ -56,9 +56,9 @@ class SimJudge:
 
     world: SimWorld
 
-    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
+    async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
         await asyncio.sleep(self.world.chance.random() * 0.5)
-        return layouts.judged(asked)
+        return layouts.judged(request)
 
 
 @dataclass(slots=True)
@@ -114,16 +114,16 @@ class SimForge:
                 landed = was.change.commit in commits(self.world.heads[was.change.project])
                 change_states.append(ChangeState(was.change, open=False, landed=landed))
                 if landed:
-                    events.append(self._told(EventKind.MERGED, was.change))
+                    events.append(self._one_time_event(EventKind.MERGED, was.change))
                 else:
                     events.append(self._event(EventKind.ABANDONED, was.change))
             elif was.untold:
                 change_states.append(replace(was, untold=False))
-                events.append(self._told(EventKind.MERGED, was.change))
+                events.append(self._one_time_event(EventKind.MERGED, was.change))
         moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
         events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
         found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
-        events += [self._told(EventKind.REF_UPDATED, c) for one in found.values() if one for c in one.updates]
+        events += [self._one_time_event(EventKind.REF_UPDATED, c) for one in found.values() if one for c in one.updates]
         seen = {project: one.now for project, one in found.items() if one is not None}
         return Sighting(tuple(change_states), tuple(events), moved, seen)
 
@@ -143,7 +143,7 @@ class SimForge:
         id = derived(kind, change.key, change.commit, str(self.world.chance.random()))
         return TriggerEvent(kind, change, id, fresh=fresh)
 
-    def _told(self, kind: EventKind, change: Change) -> TriggerEvent:
+    def _one_time_event(self, kind: EventKind, change: Change) -> TriggerEvent:
         """Return the event of something that happens once: telling it again gives it another id."""
         self.world.tellings += 1
         return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.tellings)))

@@ -195,9 +195,9 @@ class HubJudge(StoreJudge):
             if was is None or was.details is None or now.details is None:
                 yield f"{pull.key} is not known"
                 continue
-            said = (was.open, was.landed, was.change.commit, was.details.votes, was.details.labels)
-            if said != (now.open, now.landed, now.change.commit, now.details.votes, now.details.labels):
-                yield f"{pull.key} is known as {said}"
+            recorded = (was.open, was.landed, was.change.commit, was.details.votes, was.details.labels)
+            if recorded != (now.open, now.landed, now.change.commit, now.details.votes, now.details.labels):
+                yield f"{pull.key} is known as {recorded}"
 
     def _unchecked(self) -> Iterator[str]:
         for pull in self._hub.pulls.values():
@@ -228,12 +228,12 @@ class HubJudge(StoreJudge):
 
     def verify(self) -> None:
         """Raise InvariantBroken."""
-        told = {f.change.key: f for f in self._notes.told("gate") if f.result == "SUCCESS"}
-        for key, finished in told.items():
+        successes = {f.change.key: f for f in self._notes.finished_in("gate") if f.result == "SUCCESS"}
+        for key, finished in successes.items():
             if not self._hub.pulls[key].merged or self._hub.pulls[key].head != finished.change.commit:
                 raise InvariantBroken(f"{key} is told to have landed as {finished.change.commit}, and has not")
         for key, commit in self._hub.ours.items():
-            if key not in told or told[key].change.commit != commit:
+            if key not in successes or successes[key].change.commit != commit:
                 raise InvariantBroken(f"{key} has landed as {commit}, and nobody is told")
         for pull in self._hub.pulls.values():
             self._checked_no_more_than_asked(pull)
@@ -242,11 +242,11 @@ class HubJudge(StoreJudge):
 
     def _checked_no_more_than_asked(self, pull: SimPull) -> None:
         news = ("opened", "changed", "reopened")
-        asked = sum(one.action in (*news, "comment") for _, one in pull.happened)
-        asked += sum(one.action in news for needed in self._hub.needs(pull) for _, one in needed.happened)
-        done = [f for f in self._notes.told("check") if f.change.key == pull.key and _has_result(f)]
-        if len(done) > asked:
-            raise InvariantBroken(f"{pull.key} was checked {len(done)} times and asked for {asked} times")
+        requested = sum(one.action in (*news, "comment") for _, one in pull.happened)
+        requested += sum(one.action in news for needed in self._hub.needs(pull) for _, one in needed.happened)
+        done = [f for f in self._notes.finished_in("check") if f.change.key == pull.key and _has_result(f)]
+        if len(done) > requested:
+            raise InvariantBroken(f"{pull.key} was checked {len(done)} times and asked for {requested} times")
 
 
 def _has_result(finished: Finished) -> bool:

@@ -44,7 +44,7 @@ class SimPull:
     """Heads that somebody wants to have checked again, each with the number of its earlier checks; cleared once it is
     closed.
     """
-    said: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     """Keys of the reports that were posted."""
 
     @property
@@ -124,8 +124,8 @@ class Gestures:
     def label(self, pull: SimPull, label: str, *, off: bool = False) -> None:
         (pull.labels.discard if off else pull.labels.add)(label)
         action, added, removed = ("unlabeled", (), (label,)) if off else ("labeled", (label,), ())
-        said = ForgeEvent("pull_request", action, added=added, removed=removed)
-        self._tell(pull, EventKind.STIRRED, said)
+        event = ForgeEvent("pull_request", action, added=added, removed=removed)
+        self._tell(pull, EventKind.STIRRED, event)
 
     def comment(self, pull: SimPull, text: str) -> None:
         pull.remarks.append((pull.head, self.checks(pull.head)))
@@ -178,7 +178,7 @@ class Gestures:
 
     def checks(self, commit: str) -> int:
         """Return how often the check of a commit has ended."""
-        ended = (one for one in self.notes.told("check") if one.change.commit == commit)
+        ended = (one for one in self.notes.finished_in("check") if one.change.commit == commit)
         return sum(one.result in ("SUCCESS", "FAILURE") for one in ended)
 
 
@@ -186,8 +186,8 @@ class Gestures:
 class SimForgeHub(Gestures):
     """Imitate the forge: what it reports, and what it does on request."""
 
-    def change_state(self, pull: SimPull, told: int) -> tuple[ChangeState, list[tuple[int, EventKind, ForgeEvent]]]:
-        """Return how a pull request is, and what happened since so much of it was told."""
+    def change_state(self, pull: SimPull, known: int) -> tuple[ChangeState, list[tuple[int, EventKind, ForgeEvent]]]:
+        """Return the state of a pull request, and its events after the first `known`."""
         pull.undecided, waits = max(0, pull.undecided - 1), pull.undecided > 0
         change = Change(
             NAME,
@@ -203,13 +203,13 @@ class SimForgeHub(Gestures):
         person = ForgeAccount("bob", permission="write")
         votes = (Vote(person, "review", "approved", pull.approval),) if pull.approval else ()
         found = ((name, self.statuses.get((pull.head, name))) for name in (CHECK, GATE))
-        said = tuple(ProgramStatus(US, name, state) for name, state in found if state)
+        statuses = tuple(ProgramStatus(US, name, state) for name, state in found if state)
         missing = () if self.statuses.get((pull.head, GATE)) == PASSED else (GATE,)
         details = Details(
             us=(US,),
             state="MERGED" if pull.merged else "OPEN" if pull.open else "CLOSED",
             votes=votes,
-            statuses=said,
+            statuses=statuses,
             labels=tuple(sorted(pull.labels)),
             mergeable=None if waits else True,
             rules=(
@@ -219,7 +219,7 @@ class SimForgeHub(Gestures):
             mark=str(len(pull.happened)),
         )
         now = ChangeState(change, pull.open, landed=bool(pull.merged), details=details)
-        return now, [(n, *one) for n, one in enumerate(pull.happened) if n >= told]
+        return now, [(n, *one) for n, one in enumerate(pull.happened) if n >= known]
 
     # --- what it is asked to do
 

@@ -83,10 +83,10 @@ class SimHub:
         self._stirred.set()
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        said = json.loads(body)
-        if said["number"]:
-            return Hint(said["id"], said["project"], str(said["number"]))
-        return Hint(said["id"], said["project"], ref=HEAD)
+        delivery = json.loads(body)
+        if delivery["number"]:
+            return Hint(delivery["id"], delivery["project"], str(delivery["number"]))
+        return Hint(delivery["id"], delivery["project"], ref=HEAD)
 
     def named(self, url: str) -> str:
         return named(url)
@@ -104,13 +104,13 @@ class SimHub:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        loop, whole_s = asyncio.get_running_loop(), 0.0
+        loop, next_complete_s = asyncio.get_running_loop(), 0.0
         while True:
             self._stirred.clear()
             hints, self._hints = self._hints, []
-            whole = loop.time() >= whole_s
+            complete = loop.time() >= next_complete_s
             try:
-                async for sighting in self._look(known, heads, hints, whole=whole):
+                async for sighting in self._look(known, heads, hints, complete=complete):
                     yield sighting
                 if hints:
                     yield Sighting(answered=tuple(hint.id for hint in hints))
@@ -118,10 +118,10 @@ class SimHub:
                 self._hints = [*hints, *self._hints]
                 await asyncio.sleep(max(away.wait_s, 1.0))
                 continue
-            if whole:
-                whole_s = loop.time() + EVERY_S
+            if complete:
+                next_complete_s = loop.time() + EVERY_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(whole_s - loop.time()):
+                async with asyncio.timeout(next_complete_s - loop.time()):
                     await self._stirred.wait()
 
     async def _look(
@@ -130,18 +130,20 @@ class SimHub:
         heads: Mapping[str, Mapping[str, str]],
         hints: list[Hint],
         *,
-        whole: bool,
+        complete: bool,
     ) -> AsyncIterator[Sighting]:
-        if whole or any(hint.ref for hint in hints):
+        if complete or any(hint.ref for hint in hints):
             await self._ask()
             now = {project: refs for project, refs in self._hub.heads().items() if project in self._projects}
             moved = {project: refs for project, refs in now.items() if heads.get(project) != refs}
-            told = [self._updated(project, heads[project], refs) for project, refs in moved.items() if project in heads]
+            found = [
+                self._updated(project, heads[project], refs) for project, refs in moved.items() if project in heads
+            ]
             if moved:
-                yield Sighting(heads=moved, events=tuple(told))
+                yield Sighting(heads=moved, events=tuple(found))
         hinted = {(hint.project, hint.number) for hint in hints}
         for pull in list(self._hub.pulls.values()):
-            if pull.project in self._projects and (whole or (pull.project, str(pull.number)) in hinted):
+            if pull.project in self._projects and (complete or (pull.project, str(pull.number)) in hinted):
                 await self._ask()
                 sighting = self._seen(pull, known.get(pull.key))
                 if sighting is not None:
@@ -149,8 +151,8 @@ class SimHub:
 
     def _seen(self, pull: SimPull, was: ChangeState | None) -> Sighting | None:
         """Return what is new of one pull request."""
-        told = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
-        now, happened = self._hub.change_state(pull, told)
+        known_count = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
+        now, happened = self._hub.change_state(pull, known_count)
         if was is not None:
             now = _carrying(now, was)
         if now == was and not happened:
@@ -168,11 +170,11 @@ class SimHub:
     async def report(self, posting: OutboxMessage) -> None:
         await self._ask()
         change, state = posting.change, posting.how.get("status")
-        if change is None or posting.key in self._hub.pulls[change.key].said:
+        if change is None or posting.key in self._hub.pulls[change.key].reported:
             return
         if state is not None:
             self._hub.statuses[change.commit, f"{posting.report.tenant}/{posting.report.pipeline}"] = state
-        self._hub.pulls[change.key].said.add(posting.key)
+        self._hub.pulls[change.key].reported.add(posting.key)
         self._late()
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:

@@ -77,7 +77,7 @@ class Notes:
     async def keep(self, action: HandAction) -> None:
         """Do nothing: nobody acts by hand in a simulated gate."""
 
-    def told(self, pipeline: str) -> Iterator[Finished]:
+    def finished_in(self, pipeline: str) -> Iterator[Finished]:
         return (finished for finished in self.finished.values() if finished.pipeline == pipeline)
 
 
@@ -106,7 +106,7 @@ class StoreJudge(WrappedBackend):
         """Item of the gate -> its position among all that were ever queued."""
         self._builds: dict[str, str] = {}
         """Build that is to run -> its request; both are paths."""
-        self.whole = True
+        self.turns_are_whole = True
         """Whether each turn is one commit, so that no other state exists between decisions that it makes together."""
         self.commits = 0
 
@@ -134,7 +134,7 @@ class StoreJudge(WrappedBackend):
                 suspects += [op.path] if isinstance(op, Delete) and op.path in self._builds else []
             elif entry.path.startswith(self._requests):
                 suspects.append(self._build_of(entry))
-                if self.whole:
+                if self.turns_are_whole:
                     self._no_more_run_than_may_hold()
             elif entry.path.startswith(self._queues):
                 for item in self._pipelines["gate"].queue("any").record.decode(entry.value).items:
@@ -142,7 +142,7 @@ class StoreJudge(WrappedBackend):
             elif entry.path.startswith(self._items) and "/" not in (item := entry.path.removeprefix(self._items)):
                 if self._pipelines["gate"].item("any").record.decode(entry.value).epilogue:
                     self._epilogues.add(item)
-                if self.whole:
+                if self.turns_are_whole:
                     suspects += [build for build in self._builds if build.startswith(f"{entry.path}/")]
             elif entry.path == self._semaphore.path:
                 self._no_more_than_may_hold(entry)
@@ -155,17 +155,19 @@ class StoreJudge(WrappedBackend):
     def _no_more_run_than_may_hold(self) -> None:
         """Raise InvariantBroken if more builds run that need the semaphore than may hold it, whatever its record
         says."""
-        asked = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
-        run = [one for one in asked if one.wanted != "cancel" and SEMAPHORE in one.meta.get("semaphores", "").split()]
+        requests = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
+        run = [
+            one for one in requests if one.wanted != "cancel" and SEMAPHORE in one.meta.get("semaphores", "").split()
+        ]
         if len(run) > SEMAPHORE_MAX:
             raise InvariantBroken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
 
     def _build_of(self, request: Entry) -> str:
         """Return the path of the record of the build that a request is for, and remember which request asks for it."""
-        asked = decode(request.value, Request)
-        meta = asked.meta
+        record = decode(request.value, Request)
+        meta = record.meta
         buildset = self._pipelines[meta["pipeline"]].item(meta["item"]).buildset(meta["buildset"])
-        build = buildset.job(meta["job"]).build(asked.id).record.path
+        build = buildset.job(meta["job"]).build(record.id).record.path
         self._builds[build] = request.path
         return build
 
@@ -189,9 +191,9 @@ class StoreJudge(WrappedBackend):
         """Return whether the build's item knows it, as carried over from an earlier base or in one of its buildsets."""
         item = self._pipelines[request.meta["pipeline"]].item(request.meta["item"])
         entry = self._tree.entries.get(item.record.path)
-        kept = item.record.decode(entry.value).carried if entry is not None else ()
+        carried = item.record.decode(entry.value).carried if entry is not None else ()
         id, below = request.id, self._tree.under(item.path)
-        return any(one.build.id == id for one in kept) or any(one.path.endswith(f"/build/{id}") for one in below)
+        return any(one.build.id == id for one in carried) or any(one.path.endswith(f"/build/{id}") for one in below)
 
     # --- at the end
 
@@ -250,14 +252,14 @@ class StoreJudge(WrappedBackend):
         if len(set(landed)) < len(landed):
             raise InvariantBroken(f"landed twice: {landed}")
         parts = self._parts()
-        epilogues = [f for f in self._notes.told("gate") if f.item in self._epilogues]
+        epilogues = [f for f in self._notes.finished_in("gate") if f.item in self._epilogues]
         after = [c.key for f in epilogues if {b.result for b in f.builds} - {"CANCELED"} for c in _changes(f)]
-        if self._world.told and sorted(after) != sorted(key for key in landed if key not in parts):
+        if self._world.announced and sorted(after) != sorted(key for key in landed if key not in parts):
             raise InvariantBroken(f"landed {sorted(landed)}, but the jobs after that ran for {sorted(after)}")
-        good = [f for f in self._notes.told("gate") if f.result == "SUCCESS" and f.item not in self._epilogues]
-        told = parts | {change.key: f for f in good for change in _changes(f)}
-        if set(told) != set(landed):
-            raise InvariantBroken(f"landed {sorted(landed)} but told {sorted(told)}")
+        good = [f for f in self._notes.finished_in("gate") if f.result == "SUCCESS" and f.item not in self._epilogues]
+        reported = parts | {change.key: f for f in good for change in _changes(f)}
+        if set(reported) != set(landed):
+            raise InvariantBroken(f"landed {sorted(landed)} but told {sorted(reported)}")
         reasonless = [f.change.key for f in self._notes.finished.values() if f.result != "SUCCESS" and not f.message]
         if reasonless:
             raise InvariantBroken(f"rejected without a reason: {reasonless}")
@@ -265,12 +267,12 @@ class StoreJudge(WrappedBackend):
         if any(UNSERVED in message and "RETRY_LIMIT" not in message for message in ended):
             raise InvariantBroken("rejected because the executor of a paused build was lost")
         self._each_tag_once()
-        if wrong := self._world.posts.wrong(self._notes.told("orders")):
+        if wrong := self._world.posts.wrong(self._notes.finished_in("orders")):
             raise InvariantBroken(wrong)
-        for finished in self._notes.told("gate"):
+        for finished in self._notes.finished_in("gate"):
             self._no_fault_of_others(finished, set(landed))
         for of in self._lines():
-            places = [self._queued[told[change.key].item] for change in of]
+            places = [self._queued[reported[change.key].item] for change in of]
             if places != sorted(places):
                 raise InvariantBroken(f"landed in another order than they were queued in: {landed} {places}")
         if lost := {path.rpartition("/")[2] for path in self._builds} - self._notes.builds:
@@ -297,20 +299,20 @@ class StoreJudge(WrappedBackend):
     def _parts(self) -> dict[str, Finished]:
         """Return the changes that landed without the rest of their circle: key -> where people are told so.  Raise
         InvariantBroken when nobody is told, or when nothing had kept the rest from landing."""
-        alarms = [f for f in self._notes.told("gate") if "ALARM" in f.message]
+        alarms = [f for f in self._notes.finished_in("gate") if "ALARM" in f.message]
         for key, commit in self._world.owed.items():
-            told = any(f"- {key} has not landed." in f.message for f in alarms)
+            reported = any(f"- {key} has not landed." in f.message for f in alarms)
             now = self._world.open.get(key)
             could = now is not None and now.is_approved and now.change.commit == commit and not self._world.foreign
-            if not told or could:
+            if not reported or could:
                 raise InvariantBroken(
-                    f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}"
+                    f"{key} has not landed, but what goes together with it has; told: {reported}, could: {could}"
                 )
         found = {c.key: f for f in alarms for c in _changes(f) if f"- {c.key} has landed as" in f.message}
         return found
 
     def _unanswered(self) -> list[str]:
-        return self._world.posts.unanswered(self._notes.told("orders"))
+        return self._world.posts.unanswered(self._notes.finished_in("orders"))
 
     def _tags_without_an_end(self) -> list[str]:
         last = dict(self._world.tagged) if "release" in self._pipelines else {}

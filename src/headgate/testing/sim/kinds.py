@@ -101,7 +101,7 @@ APART = """
 """
 """Configuration that gives the hostile projects a queue of their own."""
 
-TOLD = """
+ANNOUNCED = """
 - job: {name: tells, type: reporter}
 - pipeline:
     name: post
@@ -140,7 +140,7 @@ POSTED = """
 """A pipeline that messages start."""
 TAGGED_EVERY = 13
 """One seed in this many has it, and tags."""
-TOLD_EVERY = 3
+ANNOUNCED_EVERY = 3
 """One seed in this many, the second, has it."""
 WIDE, WIDER = 5, 17
 """Numbers of further pipelines that every proposal enters."""
@@ -157,7 +157,7 @@ def more(count: int) -> str:
     return f"{pipelines}- job: {{name: quick}}\n- project: {{name: ^.*$, {jobs}}}\n" if count else ""
 
 
-KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * TOLD_EVERY
+KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * ANNOUNCED_EVERY
 """Number of consecutive seeds that cover every kind, except the wide ones."""
 
 
@@ -170,7 +170,7 @@ class SimKind(NamedTuple):
     """The tenant with a check pipeline; empty: there is no such pipeline."""
     hostile: bool = False
     """Whether there is a project with hostile changes."""
-    told: bool = False
+    announced: bool = False
     """Whether jobs run for landed changes."""
     wide: int = 0
     """Number of further pipelines."""
@@ -197,14 +197,14 @@ class SimKind(NamedTuple):
         wide = WIDER if seed % WIDER_EVERY == 2 else WIDE if seed % WIDE_EVERY == 2 else 0
         together = served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2
         several = seed % SEVERAL_EVERY == SEVERAL_EVERY - 2
-        told, tagged = together and seed % TOLD_EVERY == 1, seed % TAGGED_EVERY == 4
-        return cls(served, together, check, told=told, wide=wide, several=several, tagged=tagged)
+        announced, tagged = together and seed % ANNOUNCED_EVERY == 1, seed % TAGGED_EVERY == 4
+        return cls(served, together, check, announced=announced, wide=wide, several=several, tagged=tagged)
 
     @classmethod
     def hostile_of(cls, seed: int) -> SimKind:
         """Return a kind with somebody hostile, always with a check pipeline: a proposer reaches no other."""
         kind, check = cls.of(seed), "t" if seed % 2 else "u"
-        return kind._replace(check=check, hostile=True, told=False, wide=0, several=False, tagged=False)
+        return kind._replace(check=check, hostile=True, announced=False, wide=0, several=False, tagged=False)
 
     @classmethod
     def circular_of(cls, seed: int) -> SimKind:
@@ -241,7 +241,7 @@ class SimKind(NamedTuple):
         """Return pipeline -> its tenant."""
         ours = [
             "gate",
-            *["post"] * self.told,
+            *["post"] * self.announced,
             *["release"] * self.tagged,
             *["orders"] * self.posted,
             *(f"more{n}" for n in range(self.wide)),
@@ -261,7 +261,9 @@ class SimKind(NamedTuple):
                 config = config.replace("name: ^.*$", "name: ^sim/(a|b)$") + APART
             else:
                 config = config.replace(", semaphore: one}", "}")
-        config += CIRCLES * self.circular + CHECK * (self.check == "t") + TOLD * self.told + TAGGED * self.tagged
+        config += (
+            CIRCLES * self.circular + CHECK * (self.check == "t") + ANNOUNCED * self.announced + TAGGED * self.tagged
+        )
         if self.reusing:
             config = config.replace("window: 3", "window: 6")
             config = config if self.locked else config.replace(", semaphore: one}", "}")
@@ -279,7 +281,7 @@ class SimKind(NamedTuple):
             gating=("unit", *["together"] * self.together, *["both", "after"] * self.reusing),
             reusing={"unit": (), "both": PROJECTS, "after": ()} if self.reusing else {},
             pipelines=self.pipelines,
-            told=self.told,
+            announced=self.announced,
             several=self.several,
             circular=self.circular,
             moving=self.moving,

@@ -54,18 +54,18 @@ class SimPosts:
     def unanswered(self, ended: Iterable[Finished]) -> list[str]:
         """Return what has no end yet, or whose answer is not there."""
         over = {f.change.occasion.id for f in ended if f.change.occasion is not None}
-        told = {one.report.answers.id for one in self.answered.values() if one.report.answers is not None}
-        return [f"message {id}" for id in self.ids if id not in over or id not in told]
+        answered = {one.report.answers.id for one in self.answered.values() if one.report.answers is not None}
+        return [f"message {id}" for id in self.ids if id not in over or id not in answered]
 
     def wrong(self, ended: Iterable[Finished]) -> str:
         """Return what must not be, once all is quiet; empty: nothing."""
         items = {(f.change.occasion.id, f.item) for f in ended if f.change.occasion is not None}
-        told = Counter(one.report.answers.id for one in self.answered.values() if one.report.answers is not None)
+        answers = Counter(one.report.answers.id for one in self.answered.values() if one.report.answers is not None)
         for id, count in Counter(id for id, _ in items).items():
             if count != 1:
                 return f"message {id} started {count} items"
-        if twice := [id for id in self.ids if told[id] != 1]:
-            return f"message {twice[0]} was answered {told[twice[0]]} times"
+        if twice := [id for id in self.ids if answers[id] != 1]:
+            return f"message {twice[0]} was answered {answers[twice[0]]} times"
         for lane, messages in self.posted.items():
             order = list(dict.fromkeys(self.ran.get(str(lane.partition), ())))
             if order != sorted(order):
@@ -101,17 +101,17 @@ class SimMessages:
     posts: SimPosts
     chance: random.Random
 
-    async def _asked(self) -> None:
+    async def _request(self) -> None:
         await asyncio.sleep(self.chance.random() * 0.05)
         if self.chance.random() < AWAY:
             raise SourceDown("it does not answer")
 
     async def lanes(self) -> Sequence[Lane]:
-        await self._asked()
+        await self._request()
         return list(self.posts.posted)
 
     async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
-        await self._asked()
+        await self._request()
         return [one for one in self.posts.posted[lane] if position_of(one.message_id) > after][:limit]
 
     async def happenings(self) -> AsyncIterator[MessageNews]:

@@ -151,7 +151,7 @@ class Simulation:
         judge = self.judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
-        judge.whole = ops_max == COMMIT_OPS_MAX
+        judge.turns_are_whole = ops_max == COMMIT_OPS_MAX
         troubled = self.processes(self, world, judge, notes, chance, stop, ops_max)
         if self.seed % WHOLE_EVERY % 2:
             kinds = list(WHOLE)
@@ -186,7 +186,7 @@ class Simulation:
         if self.seed % DOUBTED_EVERY == DOUBTED_EVERY - 2:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
         if self.seed % CLOSED_EVERY == CLOSED_EVERY - 1 and not self.hostile:
-            stories.append(self._kept(world, judge))
+            stories.append(self._close_gate(world, judge))
         if self.kind.tagged and self.seed % FRESH_EVERY:  # what is there at the first look of all starts nothing
             stories.append(Tagger(world, random.Random(f"tags {self.seed}")).run())
         if self.posted:
@@ -197,7 +197,7 @@ class Simulation:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)
 
-    async def _kept(self, world: SimWorld, judge: StoreJudge) -> None:
+    async def _close_gate(self, world: SimWorld, judge: StoreJudge) -> None:
         """Close the gate now and then and open it again, as somebody whose own process has no trouble."""
         loop, store, done = asyncio.get_running_loop(), Store(judge), asyncio.Event()
         context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000))
@@ -224,12 +224,12 @@ class Simulation:
     async def _idle(self) -> None:
         if not self.idle_s:
             return
-        asked = self._asked()
+        before = self._request_count()
         await asyncio.sleep(self.idle_s)
-        if self._asked() != asked:
-            raise InvariantBroken(f"{self._asked() - asked} requests in {self.idle_s:.0f} s of idling")
+        if self._request_count() != before:
+            raise InvariantBroken(f"{self._request_count() - before} requests in {self.idle_s:.0f} s of idling")
 
-    def _asked(self) -> int:
+    def _request_count(self) -> int:
         """Return the number of requests that were made to the store, keep-alives apart."""
         return sum(store.counts.requests + store.counts.watches for store in self.stores)
 

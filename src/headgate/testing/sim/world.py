@@ -115,7 +115,7 @@ class SimWorld:
     """Pipelines that no tenant has at present."""
     seen: dict[str, str] = field(default_factory=dict)
     """project -> its head when its configuration was last read"""
-    told: bool = False
+    announced: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
     """Jobs that need a paused job beside them."""
@@ -229,7 +229,7 @@ class SimWorld:
         """Note that a build of a job passed."""
         self.passing.set()
         if job in self.reusing:
-            self.given.add((pipeline, job, _told(self.handed(job, project, state))))
+            self.given.add((pipeline, job, _trees_of(self.handed(job, project, state))))
         else:
             self.tested.setdefault(tested_key(state), set()).add(job)
 
@@ -238,7 +238,7 @@ class SimWorld:
         jobs, own = self.jobs(head), change.project
         missing = jobs - self.reusing.keys() - self.tested.get(tested_key(state), set())
         for job in jobs & self.reusing.keys():
-            if ("gate", job, _told({**self.handed(job, own, state), own: head})) not in self.given:
+            if ("gate", job, _trees_of({**self.handed(job, own, state), own: head})) not in self.given:
                 missing.add(job)
         return missing
 
@@ -293,7 +293,7 @@ class SimWorld:
         return not proposal.wrong and (not proposal.parent or proposal.parent in there)
 
 
-def _told(heads: Mapping[str, str]) -> str:
+def _trees_of(heads: Mapping[str, str]) -> str:
     return " ".join(f"{project}={tree(head)}" for project, head in sorted(heads.items()))
 
 

@@ -69,10 +69,10 @@ class WatcherView:
             async with asyncio.timeout(DEADLINE_S):
                 while self.known != wanted:
                     self.moved.clear()
-                    told: asyncio.Future[object] = asyncio.ensure_future(self.moved.wait())
-                    either: list[asyncio.Future[object]] = [told, self.task]
+                    change: asyncio.Future[object] = asyncio.ensure_future(self.moved.wait())
+                    either: list[asyncio.Future[object]] = [change, self.task]
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                    told.cancel()
+                    change.cancel()
                     if self.task.done():
                         await self.task
         except TimeoutError:
