@@ -31,8 +31,8 @@ class Directories:
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
-        tree, here = self._trees.get(project, (None, ""))
-        if tree is None or branch != here:
+        tree, tree_branch = self._trees.get(project, (None, ""))
+        if tree is None or branch != tree_branch:
             return await self._rest.checkout(state, project, branch, dest, speculative=speculative, files=files)
         try:
             done = await _copy(tree, branch, dest)

@@ -170,8 +170,8 @@ class GitEngine:
                 heads[project] = found
             elif not isinstance(found, _FAILURES):
                 raise found
-        there = {p: self.mirror(p, connection) for p, connection in work.given.items() if p in heads}
-        return await known(there, heads, bases)
+        mirrors = {p: self.mirror(p, connection) for p, connection in work.given.items() if p in heads}
+        return await known(mirrors, heads, bases)
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
         """Fetch the project's branches, and the chain's changes as far as possible; return branch ref -> commit."""
@@ -188,14 +188,14 @@ class GitEngine:
         self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
     ) -> str:
         """Merge the item into its branch; return "", or why that is impossible. Raise GitError, OSError."""
-        here = merged.setdefault(item.project, {})
-        head = here.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
+        branches = merged.setdefault(item.project, {})
+        head = branches.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
         if head is None:
             return f"{item.project} has no branch {item.branch}"
         mirror = self.mirror(item.project, item.connection)
         await _had(mirror, head, item)
         try:
-            here[item.branch] = await mirror.merge(head, item)
+            branches[item.branch] = await mirror.merge(head, item)
         except MergeConflict as conflict:
             return f"{item.ref} of {item.project} does not merge into {item.branch}; conflicts in: {conflict}"
         except GitImpossible as error:
@@ -234,20 +234,20 @@ class GitEngine:
             later = [] if mirror is None or work.shut or work.withheld else _by_project(work.later)
             for parts in later:  # find refusals before the first part lands
                 project = parts[0].change.project
-                other, theirs = await self._bases(work.state, parts)
-                if other is not None and await tried(other, parts, theirs):
+                other, later_bases = await self._bases(work.state, parts)
+                if other is not None and await tried(other, parts, later_bases):
                     return LandAnswer(work.buildset, False, moved=True, project=own)
             project = work.change.project
-            here = mirror or self.mirror(project, work.change.connection)
-            moved = await land(here, work, bases)
+            repository = mirror or self.mirror(project, work.change.connection)
+            moved = await land(repository, work, bases)
             return LandAnswer(work.buildset, not moved, moved=moved, project=own)
         except Shut:
             return LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
             answer = LandAnswer(work.buildset, False, error=_of(project, error, work), project=own)
             if work.rest and isinstance(error, PushRefused):
-                what = f"refuses what goes together with changes that have landed: {error}"
-                raise Unreachable(project, what, answer, max_s=REST_MAX_S) from error
+                problem = f"refuses what goes together with changes that have landed: {error}"
+                raise Unreachable(project, problem, answer, max_s=REST_MAX_S) from error
             if isinstance(error, GitImpossible):
                 return answer
             raise _later(project, error, answer) from error
@@ -396,5 +396,5 @@ def _unmerged(item: MergeItem, error: Exception) -> str:
 
 
 def _later(project: str, error: Exception, answer: MergerAnswer) -> Unreachable:
-    what = "cannot be reached" if isinstance(error, RemoteError) else "cannot be worked on here"
-    return Unreachable(project, f"{what}: {error}", answer)
+    state = "cannot be reached" if isinstance(error, RemoteError) else "cannot be worked on here"
+    return Unreachable(project, f"{state}: {error}", answer)

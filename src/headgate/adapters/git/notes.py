@@ -113,5 +113,5 @@ def _with_section(note: str, pipeline: str, text: str) -> str:
     sections = {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
     sections.pop(pipeline, None)
     sections[pipeline] = text.strip()
-    ours = [f"Headgate ({name}):\n{body}" for name, body in sections.items()]
-    return "\n\n".join([parts[0].strip(), *ours] if parts[0].strip() else ours) + "\n"
+    own_sections = [f"Headgate ({name}):\n{body}" for name, body in sections.items()]
+    return "\n\n".join([parts[0].strip(), *own_sections] if parts[0].strip() else own_sections) + "\n"

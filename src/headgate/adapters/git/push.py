@@ -62,8 +62,8 @@ class PushRefused(GitImpossible):
 
     def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
         own_reasons = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
-        says = f"\nThe git server says:\n{words}" if words else ""
-        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(own_reasons))}{says}")
+        server_message = f"\nThe git server says:\n{words}" if words else ""
+        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(own_reasons))}{server_message}")
         self.refs = {ref for ref, reason in reasons.items() if "atomic" not in reason}
         """The refused refs, without those that were refused only because others were."""
 
@@ -109,8 +109,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
             now = await mirror.remote.refs(*branches) if moves else {}
             if any(now.get(step.ref) != step.to for step in moves):
                 raise
-            what = ", ".join(part.change.key for part in parts)
-            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, what, refused)
+            changes = ", ".join(part.change.key for part in parts)
+            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, changes, refused)
         return False
 
     return await _in_time(mirror, once)

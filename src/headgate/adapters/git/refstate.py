@@ -26,8 +26,8 @@ async def ref_state(
     GitError, OSError."""
     others = {ref: commit for ref, commit in heads.items() if ref != at.ref}
     if at.commit == ZEROS:
-        there = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
-        return others, await containing(mirror, at.old_commit, heads) if there and at.ref.startswith(TAGS) else ()
+        present = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
+        return others, await containing(mirror, at.old_commit, heads) if present and at.ref.startswith(TAGS) else ()
     if at.held:
         await _hold(mirror, at, heads)
     await _bring(mirror, at)

@@ -44,8 +44,8 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
     """Return the commit at which the branch `ref`, now at `head`, must be for `commit` to land: the one it was tested
     on. Empty if the branch is not there. Raises GitImpossible when `commit` cannot be fetched."""
     branch = ref.removeprefix("refs/heads/")
-    there = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
-    own = [item for item in there if item.item == there[-1].item]
+    items = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
+    own = [item for item in items if item.item == items[-1].item]
     if gone := [item for item in own if not mirror.has(item.commit)]:
         raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
     try:

@@ -90,9 +90,9 @@ def _small(tree: pygit2.Tree, most: int) -> bool:
     apply."""
     left, waiting = most, [tree]
     while waiting:
-        here = waiting.pop()
-        if len(here) > left or ".gitattributes" in here:
+        directory = waiting.pop()
+        if len(directory) > left or ".gitattributes" in directory:
             return False
-        left -= len(here)
-        waiting += [entry for entry in here if isinstance(entry, pygit2.Tree)]
+        left -= len(directory)
+        waiting += [entry for entry in directory if isinstance(entry, pygit2.Tree)]
     return True

@@ -57,8 +57,8 @@ class FetchedImages:
         """Fetch one at a time."""
         self.check(url)
         async with self._turn:
-            if (there := self.have(sha256)) is not None:
-                return there
+            if (file := self.have(sha256)) is not None:
+                return file
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             raw, plain = self._directory / f"{sha256}{_PART}", self._directory / f"{sha256}.plain{_PART}"
             try:
@@ -125,13 +125,13 @@ class FetchedImages:
             raise NoFile(f"what its name says is packed as zstd cannot be unpacked: {error}") from error
         return digest.hexdigest()
 
-    def _bounded(self, size: int, room: int, what: str) -> None:
+    def _bounded(self, size: int, room: int, url: str) -> None:
         if size > self._most:
             raise NoFile(
-                f"{_short(what)}: it is larger than {self._most:,} bytes, which [launcher] image_size_max_mb allows"
+                f"{_short(url)}: it is larger than {self._most:,} bytes, which [launcher] image_size_max_mb allows"
             )
         if size > room:
-            raise NoFile(f"{_short(what)}: this machine has no room for it")
+            raise NoFile(f"{_short(url)}: this machine has no room for it")
 
 
 def _below(url: str, root: str) -> bool:

@@ -183,8 +183,8 @@ def _variables(where: str, entry: dict[Any, Any]) -> dict[str, Any]:
     own = {key: value for key, value in entry.items() if key not in ("name", "labels", "vars")}
     for key in own:
         if key != HOST_KEY_VARIABLE and not str(key).startswith("ansible_"):
-            meant = MEANT.get(str(key), "")
-            hint = f"; did you mean {meant!r}?" if meant else ", but name, labels, vars, and variables of Ansible"
+            similar = MEANT.get(str(key), "")
+            hint = f"; did you mean {similar!r}?" if similar else ", but name, labels, vars, and variables of Ansible"
             raise UserError(f"{where}: there is no key {key!r}{hint}; a variable of your own belongs under `vars`")
     return {**others, **own}
 

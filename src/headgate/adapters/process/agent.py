@@ -71,15 +71,15 @@ class Agent:
 
     async def add(self, key: Path) -> None:
         """Add the key in a file that this process may read. Raises NoKey."""
-        what = f"the key {key}, which a machine is reached with"
+        label = f"the key {key}, which a machine is reached with"
         try:
             text = key.read_bytes()[:KEY_SIZE_MAX_BYTES]
         except OSError as error:
-            raise NoKey(f"{what}, cannot be read by the executor: {error.strerror}") from error
+            raise NoKey(f"{label}, cannot be read by the executor: {error.strerror}") from error
         try:
             await self._output("ssh-add -q " + (f"/proc/self/fd/{_INPUT}" if self._user else "-"), text)
         except OSError as error:
-            raise NoKey(f"{what}, is not taken; it must be a private key without a passphrase: {error}") from error
+            raise NoKey(f"{label}, is not taken; it must be a private key without a passphrase: {error}") from error
 
     async def signing(self) -> frozenset[str]:
         """Return the public keys of the keys that it holds. Raises OSError."""

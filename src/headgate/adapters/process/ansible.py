@@ -76,8 +76,8 @@ class Playbooks:
         self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
         self._values: Values | None = None
-        here = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
-        self._facts = FactCache((*here, LOCALHOST))
+        local_hosts = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
+        self._facts = FactCache((*local_hosts, LOCALHOST))
         workspace.contexts.known_hosts = self._known_hosts
 
     @property
@@ -217,8 +217,8 @@ class Playbooks:
     def _careful_extra(self, stage: Stage, values: Values) -> dict[str, Any]:
         """Return the extra variables; none that a job sets overrides one that a trusted playbook sets."""
         extra = () if stage.context.trusted else self._workspace.spec.job.extra_vars
-        here = values[LOCALHOST]
-        return {**{name: literal(here[name]) for name in extra if name in here}, **self._site(stage)}
+        local_values = values[LOCALHOST]
+        return {**{name: literal(local_values[name]) for name in extra if name in local_values}, **self._site(stage)}
 
     def _site(self, stage: Stage) -> dict[str, Any]:
         """Return the variables that override all others; templates in messages, topics and branches are not

@@ -43,9 +43,9 @@ def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
 
 def tokens(secrets: Iterable[Secrets]) -> Iterator[str]:
     """Yield the tokens, which must not appear in logs."""
-    for one in secrets:
-        if one.get(SECRET):
-            yield str(one[SECRET]["token"])
+    for secret in secrets:
+        if secret.get(SECRET):
+            yield str(secret[SECRET]["token"])
 
 
 def servers(secrets: Iterable[Secrets]) -> Iterator[NetworkTarget]:

@@ -73,8 +73,8 @@ class ImageRecipe:
         *above, last = Path(name).parts
         home = workspace.home()
         try:
-            with Directory.at(home) as tree, tree.below(*above) as there:
-                content = there.read(last, SIZE_MAX_BYTES)
+            with Directory.at(home) as tree, tree.below(*above) as directory:
+                content = directory.read(last, SIZE_MAX_BYTES)
             if content is None:
                 raise FileNotFoundError(name)
             return ImageRecipe(name, read(content), content, home.joinpath(*above))
@@ -96,10 +96,10 @@ class ImageRecipe:
 
     def _check(self) -> None:
         """Refuse git's directory: it differs in each build, so that no image should depend on it. Raise BadPlaybook."""
-        there = self.beside.resolve()
+        context = self.beside.resolve()
         for source in (source for step in self.recipe.steps for source in step.sources if source != "."):
-            found = (there / source).resolve()
-            if found == there or found.is_relative_to(there / ".git"):
+            found = (context / source).resolve()
+            if found == context or found.is_relative_to(context / ".git"):
                 raise BadPlaybook(
                     f"{self.name} copies {source}, which has what git keeps, and is not a file of the project"
                 )

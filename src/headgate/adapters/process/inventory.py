@@ -80,14 +80,14 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
     """Return the variables of one host.  On this machine Python is our own, and Ansible keeps its things in the work
     directory; in a container Python is what the image has."""
     connection = str(found.get("ansible_connection") or "ssh")
-    here = connection in ("local", CONNECTION)
-    address = str(found.get("ansible_host") or ("127.0.0.1" if here else name))
+    is_local = connection in ("local", CONNECTION)
+    address = str(found.get("ansible_host") or ("127.0.0.1" if is_local else name))
     variables: dict[str, Any] = {"ansible_host": address}
     if connection == "local":
         variables |= {"ansible_port": 22, "ansible_user": user, "ansible_python_interpreter": sys.executable}
     elif connection in ("ssh", "paramiko", "smart"):
-        mine = machine.JobUser.this().name
-        variables |= {"ansible_port": 22, "ansible_user": mine, "ansible_python_interpreter": "auto", **_ELSEWHERE}
+        own_user = machine.JobUser.this().name
+        variables |= {"ansible_port": 22, "ansible_user": own_user, "ansible_python_interpreter": "auto", **_ELSEWHERE}
     elif connection == CONNECTION:
         variables |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
     elif connection not in _PORTS:
@@ -98,7 +98,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
     if variables.get("ansible_user"):
         variables.setdefault("ansible_ssh_user", variables["ansible_user"])
     known = {"label": label, **_UNKNOWN, **_addresses(address), "node_properties": {}, **found.get("nodepool", {})}
-    node = {**known, "uuid": known["external_id"], "reuse": not here, **found.get("zuul_node", {})}
+    node = {**known, "uuid": known["external_id"], "reuse": not is_local, **found.get("zuul_node", {})}
     return {**variables, "nodepool": known, "zuul_node": node}
 
 

@@ -139,16 +139,18 @@ def _listed(place: Path, left: Iterator[int], depth: int) -> list[dict[str, Any]
     """List directories first, then files, by name, in JSON; leave out links."""
     found = list[dict[str, Any]]()
     with os.scandir(place) as entries:
-        names = sorted(islice(entries, LISTED_MAX), key=lambda one: (not one.is_dir(follow_symlinks=False), one.name))
+        names = sorted(
+            islice(entries, LISTED_MAX), key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name)
+        )
     for entry in names:
         if entry.is_symlink() or entry.name == MANIFEST or next(left, None) is None:
             continue
         about = entry.stat(follow_symlinks=False)
-        one: dict[str, Any] = {"name": entry.name, "last_modified": int(about.st_mtime)}
+        record: dict[str, Any] = {"name": entry.name, "last_modified": int(about.st_mtime)}
         if entry.is_dir(follow_symlinks=False):
             inner = _listed(Path(entry.path), left, depth - 1) if depth else []
-            found.append({**one, "mimetype": "application/directory", "children": inner})
+            found.append({**record, "mimetype": "application/directory", "children": inner})
         else:
             kind, encoding = mimetypes.guess_type(entry.name)
-            found.append({**one, "mimetype": kind or "text/plain", "encoding": encoding, "size": about.st_size})
+            found.append({**record, "mimetype": kind or "text/plain", "encoding": encoding, "size": about.st_size})
     return found

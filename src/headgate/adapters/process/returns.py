@@ -31,11 +31,11 @@ def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) 
     """Merge new data over old, recursively in mappings."""
     merged = dict(old)
     for key, value in new.items():
-        was = merged.get(key)
-        if isinstance(was, dict) and isinstance(value, dict):
-            merged[key] = merge(was, value, (*path, key))
-        elif isinstance(was, list) and isinstance(value, list) and _grows(path, key):
-            merged[key] = was + value
+        old_value = merged.get(key)
+        if isinstance(old_value, dict) and isinstance(value, dict):
+            merged[key] = merge(old_value, value, (*path, key))
+        elif isinstance(old_value, list) and isinstance(value, list) and _grows(path, key):
+            merged[key] = old_value + value
         else:
             merged[key] = value
     return merged

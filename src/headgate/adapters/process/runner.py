@@ -378,12 +378,12 @@ class ProcessRunner:
             return self._disk_full(work.spec, str(error.filename or ""))
         return _again(work.spec, None, str(error) or type(error).__name__)
 
-    def _disk_full(self, spec: BuildSpec, what: str) -> BuildOutcome:
+    def _disk_full(self, spec: BuildSpec, detail: str) -> BuildOutcome:
         """Return the outcome of a build whose disk is full: another attempt, if there is space elsewhere, or DISK_FULL
         after the last one, with the reason."""
         text = f"no space is left on the executor's disk ({self.root} or {self.log_root})"
         result = "DISK_FULL" if spec.attempt >= spec.job.attempts_max else None
-        return BuildOutcome(build=spec.build, result=result, error=f"{text}{_colon(what)}")
+        return BuildOutcome(build=spec.build, result=result, error=f"{text}{_colon(detail)}")
 
 
 def _again(spec: BuildSpec, result: str | None, error: str) -> BuildOutcome:

@@ -147,7 +147,7 @@ class Sandbox:
 
         It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `lent` are
         directories with sockets, by where it has them."""
-        paths, mine, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
+        paths, own_readable, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
         me = machine.JobUser.this(home) if user is None else machine.JobUser(user.inside, user.inside, home)
         inputs = SandboxInputs()
         arguments = [
@@ -161,11 +161,11 @@ class Sandbox:
             ),
             *("--dev", "/dev", "--proc", "/proc", *machine.kernel()),
             *(arg for path in ("/tmp", "/var/tmp", "/dev/shm") for arg in self._memory(path)),
-            *self._directories(path.parent for path in (*paths.readable, *paths.writable, *mine, *writable)),
+            *self._directories(path.parent for path in (*paths.readable, *paths.writable, *own_readable, *writable)),
             *_bound("--ro-bind-try", paths.readable),
             *_bound("--bind", paths.writable),
             *_covered(self.hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
-            *_bound("--ro-bind-try", mine),
+            *_bound("--ro-bind-try", own_readable),
             *_bound("--bind", writable),
             *(arg for there, place in (lent or {}).items() for arg in self._lent(place, there)),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
@@ -203,8 +203,8 @@ class Sandbox:
             if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
                 yield from (*self._mode("0755"), "--dir", str(path))
 
-    def _lent(self, place: Path, there: str) -> Iterator[str]:
-        yield from (*self._directories([Path(there).parent]), "--ro-bind", str(place), there)
+    def _lent(self, place: Path, path: str) -> Iterator[str]:
+        yield from (*self._directories([Path(path).parent]), "--ro-bind", str(place), path)
 
     def _file(self, inputs: SandboxInputs, path: str, text: bytes) -> Iterator[str]:
         yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)

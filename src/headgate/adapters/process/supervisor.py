@@ -186,9 +186,9 @@ def spawned(
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
     errands.lay(inputs)
     program, *arguments = request["command"]
-    tells = () if info is None else ("--info-fd", str(info))
+    info_options = () if info is None else ("--info-fd", str(info))
     process = subprocess.Popen(
-        [program, *tells, *arguments],
+        [program, *info_options, *arguments],
         env=request["environment"],
         cwd=request["directory"],
         stdin=stdin,

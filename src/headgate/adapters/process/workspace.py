@@ -126,8 +126,8 @@ class Workspace:
         else there."""
         place = self._place(self.spec.change.project)
         with Directory.at(self.work) as work:
-            there = work.is_directory(*place.relative_to(self.work).parts)
-        return place if there else self.work
+            exists = work.is_directory(*place.relative_to(self.work).parts)
+        return place if exists else self.work
 
     def _place(self, project: str) -> Path:
         return self.work / str(variables.project(project, self.spec.job.workspace_scheme)["src_dir"])
@@ -153,7 +153,7 @@ class Workspace:
         every, limit = {**dict.fromkeys(self._touched(), ""), **required}, asyncio.Semaphore(CHECKOUTS_MAX)
         self._apart(every)
 
-        async def one(project: str, override: str) -> None:
+        async def prepare_one(project: str, override: str) -> None:
             async with limit:
                 self._vacant(project)
                 branch, why = await self._branch(project, (override, "project override ref"))
@@ -172,7 +172,7 @@ class Workspace:
             }
 
         for together in self._outer_first(every):
-            await _all(one(project, every[project]) for project in together)
+            await _all(prepare_one(project, every[project]) for project in together)
         self.projects = dict(sorted(self.projects.items()))
         for file in job.include_vars:
             self.included |= await self._included(file)
@@ -216,8 +216,8 @@ class Workspace:
         place and no link that leads outside. Raise BadPlaybook, OSError."""
         place = self._place(project).relative_to(self.work)
         try:
-            with Directory.at(self.work) as work, work.below(*place.parts) as there:
-                why = "there are files already" if next(there.names(), None) is not None else ""
+            with Directory.at(self.work) as work, work.below(*place.parts) as directory:
+                why = "there are files already" if next(directory.names(), None) is not None else ""
         except FileNotFoundError:
             return
         except Strange as strange:

@@ -95,12 +95,12 @@ def _history(objects: SoundnessObjects, commit: str, without: Collection[str], l
     """Yield commits up to those in `without`, which go to `left`."""
     seen, waiting = {commit}, deque([commit])
     while waiting:
-        here = waiting.popleft()
-        if here in without:
-            left.append(here)
+        current = waiting.popleft()
+        if current in without:
+            left.append(current)
             continue
-        yield here
-        for parent in objects.parents(here):
+        yield current
+        for parent in objects.parents(current):
             if parent not in seen:
                 seen.add(parent)
                 waiting.append(parent)
@@ -117,12 +117,12 @@ class TreeChecker:
         """Check the entries that `after` adds to `before`. Raise GitImpossible."""
         waiting = [(b"", before, after)]
         while waiting:
-            path, was, now = waiting.pop()
-            if was == now:
+            path, before_id, after_id = waiting.pop()
+            if before_id == after_id:
                 continue
-            before_it = list(self._entries(path, was, strict=False)) if was else []
+            before_it = list(self._entries(path, before_id, strict=False)) if before_id else []
             old = {name: oid for _, name, oid in before_it}
-            new = list(self._entries(path, now, strict=True))
+            new = list(self._entries(path, after_id, strict=True))
             if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
             for mode, name, oid in new:

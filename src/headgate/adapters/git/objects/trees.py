@@ -27,13 +27,17 @@ def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
         path, *both = waiting.pop()
         old, new = map(_entries, both)
         for name in old.keys() | new.keys():
-            was, now = old.get(name), new.get(name)
-            if was is not None and now is not None and (was.id, was.filemode) == (now.id, now.filemode):
+            old_entry, new_entry = old.get(name), new.get(name)
+            if (
+                old_entry is not None
+                and new_entry is not None
+                and (old_entry.id, old_entry.filemode) == (new_entry.id, new_entry.filemode)
+            ):
                 continue
-            below_was, below_now = _directory(was), _directory(now)
+            below_was, below_now = _directory(old_entry), _directory(new_entry)
             if below_was is not None or below_now is not None:
                 waiting.append((path + name + b"/", below_was, below_now))
-            if (was is not None and below_was is None) or (now is not None and below_now is None):
+            if (old_entry is not None and below_was is None) or (new_entry is not None and below_now is None):
                 yield (path + name).decode(errors="replace")
 
 

@@ -72,6 +72,6 @@ class Doubt:
         elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.listing_by_git()).refs.keys():
             self._in_doubt, self.trouble = False, ""
             return False
-        what = "no branch any more" if no_branches else f"{len(lost)} of {len(expected)} refs no more"
-        self.trouble = f"it shows {what}; it is looked at again before that is believed"
+        finding = "no branch any more" if no_branches else f"{len(lost)} of {len(expected)} refs no more"
+        self.trouble = f"it shows {finding}; it is looked at again before that is believed"
         return True

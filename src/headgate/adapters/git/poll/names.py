@@ -19,8 +19,8 @@ TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 
 def statement_of(ref: str, kind: str) -> tuple[str, str] | None:
     """Return the person and `<branch>/<topic>` of a statement; None if the ref is not of this kind."""
-    who, _, name = ref.removeprefix(kind).partition("/") if ref.startswith(kind) else ("", "", "")
-    return (who, name) if who and name else None
+    person, _, name = ref.removeprefix(kind).partition("/") if ref.startswith(kind) else ("", "", "")
+    return (person, name) if person and name else None
 
 
 class Names:

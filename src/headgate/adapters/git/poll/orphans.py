@@ -23,8 +23,8 @@ def orphans(
         if name == ref or FOR + name in refs or names.misfit(project, name):
             continue
         branch, topic = names.split(project, name)
-        was = known.get(f"{project}/{branch}/{topic}")
-        if was is not None and was.landed and was.change.commit == commit:
+        landed_state = known.get(f"{project}/{branch}/{topic}")
+        if landed_state is not None and landed_state.landed and landed_state.change.commit == commit:
             continue
         found[ref] = commit
         misfits.add(ref, f"{APPROVES_NOTHING}; push it to {FOR}{name}, or remove this ref")

@@ -51,8 +51,8 @@ async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, firs
             return {}
         except RemoteError as error:
             _raise_if_ours(error)
-    there = (await remote.listing_by_git(*wanted) if len(wanted) <= FEW else await remote.listing_by_git()).refs
-    rest = [ref for ref in wanted if ref in there]
+    existing = (await remote.listing_by_git(*wanted) if len(wanted) <= FEW else await remote.listing_by_git()).refs
+    rest = [ref for ref in wanted if ref in existing]
     if not rest:
         return {}
     try:

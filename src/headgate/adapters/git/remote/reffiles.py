@@ -100,13 +100,13 @@ def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the loose refs below the directories, however deep."""
     waiting = [name.rstrip("/") for name in names]
     while waiting:
-        here = waiting.pop()
+        directory = waiting.pop()
         try:
-            entries = list(os.scandir(at / here))
+            entries = list(os.scandir(at / directory))
         except (FileNotFoundError, NotADirectoryError):
             continue  # git removes directories that are empty
         for entry in entries:
-            name = f"{here}/{entry.name}"
+            name = f"{directory}/{entry.name}"
             if entry.name.startswith(".") or entry.name.endswith(".lock"):
                 continue  # git does not look at those either
             if entry.is_dir(follow_symlinks=False):

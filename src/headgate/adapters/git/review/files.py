@@ -120,11 +120,11 @@ def _commit(mirror: MirrorRepository, id: str) -> ReviewCommit:
     parts = mirror.parts(id)
     message = text(parts.original, parts.original.message)
     author = text(parts.original, parts.original.author)
-    who, _, when = author.rpartition("> ")
+    person, _, when = author.rpartition("> ")
     seconds = when.split(" ")[0]
     return ReviewCommit(
         id,
-        f"{who}>" if who else author,
+        f"{person}>" if person else author,
         int(seconds) if seconds.isdigit() and len(seconds) < 12 else 0,
         (message.splitlines() or [""])[0][:MESSAGE_MAX_CHARS],
         message[:MESSAGE_MAX_CHARS],

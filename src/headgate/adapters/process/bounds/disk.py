@@ -130,8 +130,8 @@ class DiskAccounts:
         if not guilty:
             return ""
         self._ended_s = now_s
-        what = f"{account.use.files} files" if few_files else of_bytes(max(account.use.size_bytes, held))
-        return f"it is nearly full, and this build uses the most of it, {what}"
+        use = f"{account.use.files} files" if few_files else of_bytes(max(account.use.size_bytes, held))
+        return f"it is nearly full, and this build uses the most of it, {use}"
 
 
 def free_of(place: Path) -> Free:
@@ -158,10 +158,10 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
     return Use(_du(root, "--block-size=1") + sum(deleted.values()), _du(root, "--inodes"), written_bytes)
 
 
-def _du(root: Path, what: str) -> int:
+def _du(root: Path, unit: str) -> int:
     """Measure a tree with du, even one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
-    `what` is the option for the unit."""
-    command = ["du", "--summarize", "--one-file-system", what, str(root)]
+    `unit` is the option for the unit."""
+    command = ["du", "--summarize", "--one-file-system", unit, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)
         return int(done.stdout.split()[0])

@@ -95,13 +95,14 @@ class Groups:
     """Descriptors of locks on these directories, which show other processes that this one lives."""
 
     @staticmethod
-    def found(mounts: Sequence[str] | None = None, mine: Sequence[str] | None = None) -> Groups:
-        """Return the usable groups. `mounts` and `mine` are lines of /proc/self/mountinfo and /proc/self/cgroup."""
+    def found(mounts: Sequence[str] | None = None, memberships: Sequence[str] | None = None) -> Groups:
+        """Return the usable groups. `mounts` and `memberships` are lines of /proc/self/mountinfo and
+        /proc/self/cgroup."""
         mounts = _text(Path("/proc/self/mountinfo")).splitlines() if mounts is None else mounts
-        mine = _text(Path("/proc/self/cgroup")).splitlines() if mine is None else mine
+        memberships = _text(Path("/proc/self/cgroup")).splitlines() if memberships is None else memberships
         parents: dict[str, Path] = {}
         name, locks = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", list[int]()
-        for controllers, place in sorted(_places(mounts, mine), key=lambda found: bool(found[0])):
+        for controllers, place in sorted(_places(mounts, memberships), key=lambda found: bool(found[0])):
             wanted = [one for one in _CONTROLLERS if one in (controllers or _CONTROLLERS) and one not in parents]
             if wanted and (found := _parent(place, name, wanted, version_2=not controllers)):
                 usable, made, lock = found
@@ -158,9 +159,9 @@ def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
     }  # fmt: skip
 
 
-def _places(mounts: Sequence[str], mine: Sequence[str]) -> Iterator[tuple[frozenset[str], Path]]:
+def _places(mounts: Sequence[str], memberships: Sequence[str]) -> Iterator[tuple[frozenset[str], Path]]:
     """Yield the controllers, none for version 2, and the group of this process."""
-    paths = {frozenset(filter(None, line.split(":")[1].split(","))): line.split(":", 2)[2] for line in mine}
+    paths = {frozenset(filter(None, line.split(":")[1].split(","))): line.split(":", 2)[2] for line in memberships}
     for line in mounts:
         head, _, tail = line.partition(" - ")
         root, point = head.split()[3:5]

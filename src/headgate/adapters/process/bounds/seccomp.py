@@ -108,9 +108,9 @@ _ALLOWED = _instruction(_RETURN, _ALLOW)
 
 def _instructions(architectures: tuple[Architecture, ...], nesting: bool) -> Iterator[bytes]:
     yield _load(_ARCHITECTURE)
-    for one in architectures:
-        block = b"".join(_calls(one, nesting))
-        yield _instruction(_JUMP_EQUAL, one.audit, yes=0, no=len(block) // 8)
+    for architecture in architectures:
+        block = b"".join(_calls(architecture, nesting))
+        yield _instruction(_JUMP_EQUAL, architecture.audit, yes=0, no=len(block) // 8)
         yield block
     yield _refuse(errno.ENOSYS)
 

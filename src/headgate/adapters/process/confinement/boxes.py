@@ -82,8 +82,8 @@ def _mount_root(box: Mapping[str, Any]) -> None:
 
 def _cover(root: int, path: str, owner: int) -> None:
     """Mount an empty file system at a path in the box.  Raise OSError."""
-    with _held(root, path, owner, directory=True) as there:
-        _mount("tmpfs", f"/proc/self/fd/{there}", "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
+    with _held(root, path, owner, directory=True) as target:
+        _mount("tmpfs", f"/proc/self/fd/{target}", "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
 
 
 def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> None:
@@ -91,17 +91,17 @@ def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> N
     directory = stat.S_ISDIR(os.fstat(source).st_mode)
     if not directory and not _is_file(root, path, owner):
         _write(root, path, "", owner)
-    with _held(root, path, owner, directory=directory) as there:
-        _mount(f"/proc/self/fd/{source}", f"/proc/self/fd/{there}", "", _BIND)
+    with _held(root, path, owner, directory=directory) as target:
+        _mount(f"/proc/self/fd/{source}", f"/proc/self/fd/{target}", "", _BIND)
     if not writable:
-        with _held(root, path, owner, directory=directory) as there:  # the mounted directory, not the one below it
-            _mount("none", f"/proc/self/fd/{there}", "", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
+        with _held(root, path, owner, directory=directory) as target:  # the mounted directory, not the one below it
+            _mount("none", f"/proc/self/fd/{target}", "", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
 
 
 def _is_file(root: int, path: str, owner: int) -> bool:
     """Tell whether a path in the box leads to a regular file.  Raise OSError."""
-    with contextlib.suppress(FileNotFoundError), _held(root, path, owner, directory=False) as there:
-        return stat.S_ISREG(os.fstat(there).st_mode)
+    with contextlib.suppress(FileNotFoundError), _held(root, path, owner, directory=False) as target:
+        return stat.S_ISREG(os.fstat(target).st_mode)
     return False
 
 

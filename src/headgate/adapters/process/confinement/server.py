@@ -113,9 +113,9 @@ class CommandServer:
         pid = json.loads(os.read(self._info, CHUNK_SIZE_BYTES))["child-pid"]
         self._first = os.pidfd_open(pid)
         for kind in ("pid", *entry.SPACES):
-            there = f"/proc/{pid}/ns/{kind}"
-            if os.stat(there).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
-                self._spaces[kind] = os.open(there, os.O_RDONLY | os.O_CLOEXEC)
+            path = f"/proc/{pid}/ns/{kind}"
+            if os.stat(path).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
+                self._spaces[kind] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _keep(fds: Collection[int]) -> None:

@@ -35,8 +35,8 @@ def host() -> dict[str, Any]:
 
 def replaced(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the hosts, with the container in place of this machine."""
-    here = {name: found.get("ansible_connection") == "local" for name, found in hosts.items()}
-    return {name: host() if here[name] else dict(found) for name, found in hosts.items()} or {NAME: host()}
+    is_local = {name: found.get("ansible_connection") == "local" for name, found in hosts.items()}
+    return {name: host() if is_local[name] else dict(found) for name, found in hosts.items()} or {NAME: host()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,18 +190,18 @@ class ContainerStore:
     async def _fetched(self, name: ImageName, sink: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
         """Fetch an image, unless it is present and named by its digest. It stays as long as `stack`. Raise NoImage,
         OSError."""
-        here = await self._looked(str(name), stack)
-        if here is None or not name.digest:
+        description = await self._looked(str(name), stack)
+        if description is None or not name.digest:
             sink.say(f"FETCHING the image {name}")
             why = await self._fetch(name, sink, cancel)
-            if why and here is None:
+            if why and description is None:
                 raise NoImage(f"the image {name} cannot be fetched: {why}")
             if why:
                 sink.say(f"The registry does not answer, the image is the one that is here already: {why}")
-            here = await self._looked(str(name), stack)
-        if here is None:
+            description = await self._looked(str(name), stack)
+        if description is None:
             raise NoImage(f"the image {name} is not there, although it was fetched")
-        image = self._read(str(name), here)
+        image = self._read(str(name), description)
         await self._tidy(image)
         self._known[str(name)] = image, time.monotonic() + KNOWN_S
         return image
@@ -209,10 +209,10 @@ class ContainerStore:
     async def _looked(self, name: str, stack: ExitStack) -> dict[str, Any] | None:
         """Return podman's description of an image, which then stays as long as `stack`. JSON. Raises OSError."""
         async with self._choosing:
-            here = await self._inspected(name)
-            if here is not None:
-                stack.enter_context(_counted(self._found_here, here["Id"]))
-            return here
+            description = await self._inspected(name)
+            if description is not None:
+                stack.enter_context(_counted(self._found_here, description["Id"]))
+            return description
 
     async def _fetch(self, name: ImageName, sink: Sink, cancel: asyncio.Event) -> str:
         """Return why it cannot be fetched; empty once it is here. Raises OSError."""
@@ -323,9 +323,12 @@ class ContainerStore:
 
     def _read(self, name: str, found: Mapping[str, Any]) -> Image:
         """Read podman's description of an image. Raise NoImage, OSError."""
-        theirs, ours = found["Architecture"], _ARCHITECTURES.get(platform.machine(), platform.machine())
-        if found["Os"] != "linux" or theirs not in (ours, ""):
-            raise NoImage(f"the image {name} is for {found['Os']} on {theirs}; this machine is linux on {ours}")
+        theirs, own = (
+            found["Architecture"],
+            _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        )
+        if found["Os"] != "linux" or theirs not in (own, ""):
+            raise NoImage(f"the image {name} is for {found['Os']} on {theirs}; this machine is linux on {own}")
         overlay = self._place / "root/overlay"
         layers = _layers(overlay, Path(found["GraphDriver"]["Data"]["UpperDir"]).parent.name)
         if len(layers) > LAYERS_MAX:
@@ -389,7 +392,7 @@ def _layers(overlay: Path, uppermost: str) -> list[str]:
     below = lower.read_text().split(":") if lower.exists() else []
     found = [f"l/{(overlay / uppermost / 'link').read_text()}", *below]
     for layer in found:
-        there = (overlay / layer).resolve()
-        if not _LINK.fullmatch(layer) or there.parent.parent != overlay.resolve() or there.name != "diff":
+        directory = (overlay / layer).resolve()
+        if not _LINK.fullmatch(layer) or directory.parent.parent != overlay.resolve() or directory.name != "diff":
             raise OSError(f"{layer!r} is not a layer")
     return found

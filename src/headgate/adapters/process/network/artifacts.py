@@ -34,12 +34,12 @@ def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
     had at the time, are at `ADDRESS`. JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []
-    for number, one in enumerate(found):
-        if not isinstance(one, Mapping) or not isinstance(one.get("url"), str):
+    for number, artifact in enumerate(found):
+        if not isinstance(artifact, Mapping) or not isinstance(artifact.get("url"), str):
             continue
-        _, ours, path = one["url"].partition(f"/t/{quote(tenant)}/logs/{one.get('build')}/")
-        if ours:
-            found[number] = {**one, "url": f"http://{ADDRESS}/logs/{one['build']}/{path}"}
+        _, own, path = artifact["url"].partition(f"/t/{quote(tenant)}/logs/{artifact.get('build')}/")
+        if own:
+            found[number] = {**artifact, "url": f"http://{ADDRESS}/logs/{artifact['build']}/{path}"}
     return found
 
 

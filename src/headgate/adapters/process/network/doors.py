@@ -45,7 +45,7 @@ async def doorway(listening: socket.socket, serve: Serve) -> None:
     loop = asyncio.get_running_loop()
     free, under_way = asyncio.Semaphore(CONNECTIONS_MAX), set[asyncio.Future[None]]()
 
-    async def one(connection: socket.socket) -> None:
+    async def serve_one(connection: socket.socket) -> None:
         try:
             with connection, contextlib.suppress(OSError, TimeoutError):
                 await serve(connection)
@@ -57,7 +57,7 @@ async def doorway(listening: socket.socket, serve: Serve) -> None:
             while True:
                 await free.acquire()
                 connection, _ = await loop.sock_accept(listening)
-                task = asyncio.ensure_future(one(connection))
+                task = asyncio.ensure_future(serve_one(connection))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
     finally:
@@ -71,12 +71,12 @@ def passing(target: NetworkTarget) -> Serve:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             other = await _connected(target)
         with other:
-            there = asyncio.ensure_future(_copy(connection, other))
+            forth = asyncio.ensure_future(_copy(connection, other))
             try:
                 await _copy(other, connection)
-                await there
+                await forth
             finally:
-                await end(there)
+                await end(forth)
 
     return serve
 

@@ -48,7 +48,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
     """Relay UDP questions until cancelled, with the answer of the first of `servers` that responds."""
     loop, under_way = asyncio.get_running_loop(), set[asyncio.Future[None]]()
 
-    async def one(query: bytes, asker: tuple[str, int]) -> None:
+    async def relay_one(query: bytes, asker: tuple[str, int]) -> None:
         for server in servers:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(QUERY_TIMEOUT_S / len(servers)):
@@ -64,7 +64,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
                 except OSError:
                     continue  # a client has disappeared
                 if len(under_way) < QUERIES_MAX:
-                    task = asyncio.ensure_future(one(query, asker))
+                    task = asyncio.ensure_future(relay_one(query, asker))
                     under_way.add(task)
                     task.add_done_callback(under_way.discard)
     finally:

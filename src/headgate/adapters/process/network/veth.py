@@ -111,11 +111,11 @@ class Veth:
             inner = [f"link add eth0 type veth peer name hg{self._number}-{number} netns {os.getpid()}"]
             outer = []
             for first, length in [(FIRST4, 31), *([(FIRST6, 127)] if self._six else [])]:
-                here, there = first + place, first + place + 1
+                outer_address, inner_address = first + place, first + place + 1
                 nodad = " nodad" if length == 127 else ""
-                outer.append(f"addr add {here}/{length} dev hg{self._number}-{number}{nodad}")
-                inner += [f"addr add {there}/{length} dev eth0{nodad}", "link set eth0 up"]
-                inner.append(f"route add default via {here} dev eth0")
+                outer.append(f"addr add {outer_address}/{length} dev hg{self._number}-{number}{nodad}")
+                inner += [f"addr add {inner_address}/{length} dev eth0{nodad}", "link set eth0 up"]
+                inner.append(f"route add default via {outer_address} dev eth0")
             # the route needs the other end to be up
             await self._ip("\n".join(line for line in inner if not line.startswith("route")), net=net)
             await self._ip("\n".join([*outer, f"link set hg{self._number}-{number} up"]))
@@ -175,19 +175,19 @@ class Veth:
         """Turn forwarding on. Return the switches that were off before any executor, with the interfaces of that time;
         and interfaces that still accept router advertisements. Raise OSError."""
         guards, accepting = dict[Forwarding, set[str]](), await self._elements(ACCEPTING)
-        there = {name for _, name in socket.if_nameindex() if not name.startswith(OURS)}
-        for one in (FOUR, SIX):
-            if one.on:
-                if await self._guarded(one):
-                    guards[one] = await self._elements(GUARDED[one]) or there
-            elif one is FOUR:
-                one.turn(on=True)
-                guards[one] = there
+        interfaces = {name for _, name in socket.if_nameindex() if not name.startswith(OURS)}
+        for forwarding in (FOUR, SIX):
+            if forwarding.on:
+                if await self._guarded(forwarding):
+                    guards[forwarding] = await self._elements(GUARDED[forwarding]) or interfaces
+            elif forwarding is FOUR:
+                forwarding.turn(on=True)
+                guards[forwarding] = interfaces
             elif ADDRESSES6.exists() and has_six(ADDRESSES6.read_text()):
                 names = keep_listening()
                 try:
-                    one.turn(on=True)
-                    guards[one] = there
+                    forwarding.turn(on=True)
+                    guards[forwarding] = interfaces
                     accepting |= set(names)
                 except OSError as error:
                     listen_as_before(names)
@@ -197,23 +197,23 @@ class Veth:
     def _rules(
         self, denied: DeniedNetworks, guards: Mapping[Forwarding, Collection[str]], accepting: Collection[str]
     ) -> Iterator[str]:
-        mine, any_build = f'"hg{self._number}-*"', '"hg*"'
+        own_builds, any_build = f'"hg{self._number}-*"', '"hg*"'
         refused = "reject with icmpx admin-prohibited"
         sources = ipaddress.ip_network((int(FIRST4) + 2 * BUILDS_MAX * self._number, 23))
         yield f"table inet {self._table} {{"
         yield from denied.sets()
         yield f"set flows {{ typeof iifname; flags dynamic; size {BUILDS_MAX}; }}"
         yield "chain coming { type filter hook prerouting priority raw - 10;"
-        yield f"iifname {mine} fib saddr . iif oif missing drop;"
+        yield f"iifname {own_builds} fib saddr . iif oif missing drop;"
         yield "}"
         yield "chain here { type filter hook input priority filter - 10;"
-        yield f"iifname {mine} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept;"
-        yield f"iifname {mine} {refused};"
+        yield f"iifname {own_builds} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept;"
+        yield f"iifname {own_builds} {refused};"
         yield "}"
         yield "chain passing { type filter hook forward priority filter - 10;"
-        yield f"iifname {mine} jump leaving;"
-        yield f"oifname {mine} ct state established,related accept;"
-        yield f"oifname {mine} drop;"
+        yield f"iifname {own_builds} jump leaving;"
+        yield f"oifname {own_builds} ct state established,related accept;"
+        yield f"oifname {own_builds} drop;"
         yield "}"
         yield "chain leaving {"
         yield f"oifname {any_build} {refused};"

@@ -106,10 +106,10 @@ class _Entry:
     def to(holder: int, filter: bytes) -> _Entry:
         """Raise OSError, Cold."""
         place, state = f"/proc/{holder}", ProcessState.of(holder)
-        mine = ProcessState.of(0).spaces
-        if mine["user"] != state.spaces["user"]:
+        own_spaces = ProcessState.of(0).spaces
+        if own_spaces["user"] != state.spaces["user"]:
             raise Cold("the sandbox has a user namespace of its own, which only builds with users of their own lack")
-        wanted = [kind for kind in _KINDS if state.spaces[kind] != mine[kind]]
+        wanted = [kind for kind in _KINDS if state.spaces[kind] != own_spaces[kind]]
         with open(f"{place}/environ", "rb") as file:
             words = (word.partition(b"=") for word in file.read().split(b"\0") if word)
             environment = {os.fsdecode(name): os.fsdecode(value) for name, _, value in words}

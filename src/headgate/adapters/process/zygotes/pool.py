@@ -84,8 +84,8 @@ class Zygote(ProcessKeeper):
 
     def is_of_now(self) -> bool:
         """Return whether it runs, and none of its files has changed."""
-        there = self._process is not None and self._process.poll() is None
-        return there and marks(path for path, *_ in self._marks) == self._marks
+        runs = self._process is not None and self._process.poll() is None
+        return runs and marks(path for path, *_ in self._marks) == self._marks
 
     @property
     def pid(self) -> int:

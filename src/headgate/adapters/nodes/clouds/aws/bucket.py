@@ -157,10 +157,10 @@ class Bucket:
             mark = {name: _text(root, element) for name, element in marks.items()}
         raise CloudUnavailable(f"{WHOSE} does not come to an end with {members}")
 
-    async def remove(self, one: BucketEntry) -> None:
+    async def remove(self, entry: BucketEntry) -> None:
         """Delete an object, or an unfinished upload; a missing one is no error."""
         try:
-            await self._ask("DELETE", one.key, {"uploadId": one.sending} if one.sending else {})
+            await self._ask("DELETE", entry.key, {"uploadId": entry.sending} if entry.sending else {})
         except query.AwsRefused as error:
             if error.code not in ("NoSuchUpload", "NoSuchKey"):
                 raise

@@ -130,8 +130,8 @@ class Aws:
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
-        mine = [one for one in every.values() if tags_of(one).get(NODE_TAG) == wanted.node]
-        known = every.get(state.get("instance", "")) or min(mine, key=_is_gone, default=None)
+        instances = [instance for instance in every.values() if tags_of(instance).get(NODE_TAG) == wanted.node]
+        known = every.get(state.get("instance", "")) or min(instances, key=_is_gone, default=None)
         if known is not None:
             return self._look(wanted, state, known)
         if "instance" in state:
@@ -233,14 +233,16 @@ class Aws:
 
     async def _remove(self, ec2: Ec2, wanted: MachineSpec, state: State) -> bool:
         every = await ec2.ours()
-        mine = [
-            n for n, one in every.items() if n == state.get("instance") or tags_of(one).get(NODE_TAG) == wanted.node
+        own_ids = [
+            id
+            for id, instance in every.items()
+            if id == state.get("instance") or tags_of(instance).get(NODE_TAG) == wanted.node
         ]
-        left = [n for n in mine if not _is_gone(every[n])]
-        for one in left:
-            if every[one]["instanceState"]["name"] != "shutting-down":
-                await self._ask(ec2, "TerminateInstances", {"InstanceId": [one]})
-        new = not mine and "instance" in state and self._now_s() - float(state.get("asked", 0)) <= SEEN_S
+        left = [id for id in own_ids if not _is_gone(every[id])]
+        for id in left:
+            if every[id]["instanceState"]["name"] != "shutting-down":
+                await self._ask(ec2, "TerminateInstances", {"InstanceId": [id]})
+        new = not own_ids and "instance" in state and self._now_s() - float(state.get("asked", 0)) <= SEEN_S
         if new and await self._ask(ec2, "TerminateInstances", {"InstanceId": [state["instance"]]}):
             left.append(state["instance"])  # not in the list yet
         if left:
@@ -311,8 +313,8 @@ class Aws:
         await self._http.close()
 
 
-def _is_gone(one: Mapping[str, Any]) -> bool:
-    return bool(one["instanceState"]["name"] == GONE)
+def _is_gone(instance: Mapping[str, Any]) -> bool:
+    return bool(instance["instanceState"]["name"] == GONE)
 
 
 def _dead(text: str, codes: list[str]) -> Exception:

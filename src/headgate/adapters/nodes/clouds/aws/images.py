@@ -114,7 +114,7 @@ class AwsImages:
         if task is not None:
             return await self._imported(place, wanted, _seen(state), task)
         if TASK in state:
-            listed = any(one.id == state[TASK] for one in tasks)
+            listed = any(task.id == state[TASK] for task in tasks)
             return self._unlisted(
                 state, f"what the import {state[TASK]} made" if listed else f"the import {state[TASK]}"
             )
@@ -123,8 +123,8 @@ class AwsImages:
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
         state = await _to_be_sent(wanted, state, file, f"the bucket {place.bucket.name}")
-        for one in await place.entries(wanted):  # left by a launcher that has ended
-            await place.bucket.remove(one)
+        for entry in await place.entries(wanted):  # left by a launcher that has ended
+            await place.bucket.remove(entry)
         self._begin(wanted, place.bucket.send(wanted.tags, wanted.sha256, file))
         return Sending(state, f"its file is on the way to the bucket {place.bucket.name}")
 
@@ -158,11 +158,11 @@ class AwsImages:
             raise LaunchFailed(f"AWS has not stored the snapshot within {limit_s} s, its import-timeout")
         return Sending(_seen(state), "AWS stores the snapshot")
 
-    def _unlisted(self, state: State, what: str) -> Sending:
+    def _unlisted(self, state: State, name: str) -> Sending:
         first = state.get(UNSEEN, self._now)
         if self._now_s() - float(first) > SEEN_S:
-            raise LaunchFailed(f"AWS does not list {what}: it is gone, or was never there")
-        return Sending({**state, UNSEEN: first}, f"AWS does not list {what} yet")
+            raise LaunchFailed(f"AWS does not list {name}: it is gone, or was never there")
+        return Sending({**state, UNSEEN: first}, f"AWS does not list {name} yet")
 
     async def _import(
         self, ec2: Ec2, bucket: Bucket, calls: ImportCalls, wanted: WantedImage, state: State, before: int

@@ -133,11 +133,11 @@ async def tasks_of(ec2: Ec2, calls: ImportCalls) -> list[ImportTask]:
     return [one for one in found if SYSTEM_TAG in one.tags and UPLOAD_TAG in one.tags]
 
 
-def _task(one: AwsItem) -> ImportTask:
-    detail = one.get("snapshotTaskDetail") or one
-    made = [detail, *listed(one.get("snapshotDetailSet"))]
+def _task(item: AwsItem) -> ImportTask:
+    detail = item.get("snapshotTaskDetail") or item
+    made = [detail, *listed(item.get("snapshotDetailSet"))]
     snapshots = tuple(str(part["snapshotId"]) for part in made if part.get("snapshotId"))
     words = " ".join(str(detail[name]) for name in ("statusMessage", "progress") if detail.get(name))
     about = words + ("%" if detail.get("progress") else "")
-    image, status = str(one.get("imageId") or ""), str(detail.get("status") or "")
-    return ImportTask(str(one["importTaskId"]), status, about, image, snapshots, tags_of(one))
+    image, status = str(item.get("imageId") or ""), str(detail.get("status") or "")
+    return ImportTask(str(item["importTaskId"]), status, about, image, snapshots, tags_of(item))

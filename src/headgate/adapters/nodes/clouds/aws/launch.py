@@ -50,13 +50,13 @@ def image_query(image: Mapping[str, Any]) -> Arguments:
     if not isinstance(filters, list) or not filters:
         raise LaunchFailed(f"image {image.get('name', '')}: image-id or image-filters is missing")
     criteria = []
-    for one in filters:
-        if not isinstance(one, Mapping) or not one.get("name") or not one.get("values"):
+    for criterion in filters:
+        if not isinstance(criterion, Mapping) or not criterion.get("name") or not criterion.get("values"):
             raise LaunchFailed(f"image {image.get('name', '')}: each of image-filters has a name and a list of values")
-        values = one["values"] if isinstance(one["values"], list) else [one["values"]]
-        criteria.append({"Name": str(one["name"]), "Value": [str(value) for value in values]})
+        values = criterion["values"] if isinstance(criterion["values"], list) else [criterion["values"]]
+        criteria.append({"Name": str(criterion["name"]), "Value": [str(value) for value in values]})
     criteria.append({"Name": "state", "Value": ["available"]})
-    owned = any(one["Name"] in ("owner-id", "owner-alias", "image-id") for one in criteria)
+    owned = any(criterion["Name"] in ("owner-id", "owner-alias", "image-id") for criterion in criteria)
     return {"Filter": criteria} | ({} if owned else {"Owner": list(OWNERS)})
 
 

@@ -177,6 +177,6 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def tags_of(one: AwsItem) -> dict[str, str]:
+def tags_of(item: AwsItem) -> dict[str, str]:
     """Return the tags of an EC2 resource."""
-    return {tag["key"]: tag.get("value", "") for tag in listed(one.get("tagSet"))}
+    return {tag["key"]: tag.get("value", "") for tag in listed(item.get("tagSet"))}

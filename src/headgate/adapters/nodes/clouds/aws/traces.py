@@ -70,27 +70,27 @@ async def cancel(ec2: Ec2, task: ImportTask) -> None:
         return  # it has ended, or will end: a later look finds its results
 
 
-async def owned(ec2: Ec2, what: tuple[str, str], name: str, values: Sequence[str]) -> list[AwsItem]:
+async def owned(ec2: Ec2, kind: tuple[str, str], name: str, values: Sequence[str]) -> list[AwsItem]:
     """Return this account's images or snapshots: those that others share could have any tags."""
     found = list[AwsItem]()
     for at in range(0, len(values), VALUES_MAX):
         filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
-        disabled = {"IncludeDisabled": True} if what == IMAGES else {}
-        found += await ec2.every(*what, {"Owner": ["self"], "Filter": filters, **disabled})
+        disabled = {"IncludeDisabled": True} if kind == IMAGES else {}
+        found += await ec2.every(*kind, {"Owner": ["self"], "Filter": filters, **disabled})
     return found
 
 
-async def there_are(ec2: Ec2, what: tuple[str, str], ids: Collection[str]) -> set[str]:
+async def there_are(ec2: Ec2, kind: tuple[str, str], ids: Collection[str]) -> set[str]:
     """Return those of the images or snapshots that exist."""
-    name, key = ("image-id", "imageId") if what == IMAGES else ("snapshot-id", "snapshotId")
-    return {str(one[key]) for one in await owned(ec2, what, name, sorted(ids))}
+    name, key = ("image-id", "imageId") if kind == IMAGES else ("snapshot-id", "snapshotId")
+    return {str(one[key]) for one in await owned(ec2, kind, name, sorted(ids))}
 
 
 async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[AwsItem]:
     """Return the images of an upload: the known one first."""
     found = await owned(ec2, IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
-    mine = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
-    return sorted(mine, key=lambda one: (one["imageId"] != first, one["imageId"]))
+    images = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
+    return sorted(images, key=lambda one: (one["imageId"] != first, one["imageId"]))
 
 
 def is_named(image: AwsItem) -> bool:
@@ -109,8 +109,8 @@ async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]
     images = {one.image: one.tags for one in ended if one.image and one.image not in known}
     snapshots = {id: one.tags for one in ended for id in one.snapshots if id not in known}
     found = [Resource(id, IMAGE, images[id], {}) for id in await there_are(ec2, IMAGES, images)]
-    there = await there_are(ec2, SNAPSHOTS, snapshots)
-    return found + [Resource(id, SNAPSHOT, snapshots[id], {}) for id in there]
+    existing = await there_are(ec2, SNAPSHOTS, snapshots)
+    return found + [Resource(id, SNAPSHOT, snapshots[id], {}) for id in existing]
 
 
 async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, str], keep: Collection[str]) -> bool:

@@ -152,8 +152,8 @@ class Kubernetes:
             if secret is None:
                 raise LaunchFailed(f"the pull secret {one['name']} is not in the namespace {source}")
             await self._have(path(CORE, "secrets", namespace=name), objects.copied(secret))
-        for where, thing in objects.rights(wanted):
-            await self._have(where, thing)
+        for where, manifest in objects.rights(wanted):
+            await self._have(where, manifest)
 
     async def _pod(self, wanted: MachineSpec) -> str:
         """Return what the pod still waits for; empty if it is created."""
@@ -165,9 +165,9 @@ class Kubernetes:
             raise
         return ""
 
-    async def _have(self, where: str, thing: Mapping[str, Any]) -> None:
+    async def _have(self, where: str, manifest: Mapping[str, Any]) -> None:
         try:
-            await self._api.create(where, thing)
+            await self._api.create(where, manifest)
         except Exists:  # left by an earlier attempt: nobody else writes there
             return
 

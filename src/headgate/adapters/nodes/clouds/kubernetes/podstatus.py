@@ -90,11 +90,15 @@ def _ended(terminated: Mapping[str, Any]) -> str:
 
 
 def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
-    for one in status.get("conditions") or ():
-        if one.get("type") == "PodScheduled" and one.get("status") == "False" and one.get("reason") == "Unschedulable":
-            message = str(one.get("message") or "")
+    for condition in status.get("conditions") or ():
+        if (
+            condition.get("type") == "PodScheduled"
+            and condition.get("status") == "False"
+            and condition.get("reason") == "Unschedulable"
+        ):
+            message = str(condition.get("message") or "")
             return NoRoom(
-                _with_message("no node of the cluster takes it (Unschedulable)", one), "nsufficient" in message
+                _with_message("no node of the cluster takes it (Unschedulable)", condition), "nsufficient" in message
             )
     return None
 

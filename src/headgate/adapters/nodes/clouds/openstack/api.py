@@ -94,10 +94,10 @@ class OpenStack:
 
     def _endpoint(self, catalog: Mapping[str, Any], names: tuple[str, ...]) -> str:
         for name in names:
-            for one in catalog.get(name, ()):
-                here = not self._region or self._region in (one.get("region_id"), one.get("region"))
-                if here and one.get("interface") == self.place.interface:
-                    return str(one["url"]).rstrip("/")
+            for endpoint in catalog.get(name, ()):
+                in_region = not self._region or self._region in (endpoint.get("region_id"), endpoint.get("region"))
+                if in_region and endpoint.get("interface") == self.place.interface:
+                    return str(endpoint["url"]).rstrip("/")
         return ""
 
     async def call(

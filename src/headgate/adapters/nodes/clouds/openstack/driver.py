@@ -82,12 +82,12 @@ class Machines:
             raise LaunchFailed(str(error)) from error
 
     async def _advance(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        mine = await self._mine(cloud, wanted, state)
-        if mine:
+        servers = await self._mine(cloud, wanted, state)
+        if servers:
             # A call whose answer was lost may still have been running when it was repeated.
-            for extra in mine[1:]:
+            for extra in servers[1:]:
                 await _delete(cloud, extra["id"])
-            return await self._look(cloud, wanted, mine[0])
+            return await self._look(cloud, wanted, servers[0])
         if "server" in state:
             raise LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
         answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})

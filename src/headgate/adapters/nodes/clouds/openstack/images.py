@@ -75,15 +75,15 @@ class GlanceImages:
             raise LaunchFailed(str(error)) from error
 
     async def _step(self, cloud: OpenStack, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
-        mine = await self._mine(cloud, wanted, state)
-        for extra in mine[1:]:
+        images = await self._mine(cloud, wanted, state)
+        for extra in images[1:]:
             await _delete(cloud, str(extra["id"]))
-        if not mine and IMAGE in state:
+        if not images and IMAGE in state:
             raise LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
-        if not mine:
+        if not images:
             image_record = await cloud.call("POST", "image", "/images", _described(wanted))
             return Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
-        image, reported = mine[0], str(mine[0]["status"])
+        image, reported = images[0], str(images[0]["status"])
         state = {**state, IMAGE: str(image["id"])}
         if reported == "active":
             return await self._compared(cloud, wanted, state, image, file)

@@ -98,5 +98,5 @@ def _number(field: bytes, at: int) -> int:
     return int(plain or b"0", 8)
 
 
-def _odd(at: int, what: str) -> LaunchFailed:
-    return LaunchFailed(f"its archive has, {at - BLOCK:,} bytes from the beginning, {what}")
+def _odd(at: int, finding: str) -> LaunchFailed:
+    return LaunchFailed(f"its archive has, {at - BLOCK:,} bytes from the beginning, {finding}")

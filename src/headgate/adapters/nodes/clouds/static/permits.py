@@ -42,10 +42,10 @@ class StaticPermits:
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty if it is."""
         setting, name = f"[connection {self.connection}]", str(host.get("name") or "")
-        for one in sorted(projects) or [""]:
-            if self.projects and not any(fnmatchcase(one, pattern) for pattern in self.projects):
-                who = f"project {one}" if one else "whoever lists it"
-                return f"machine {name}: {who} is not among `projects` of {setting} in the launcher's settings"
+        for project in sorted(projects) or [""]:
+            if self.projects and not any(fnmatchcase(project, pattern) for pattern in self.projects):
+                lister = f"project {project}" if project else "whoever lists it"
+                return f"machine {name}: {lister} is not among `projects` of {setting} in the launcher's settings"
         where = str(host.get("host") or name)
         if (self.names or self.networks) and not self._has(where):
             return f"machine {name}: {where} is not among `hosts` of {setting} in the launcher's settings"

@@ -215,22 +215,22 @@ class LogCopy:
     def begin(self):
         """Put it in the place of the link, or of the copy of an earlier playbook."""
         try:
-            with self._directory() as there:
-                os.stat(self._name, dir_fd=there, follow_symlinks=False)  # the log is still expected
-                self._lay(f".{os.urandom(8).hex()}", there)
+            with self._directory() as directory:
+                os.stat(self._name, dir_fd=directory, follow_symlinks=False)  # the log is still expected
+                self._lay(f".{os.urandom(8).hex()}", directory)
         except (OSError, KeyError):
             self._made = None
 
-    def _lay(self, fresh, there):
+    def _lay(self, fresh, directory):
         """Write it under a name that means nothing first; leave nothing where that fails."""
         try:
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=there), "wb") as file:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory), "wb") as file:
                 self._take(file)
                 self._made = os.fstat(file.fileno()).st_ino
-            os.replace(fresh, self._name, src_dir_fd=there, dst_dir_fd=there)
+            os.replace(fresh, self._name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(fresh, dir_fd=there)
+                os.unlink(fresh, dir_fd=directory)
             raise
 
     def go_on(self):
@@ -238,8 +238,8 @@ class LogCopy:
         if self._made is None or self._name.endswith(".json"):  # the executor writes it after the playbook
             return
         try:
-            with self._directory() as there:
-                found = os.open(self._name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=there)
+            with self._directory() as directory:
+                found = os.open(self._name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
                 with open(found, "wb") as file:
                     if os.fstat(file.fileno()).st_ino == self._made:
                         self._take(file)
@@ -256,11 +256,11 @@ class LogCopy:
     @contextlib.contextmanager
     def _directory(self):
         """Open the directory of the job's logs unless it is a link: other playbooks of the build may write there."""
-        there = os.open(os.environ[LOGS_VARIABLE], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        directory = os.open(os.environ[LOGS_VARIABLE], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            yield there
+            yield directory
         finally:
-            os.close(there)
+            os.close(directory)
 
 
 def _parts(result):
