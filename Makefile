@@ -14,18 +14,23 @@ THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 # Tests start hundreds of processes; each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: packages chart gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
+.PHONY: packages chart compiled gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
 
-test: .venv/.dev check tests/node/node_modules
+test: .venv/.dev tests/node/node_modules
+	$(MAKE) --no-print-directory -j 2 check compiled
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh sudo:sudo rsync:rsync postgresql:pg_ctlcluster gitolite3:gitolite mosquitto:/usr/sbin/mosquitto podman:podman runc:runc busybox-static:busybox prometheus:promtool
 	-$(MAKE) --no-print-directory gerrit
 	-$(MAKE) --no-print-directory nova
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests
+
+# One process compiles tests and Headgate beside the checks: each of pytest's workers would compile all of it.
+compiled: .venv/.dev
+	-$(BIN)/pytest --collect-only -qq tests > .venv/collected 2>&1
 
 gerrit:
 	scripts/debian-packages default-jre-headless:java openssh-client:ssh-keygen
