@@ -25,7 +25,7 @@ from headgate.adapters.process.confinement.calls import libc
 from headgate.testing.servers.program import Program
 
 MODULES = (
-    "headgate.cli.main", "headgate.cli.launch.command", "headgate.store.sqlite", "anyio._backends._asyncio", "attrs",
+    "headgate.cli.main", "headgate.cli.launch.run", "headgate.store.sqlite", "anyio._backends._asyncio", "attrs",
     "httpcore", "sqlalchemy.dialects.sqlite",
 )  # fmt: skip
 """What a gate has imported once it serves its pages."""

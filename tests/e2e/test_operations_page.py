@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.launch.command import NEEDS_A_HAND
+from headgate.cli.launch.run import NEEDS_A_HAND
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.postgres import new_database
 from headgate.testing.repositories import Repositories

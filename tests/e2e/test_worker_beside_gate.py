@@ -14,7 +14,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
-from headgate.cli.queue.command import command as queue_command
+from headgate.cli.queue.queue import command as queue_command
 from headgate.cli.queue.worker import command as worker_command
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories

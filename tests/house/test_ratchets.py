@@ -77,6 +77,17 @@ def test_imports_are_a_small_part_of_the_code() -> None:
     assert sum((node.end_lineno or 0) - node.lineno + 1 for node in found) / lines <= IMPORT_SHARE
 
 
+def test_commands_print_only_what_does_nothing_to_a_terminal() -> None:
+    """`say` shows control characters as escapes; nobody has to think of it."""
+    printing = re.compile(r"click\.(?:echo|secho|style|echo_via_pager)\b")
+    found = [str(path) for path in MODULES if printing.search(path.read_text())]
+    assert found == [str(SOURCE / "cli/terminal/say.py")]
+
+
+def test_modules_of_commands_are_called_as_their_command() -> None:
+    assert not list((SOURCE / "cli").rglob("command*.py"))
+
+
 def test_paths_of_the_store_are_put_together_in_the_map() -> None:
     glued = re.compile(r"""f"\{[\w.()]*\.path\}/|\.path \+ "/""")
     theirs = [SOURCE / part for part in ("map", "recipes", "store", "testing", "adapters/forges")]

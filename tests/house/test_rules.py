@@ -14,7 +14,7 @@ import pytest
 
 from headgate.base.errors import UserError
 from headgate.cli.main import COMMANDS, group
-from headgate.cli.pages.command import pages
+from headgate.cli.pages.docs import pages
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "headgate"
@@ -45,7 +45,7 @@ TASKS = {
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/audience.py": "a server and a worker that end with the demo",
     "cli/scenario/stage.py": "the gate beside its demonstration",
-    "cli/scenario/command.py": "the gate and the play",
+    "cli/scenario/demo.py": "the gate and the play",
     "services/merger.py": "work that takes long, and ends with its claim",
     "services/executor.py": "the watch for a cancel ends with its build",
     "services/judge/proposals.py": "questions under way end with their pipeline",

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
-from headgate.cli.check.command import command as check
+from headgate.cli.check.check import command as check
 from headgate.cli.connect import FORGES
 from headgate.cli.init import command as init
 from headgate.cli.process import connection_shapes, connections

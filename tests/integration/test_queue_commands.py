@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
-from headgate.cli.queue.command import command
+from headgate.cli.queue.queue import command
 from headgate.cli.queue.worker import run as run_worker
 from headgate.cli.queue.workerfile import read_worker_file
 from headgate.queue.messages.board import MessageBoard

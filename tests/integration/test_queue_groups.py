@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.cli.queue.command import command
+from headgate.cli.queue.queue import command
 from headgate.map.workers import QueueMap
 from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.cli.queue.command import command
+from headgate.cli.queue.queue import command
 from headgate.queue import PostRefused, Queues, SyncQueues, Worker, job
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headgate.base.tasks import end
-from headgate.cli.queue.command import command
+from headgate.cli.queue.queue import command
 from headgate.queue import Queues
 from headgate.queue.messages.board import MessageBoard
 from headgate.testing.queues.harness import KEY, OTHER_KEY

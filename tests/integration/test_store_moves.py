@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.base.errors import UserError
-from headgate.cli.store.command import command
+from headgate.cli.store.store import command
 from headgate.cli.store.urls import open_url
 from headgate.map.places import Map
 from headgate.ports.history import HistoryQuery, PastBuild

@@ -11,6 +11,7 @@ from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.ansible.install import install, known
 from headgate.cli.jobs import environments
 from headgate.cli.settings import find, read
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.cli.terminal.table import TextTable
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
@@ -50,8 +51,8 @@ def install_versions(config: str | None, every: bool, wheels: Path | None, versi
         known(version)
     here = _environments(config)
     for version in dict.fromkeys(wanted):
-        found = install(here, version, say=click.echo, wheels=wheels.absolute() if wheels else None)
-        click.echo(f"{found.name} is installed in {found.place}")
+        found = install(here, version, say=say, wheels=wheels.absolute() if wheels else None)
+        say(f"{found.name} is installed in {found.place}")
 
 
 class AnsibleRow(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def list_versions(config: str | None, as_json: bool) -> None:
     """List the versions that jobs may ask for, and whether they are installed here."""
     rows = [row(_environments(config), version) for version in ANSIBLE_VERSIONS]
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        say(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
     table = TextTable("version", "ansible-core", "state", "directory")
     for one in rows:
@@ -96,7 +97,7 @@ def requirements(version: str) -> None:
     them with `--from DIRECTORY`.
     """
     known(version)
-    click.echo(Environments(Path()).lock(version).read_text(), nl=False)
+    say(Environments(Path()).lock(version).read_text(), nl=False)
 
 
 def row(here: Environments, version: str) -> AnsibleRow:

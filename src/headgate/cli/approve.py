@@ -16,6 +16,7 @@ from headgate.cli.identity.pages import pages
 from headgate.cli.process import connections, tenants
 from headgate.cli.propose import WorkTree
 from headgate.cli.settings import find, read
+from headgate.cli.terminal.say import say
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -63,14 +64,14 @@ def approve(
     commit, again = asyncio.run(_push(at.url, branch, topic, f"approvals/{who}" if who else "approved"))
     if again:
         asyncio.run(_push(at.url, branch, topic, "recheck"))
-        click.echo(f"{topic} of {at.name} was approved already, and is tested again: {commit}")
+        say(f"{topic} of {at.name} was approved already, and is tested again: {commit}")
     else:
-        click.echo(f"Approved {topic} of {at.name}: {commit}")
+        say(f"Approved {topic} of {at.name}: {commit}")
     missed = "no settings here name a project of this repository; say --project, or --config"
     if at.project:
         missed = _note_approval(config, url, at.project, f"{branch}/{topic}", commit, reason)
     if missed:
-        click.echo(f"This action is not recorded: {missed}", err=True)
+        say(f"This action is not recorded: {missed}", err=True)
 
 
 def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
@@ -101,7 +102,7 @@ def recheck(config: str | None, project: str, remote: str, branch: str, topic: s
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
     commit, _ = asyncio.run(_push(at.url, branch, topic, "recheck"))
-    click.echo(f"{topic} of {at.name} is tested again: {commit}")
+    say(f"{topic} of {at.name} is tested again: {commit}")
 
 
 def _repository(config: str | None, project: str, remote: str) -> ProposalRepository:

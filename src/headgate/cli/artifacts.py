@@ -11,6 +11,7 @@ import click
 
 from headgate.cli.identity.pages import pages
 from headgate.cli.tables import common, table, told
+from headgate.cli.terminal.say import say
 
 WHY_MAX_CHARS = 100
 
@@ -53,7 +54,7 @@ def build(config: str | None, url: str | None, tenant: str | None, form: str | N
     """Run the jobs that build an image."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image/{quote(image, safe='')}/build", {})
-    click.echo(f"Requested a build of {image}.")
+    say(f"Requested a build of {image}.")
 
 
 @command.command()
@@ -65,7 +66,7 @@ def delete(config: str | None, url: str | None, tenant: str | None, form: str | 
     at = pages(config, url)
     kind = "image-upload" if upload else "image-build-artifact"
     at.delete(f"{at.of(tenant)}/{kind}/{quote(id, safe='')}")
-    click.echo(f"{id} is deleted once no machine is made of it.")
+    say(f"{id} is deleted once no machine is made of it.")
 
 
 @command.command()
@@ -75,7 +76,7 @@ def validate(config: str | None, url: str | None, tenant: str | None, form: str 
     """Run the jobs that validate an upload again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/validate", {})
-    click.echo(f"{upload} is tried again.")
+    say(f"{upload} is tried again.")
 
 
 @command.command()
@@ -85,4 +86,4 @@ def retry(config: str | None, url: str | None, tenant: str | None, form: str | N
     """Try a failed upload again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/upload", {})
-    click.echo(f"{upload} is uploaded again.")
+    say(f"{upload} is uploaded again.")

@@ -11,6 +11,7 @@ import msgspec
 from headgate.cli.identity.pages import pages
 from headgate.cli.spellings import either
 from headgate.cli.tables import common, told
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.autohold import HeldShape, HoldShape
 
@@ -85,7 +86,7 @@ def listing(
     def text() -> None:
         _print(*msgspec.convert(answer, list[HoldShape]))
         if not answer:
-            click.echo("Nothing is to be held.")
+            say("Nothing is to be held.")
 
     told(answer, "json" if as_json else form, text)
 
@@ -111,7 +112,7 @@ def delete(config: str | None, url: str | None, tenant: str | None, reason: str,
     at = pages(config, url)
     query = f"?reason={quote(reason, safe='')}" if reason else ""
     at.delete(f"{at.of(tenant)}/autohold/{quote(id, safe='')}{query}")
-    click.echo(f"{id}: nothing is held for it any more.")
+    say(f"{id}: nothing is held for it any more.")
 
 
 def _print(*found: HoldShape) -> None:

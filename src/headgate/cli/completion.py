@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from headgate.cli.terminal.say import say
+
 
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -19,4 +21,4 @@ def command(context: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three shells"
-    click.echo(kind(context.find_root().command, {}, "headgate", "_HEADGATE_COMPLETE").source())
+    say(kind(context.find_root().command, {}, "headgate", "_HEADGATE_COMPLETE").source())

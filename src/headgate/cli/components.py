@@ -12,6 +12,7 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import pages
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.cli.terminal.table import TextTable
 from headgate.cli.terminal.text import Style
@@ -48,7 +49,7 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
     at = pages(config, url)
     found = at.get("/api/components")
     if as_json:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(found)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(found)).decode()))
     else:
         terminal = Terminal()
         for trouble in msgspec.convert(at.get("/api/troubles"), list[TroubleShape]):
@@ -117,7 +118,7 @@ def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
 def forget(where: Where, zone: str, reason: str) -> None:
     """Forget the machines of ZONE if its executors are gone for good: jobs for them stop waiting."""
     pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {"reason": reason})
-    click.echo(f"{zone} has the machines of executors that are there, and no others.")
+    say(f"{zone} has the machines of executors that are there, and no others.")
 
 
 def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None:

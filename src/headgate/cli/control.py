@@ -11,6 +11,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import pages
 from headgate.cli.spellings import either
+from headgate.cli.terminal.say import say
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -52,7 +53,7 @@ def enqueue(
     at = pages(config, url)
     body = {"pipeline": pipeline, "change": change, "reason": reason, **({"unapproved": True} if unapproved else {})}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body)
-    click.echo(f"{change} of {project} is in {pipeline}.")
+    say(f"{change} of {project} is in {pipeline}.")
 
 
 @click.command()
@@ -82,7 +83,7 @@ def dequeue(
         raise click.UsageError("say one of CHANGE, --change and --ref")
     at, (kind, one) = pages(config, url), said[0]
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", {"pipeline": pipeline, kind: one, "reason": reason})
-    click.echo(f"{one} of {project} was taken out of {pipeline}.")
+    say(f"{one} of {project} was taken out of {pipeline}.")
 
 
 @click.command("enqueue-ref")
@@ -124,7 +125,7 @@ def enqueue_ref(
         **{name: value for name, value in said.items() if value},
     }
     at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body | ({"unapproved": True} if unapproved else {}))
-    click.echo(f"{ref} of {project} is in {pipeline}.")
+    say(f"{ref} of {project} is in {pipeline}.")
 
 
 def _parameter(said: str) -> tuple[str, Any]:
@@ -162,7 +163,7 @@ def dequeue_ref(
     at = pages(config, url)
     body = {"pipeline": pipeline, "ref": ref, "reason": reason, **({"newrev": newrev} if newrev else {})}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
-    click.echo(f"{ref} of {project} was taken out of {pipeline}.")
+    say(f"{ref} of {project} was taken out of {pipeline}.")
 
 
 @click.command()
@@ -175,7 +176,7 @@ def cancel(config: str | None, url: str | None, tenant: str | None, reason: str,
     """Stop one BUILD (its id, as the pages have it): its job counts as one that did not pass."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/cancel", {"reason": reason})
-    click.echo(f"The build {build} is stopped.")
+    say(f"The build {build} is stopped.")
 
 
 @click.command()
@@ -190,7 +191,7 @@ def rerun(config: str | None, url: str | None, tenant: str | None, reason: str, 
     Jobs that depend on it run again, too, and the changes behind it in a gate are tested again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/rerun", {"reason": reason})
-    click.echo(f"The job of build {build} is run once more.")
+    say(f"The job of build {build} is run once more.")
 
 
 @click.command()
@@ -219,7 +220,7 @@ def promote(
     at = pages(config, url)
     more = {"unapproved": True} if unapproved else {}
     at.post(f"{at.of(tenant)}/promote", {"pipeline": pipeline, "changes": wanted, "reason": reason, **more})
-    click.echo(f"At the head of {pipeline} now: {', '.join(wanted)}.")
+    say(f"At the head of {pipeline} now: {', '.join(wanted)}.")
 
 
 @click.command()
@@ -242,11 +243,11 @@ def reconfigure(
         raise UserError("--full is of every tenant: leave out --tenant and PROJECTS")
     if tenant is None and not projects:
         said = at.post("/api/reconfigure", {"full": full, "reason": reason})["text"]
-        click.echo(f"Read the tenant file again: {said}.")
+        say(f"Read the tenant file again: {said}.")
         return
     chosen = at.tenant(tenant)
     at.post(f"{at.of(chosen)}/reconfigure", {"projects": list(projects), "reason": reason})
-    click.echo(f"Read anew: {', '.join(projects) or f'all projects of {chosen}'}.")
+    say(f"Read anew: {', '.join(projects) or f'all projects of {chosen}'}.")
 
 
 @click.command()
@@ -262,13 +263,13 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
     place = "/api/actions" if system else f"{at.of(tenant)}/actions"
     found = at.get(f"{place}?limit={limit}")
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return
     for one in found:
         who = f"{one['who']} ({one['authenticator']})" if one["authenticator"] else one["who"]
         words = [f"{one['time']}  {who}", f"from {one['origin']}" if one["origin"] else "", f"{one['verb']}:"]
         why = f" because {one['reason']}" if one["reason"] else ""
         said = f"{' '.join(filter(None, words))} {one['subject']}{why}"
-        click.echo(f"{said}  -> {one['outcome'] or 'not known yet'}")
+        say(f"{said}  -> {one['outcome'] or 'not known yet'}")
     if not found:
-        click.echo("There are no recorded actions yet.")
+        say("There are no recorded actions yet.")

@@ -18,6 +18,7 @@ from headgate.cli.hookfiles import hooks_of, put, text_of
 from headgate.cli.process import connections, tenants
 from headgate.cli.pushhook import install_poke, poke, poke_of, tried
 from headgate.cli.settings import Settings, find, read
+from headgate.cli.terminal.say import say
 
 MARKS = {"update": "that Headgate cannot take", "post-receive": "who pushes to Headgate where to look"}
 """Hook -> words that every version of Headgate's hook contains, and no other hook."""
@@ -41,7 +42,7 @@ def hook(context: click.Context) -> None:
     refs/for/master.
     """
     if context.invoked_subcommand is None:
-        click.echo(_text("update"), nl=False)
+        say(_text("update"), nl=False)
 
 
 @hook.command()
@@ -89,18 +90,18 @@ def install(
         if people:
             _write_down(at, "headgate.account", people)
             _write_down(at, "headgate.pages", "true" if pages else "false")
-        click.echo(f"installed {updating}")
+        say(f"installed {updating}")
         where = _Where(page.rstrip("/"), "") if page else _where(known, at)
         if telling:
-            click.echo(f"installed {install_poke(at, telling)}")
+            say(f"installed {install_poke(at, telling)}")
         if where is not None or people or telling:
             text = _telling(where) if where is not None else _text("post-receive")
-            click.echo(f"installed {install_hook(at, 'post-receive', text)}")
+            say(f"installed {install_hook(at, 'post-receive', text)}")
         if telling:
             tried(at, telling)
         if where is None:
             missing = "" if people or telling else "post-receive is not installed, so "
-            click.echo(
+            say(
                 f"{at}: {missing}nobody is shown a page: no settings say where the pages are, or no tenant has this "
                 "repository; say --page",
                 err=True,
@@ -132,7 +133,7 @@ hook.add_command(poke)
 @click.option("--page", metavar="URL", help="The tenant's page, such as https://HOST/t/TENANT, which pushes show.")
 def post_receive(page: str | None) -> None:
     """Print the post-receive hook for git servers where nothing can be installed from here, as gitolite."""
-    click.echo(_telling(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)
+    say(_telling(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)
 
 
 def _where(settings: Settings | None, at: Path) -> _Where | None:

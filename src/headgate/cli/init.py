@@ -19,6 +19,7 @@ from headgate.cli.connect import FORGES, connected
 from headgate.cli.hook import install_update
 from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import read
+from headgate.cli.terminal.say import say
 
 SETTINGS = ("headgate.conf", "tenants.yaml")
 REPOSITORIES = ("config", "hello")
@@ -51,7 +52,7 @@ def command(
         made = connected(_absolute(connect), words, driver or "")
         texts = {SETTINGS[0]: made.settings, SETTINGS[1]: made.tenants}
         _written(at, texts, {"config": made.config}, startable=not made.todo)
-        click.echo(_connected_now(at, words, made.todo))
+        say(_connected_now(at, words, made.todo))
         return
     if driver or place:
         raise click.UsageError("--driver and --directory go with --connect")
@@ -64,7 +65,7 @@ def command(
     password = secrets.token_urlsafe(32)
     texts = {name: (example / name).read_text().replace("PASSWORD", password) for name in SETTINGS}
     _written(directory, texts, {} if settings_only else {name: _texts(example, name) for name in REPOSITORIES})
-    click.echo(_what_now(directory, settings_only))
+    say(_what_now(directory, settings_only))
 
 
 def _absolute(url: str) -> str:

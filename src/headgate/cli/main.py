@@ -12,20 +12,21 @@ from headgate import __version__
 from headgate.base.errors import UserError
 from headgate.base.texts import visible
 from headgate.cli.groups import LazyGroup
+from headgate.cli.terminal.say import say
 
 SECTIONS = {
     "Start here": {
-        "demo": ("headgate.cli.scenario.command:command", "Play a gate at work on four small repositories."),
+        "demo": ("headgate.cli.scenario.demo:command", "Play a gate at work on four small repositories."),
         "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
-        "run": ("headgate.cli.launch.command:command", "Start everything in one process."),
+        "run": ("headgate.cli.launch.run:command", "Start everything in one process."),
     },
     "Check a configuration": {
-        "check": ("headgate.cli.check.command:command", "Check a complete configuration, without a server."),
+        "check": ("headgate.cli.check.check:command", "Check a complete configuration, without a server."),
         "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs that a change would run."),
         "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
-        "try": ("headgate.cli.tryjob.command:command", "Run one job on your files, before you push."),
+        "try": ("headgate.cli.tryjob.tryjob:command", "Run one job on your files, before you push."),
         "schema": ("headgate.cli.offline.schema:command", "Print the JSON Schema of configuration files, for editors."),
-        "lsp": ("headgate.cli.editor.command:command", "Serve an editor: show errors while you type, explain jobs."),
+        "lsp": ("headgate.cli.editor.lsp:command", "Serve an editor: show errors while you type, explain jobs."),
         "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
     },
     "Propose and approve (plain git)": {
@@ -62,7 +63,7 @@ SECTIONS = {
         "manage-events": ("headgate.cli.query:manage_events", "Pause or resume the event queues of a tenant."),
         "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects again."),
         "quarantine": (
-            "headgate.cli.quarantine.command:command",
+            "headgate.cli.quarantine.quarantine:command",
             "Show, retry or drop what was set aside after errors.",
         ),
         "reports": (
@@ -79,35 +80,35 @@ SECTIONS = {
         "image": ("headgate.cli.artifacts:command", "Show images that jobs build; build, delete."),
     },
     "Queues and inventory": {
-        "queue": ("headgate.cli.queue.command:command", "Serve and inspect message queues, control workers."),
+        "queue": ("headgate.cli.queue.queue:command", "Serve and inspect message queues, control workers."),
         "worker": ("headgate.cli.queue.worker:command", "Run jobs on the messages of queues."),
         "inventory": (
-            "headgate.cli.inventory.command:command",
+            "headgate.cli.inventory.inventory:command",
             "Serve, list, change and watch machines and other objects.",
         ),
     },
     "Run as several processes": {
-        "scheduler": ("headgate.cli.launch.command:scheduler", "Start a scheduler."),
-        "merger": ("headgate.cli.launch.command:merger", "Start a merger."),
-        "executor": ("headgate.cli.launch.command:executor", "Start an executor."),
-        "launcher": ("headgate.cli.launch.command:launcher", "Start a launcher."),
-        "web": ("headgate.cli.launch.command:web", "Start the pages and the API."),
-        "fingergw": ("headgate.cli.launch.command:fingergw", "Serve live logs over finger."),
+        "scheduler": ("headgate.cli.launch.run:scheduler", "Start a scheduler."),
+        "merger": ("headgate.cli.launch.run:merger", "Start a merger."),
+        "executor": ("headgate.cli.launch.run:executor", "Start an executor."),
+        "launcher": ("headgate.cli.launch.run:launcher", "Start a launcher."),
+        "web": ("headgate.cli.launch.run:web", "Start the pages and the API."),
+        "fingergw": ("headgate.cli.launch.run:fingergw", "Serve live logs over finger."),
     },
     "Keep it running": {
         "ansible": ("headgate.cli.ansible:command", "Install and list the Ansible versions that jobs ask for."),
         "keys": (
-            "headgate.cli.keys.command:command",
+            "headgate.cli.keys.keys:command",
             "Show, export, import, rotate, retire and delete project keys.",
         ),
         "prune": ("headgate.cli.prune:command", "Remove old logs, artifacts and history, as the settings say."),
-        "store": ("headgate.cli.store.command:command", "Export, import or delete the whole state."),
+        "store": ("headgate.cli.store.store:command", "Export, import or delete the whole state."),
         "map": ("headgate.cli.map:command", "Show the places of the store: reference, live tree, check."),
     },
     "Install": {
         "completion": ("headgate.cli.completion:command", "Print the completion script of a shell."),
         "man": ("headgate.cli.pages.man:command", "Write manual pages, one for each command."),
-        "docs": ("headgate.cli.pages.command:command", "Write the generated reference pages."),
+        "docs": ("headgate.cli.pages.docs:command", "Write the generated reference pages."),
     },
 }
 """Title -> name of a command -> its place, and what it does."""
@@ -162,5 +163,5 @@ def main() -> None:
     try:
         group()
     except UserError as error:
-        click.echo(f"headgate: {visible(str(error))}", err=True)
+        say(f"headgate: {visible(str(error))}", err=True)
         sys.exit(error.status)

@@ -10,6 +10,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
 from headgate.cli.store.urls import open_to_read, said
+from headgate.cli.terminal.say import say
 from headgate.map.check import check
 from headgate.map.page import page
 from headgate.map.places import ROOT
@@ -32,7 +33,7 @@ _root = click.option("--root", default=ROOT, show_default=True, help="Where in t
 def command(context: click.Context) -> None:
     """Print the reference page of everything in the store."""
     if context.invoked_subcommand is None:
-        click.echo(page(), nl=False)
+        say(page(), nl=False)
 
 
 @command.command()
@@ -45,7 +46,7 @@ def tree(store: str, root: str, prefix: str) -> None:
     if not lines:
         raise UserError(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
     for line in lines:
-        click.echo(line)
+        say(line)
 
 
 @command.command("check")
@@ -56,7 +57,7 @@ def tree(store: str, root: str, prefix: str) -> None:
 def check_(context: click.Context, store: str, root: str, every: bool) -> None:
     """Report entries that are not on the map or cannot be read. The exit status is 1 if there are any."""
     findings = check(_entries(store, trees(root)), trees(root))
-    click.echo(findings.text(every=every))
+    say(findings.text(every=every))
     context.exit(0 if findings.good else 1)
 
 

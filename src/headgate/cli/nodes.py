@@ -11,6 +11,7 @@ import click
 
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.tables import common, table, told
+from headgate.cli.terminal.say import say
 
 WHY_MAX_CHARS = 100
 
@@ -85,7 +86,7 @@ def hold(
     inventory, the answer says what to do instead."""
     at = pages(config, url)
     _order(at, tenant, node, {"state": "hold", "comment": reason, "hold_expiration": seconds})
-    click.echo(f"{node} is held once no build has it.")
+    say(f"{node} is held once no build has it.")
 
 
 @command.command()
@@ -97,7 +98,7 @@ def delete(config: str | None, url: str | None, tenant: str | None, form: str | 
     answer says what to do instead."""
     at = pages(config, url)
     _order(at, tenant, node, {"state": "used", "comment": reason})
-    click.echo(f"{node} is taken away once no build has it.")
+    say(f"{node} is taken away once no build has it.")
 
 
 def _order(at: PageClient, tenant: str | None, node: str, body: dict[str, Any]) -> None:
@@ -131,7 +132,7 @@ def forget(config: str | None, url: str | None, reason: str, account: str) -> No
     """Delete the records of machines of an account that is no longer in the launcher's settings."""
     place = f"/api/node-accounts/{quote(account, safe='')}"
     pages(config, url).post(place, {"do": "forget", "reason": reason})
-    click.echo(f"{account} is forgotten: what is still there is yours to take away.")
+    say(f"{account} is forgotten: what is still there is yours to take away.")
 
 
 def _named(kind: str, about: Callable[[dict[str, Any]], str]) -> None:

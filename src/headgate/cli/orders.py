@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from headgate.cli.identity.pages import pages
+from headgate.cli.terminal.say import say
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -26,9 +27,9 @@ def close(config: str | None, url: str | None, tenant: str | None, queue: str, r
     at = pages(config, url)
     body = {"pipeline": pipeline, "queue": queue, "reason": reason}
     answer = at.post(f"{at.of(tenant)}/close", body)
-    click.echo(f"{_what(pipeline, queue)} is closed: nothing lands until `headgate open {pipeline}`.")
+    say(f"{_what(pipeline, queue)} is closed: nothing lands until `headgate open {pipeline}`.")
     for change in answer["landing"]:
-        click.echo(f"Its push had begun, and it may still land: {change}")
+        say(f"Its push had begun, and it may still land: {change}")
 
 
 @click.command("open")
@@ -42,7 +43,7 @@ def open_again(config: str | None, url: str | None, tenant: str | None, queue: s
     """Let changes land from PIPELINE again; what passed meanwhile lands at once."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/open", {"pipeline": pipeline, "queue": queue, "reason": reason})
-    click.echo(f"{_what(pipeline, queue)} is open.")
+    say(f"{_what(pipeline, queue)} is open.")
 
 
 def _what(pipeline: str, queue: str) -> str:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from headgate.adapters.forges.gerrit.server import PORT
 from headgate.adapters.forges.registry import FORGES
 from headgate.adapters.git.connection import Access, GitConnection
@@ -21,6 +19,7 @@ from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.settings import Settings
 from headgate.cli.store.urls import SQLITE, open_to_read, open_url, said
+from headgate.cli.terminal.say import say
 from headgate.config.operator.model import Tenant, TenantFile, TenantProject
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.map.places import Map
@@ -179,7 +178,7 @@ def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> 
 def loadable(settings: Settings, found: TenantFile) -> TenantFile:
     """Print the errors in a tenant file. Raise UserError when none of it can be loaded."""
     for problem in (*found.warnings, *(problem for told in found.refused.values() for problem in told)):
-        click.echo(problem.render(), err=True)
+        say(problem.render(), err=True)
     if found.refused and not found.tenants:
         raise UserError(f"{settings.tenant_config}: no tenant can be loaded")
     return found

@@ -12,6 +12,7 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.cli.terminal.say import say
 
 TOPIC_MAX_CHARS = 60
 """Length limit of a topic that is made from the subject."""
@@ -115,7 +116,7 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
     ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
     there = await tree.there(ref)
     if there is not None and there.commit == commit:
-        click.echo(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
+        say(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
         return
     if there is not None and not force and not await tree.is_mine(there):
         raise UserError(
@@ -125,13 +126,11 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
         raise UserError(f"{commit[:8]} is the head of {branch} already; commit what you propose")
     await tree.push((ref, there.commit if there is not None else "", commit))
     what = "a new patchset of" if there is not None else "the change"
-    click.echo(f"Proposed {what} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
-    click.echo(
-        "What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate"
-    )
-    click.echo("&& git log --notes=headgate).  It lands once it is approved:")
-    click.echo(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
-    click.echo(f"To take it back: headgate withdraw {topic}")
+    say(f"Proposed {what} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
+    say("What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate")
+    say("&& git log --notes=headgate).  It lands once it is approved:")
+    say(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
+    say(f"To take it back: headgate withdraw {topic}")
 
 
 @click.command()
@@ -160,5 +159,5 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     steps = [(ref, there.commit, "")]
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
-    click.echo(f"Withdrew {topic} from {branch}: {there.commit[:8]}.  It leaves every queue; to propose it again:")
-    click.echo(f"  git push origin {there.commit[:8]}:{ref}")
+    say(f"Withdrew {topic} from {branch}: {there.commit[:8]}.  It leaves every queue; to propose it again:")
+    say(f"  git push origin {there.commit[:8]}:{ref}")

@@ -12,6 +12,7 @@ from headgate.base.errors import UserError
 from headgate.cli.launch.retention import Retention, retention
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.store.urls import MEMORY, open_to_read
+from headgate.cli.terminal.say import say
 from headgate.map.places import Map
 from headgate.ports.history import HistoryUnavailable
 from headgate.ports.logstore import LogStoreError
@@ -40,10 +41,10 @@ def command(config: str | None, dry: bool) -> None:
     try:
         found = retention(settings, history, own=True)
         if not found:
-            click.echo(NOTHING)
+            say(NOTHING)
             return
         for line in asyncio.run(_pruned(found, settings, dry)):
-            click.echo(line)
+            say(line)
     except (LogStoreError, HistoryUnavailable, StoreError) as error:
         raise UserError(str(error)) from error
     finally:

@@ -18,6 +18,7 @@ from headgate.base.errors import UserError
 from headgate.cli.hookfiles import hooks_of, put
 from headgate.cli.process import driver_of, plain, poke_secrets
 from headgate.cli.settings import find, read
+from headgate.cli.terminal.say import say
 
 NAME = "headgate-poke"
 _MARK, _BLANKS = "Tells Headgate that something was pushed", "url= inner= outer="
@@ -48,14 +49,12 @@ def poke(config: str | None, url: str | None, connection: str) -> None:
     if urlsplit(root).scheme not in ("http", "https"):
         raise UserError(f"{settings.path}: [web] root does not say where the pages are; say --url https://HOST")
     if plain(settings)[connection].local:
-        click.echo(
-            f"[connection {connection}] is a directory, which is watched already, unless it is mounted", err=True
-        )
+        say(f"[connection {connection}] is a directory, which is watched already, unless it is mounted", err=True)
     inner, outer = pads(secret)
     at = f"{root}/api/connection/{quote(connection, safe='')}/payload"
     text = (files("headgate.adapters.git") / "poke.sh").read_text()
     filled = f"url={shlex.quote(at)} inner={shlex.quote(inner)} outer={shlex.quote(outer)}"
-    click.echo(text.replace(_BLANKS, filled, 1), nl=False)
+    say(text.replace(_BLANKS, filled, 1), nl=False)
 
 
 def poke_of(file: Path) -> str:
@@ -102,10 +101,10 @@ def tried(at: Path, text: str) -> None:
             timeout=_TRY_MAX_S,
         )
     except subprocess.TimeoutExpired:
-        click.echo(f"{at}: Headgate did not answer within {_TRY_MAX_S} s; pushes are seen at its next poll", err=True)
+        say(f"{at}: Headgate did not answer within {_TRY_MAX_S} s; pushes are seen at its next poll", err=True)
         return
     said = (done.stdout or done.stderr).strip()[:1_000]
     if '"hint"' in done.stdout:
-        click.echo(f"{at}: Headgate looks at it: {said}")
+        say(f"{at}: Headgate looks at it: {said}")
     else:
-        click.echo(f"{at}: pushes here are seen at Headgate's next poll alone; it answers: {said}", err=True)
+        say(f"{at}: pushes here are seen at Headgate's next poll alone; it answers: {said}", err=True)

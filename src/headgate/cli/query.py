@@ -14,6 +14,7 @@ from headgate.base.texts import line, visible
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.spellings import truth
 from headgate.cli.tables import CELL_MAX_CHARS, common, table, told
+from headgate.cli.terminal.say import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 STATES = {
@@ -140,7 +141,7 @@ def build_info(
     found = at.get(f"{at.of(tenant)}/build/{quote(wanted, safe='')}")
     if show_job_output or show_inventory:
         name = "job-output.txt" if show_job_output else "zuul-info/inventory.yaml"
-        click.echo(visible(_log(at, found, name)), nl=False)
+        say(visible(_log(at, found, name)), nl=False)
         return
     if show_artifacts:
         rows = [(one["name"], one["url"]) for one in found["artifacts"]]
@@ -152,7 +153,7 @@ def build_info(
         facts = {name: found.get(name) for name in BUILD}
         facts |= {"project": ref["project"], "change": _change(ref), "branch": ref["branch"], "ref_url": ref["ref_url"]}
         for name, value in {**facts, "buildset": found["buildset"]["uuid"]}.items():
-            click.echo(f"{name + ':':<14} {line('' if value is None else str(value), 1_000)}".rstrip())
+            say(f"{name + ':':<14} {line('' if value is None else str(value), 1_000)}".rstrip())
 
     told(found, form, text)
 
@@ -210,15 +211,13 @@ def freeze_job(
     found = at.get(f"{at.of(tenant)}/{_frozen(pipeline, project, branch)}/freeze-job/{quote(job)}")
 
     def text() -> None:
-        click.echo(
-            f"Job: {line(found['job'], CELL_MAX_CHARS)}\nNodeset: {line(found['nodeset']['name'], CELL_MAX_CHARS)}"
-        )
+        say(f"Job: {line(found['job'], CELL_MAX_CHARS)}\nNodeset: {line(found['nodeset']['name'], CELL_MAX_CHARS)}")
         for phase in ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks"):
             for book in found.get(phase) or ():
                 trusted = " [trusted]" if book["trusted"] else ""
                 where = f"{book['connection']}:{book['project']}:{book['path']}@{book['branch']}"
-                click.echo(f"{phase.replace('_', ' ')}: {line(where, 1_000)}{trusted}")
-        click.echo(f"Vars: {json.dumps(found['vars'], sort_keys=True)}")
+                say(f"{phase.replace('_', ' ')}: {line(where, 1_000)}{trusted}")
+        say(f"Vars: {json.dumps(found['vars'], sort_keys=True)}")
 
     told(found, form, text)
 
@@ -254,7 +253,7 @@ def node_set_state(
     """Hold a machine (hold), or delete it (used), once no build uses it."""
     at = pages(config, url)
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", {"state": state, "comment": reason})
-    told({"uuid": node, "state": state}, form, lambda: click.echo(f"{node}: {state}, once no build has it."))
+    told({"uuid": node, "state": state}, form, lambda: say(f"{node}: {state}, once no build has it."))
 
 
 @click.command("nodeset-request-list")
@@ -280,7 +279,7 @@ def nodeset_request_delete(
     """End a request for machines: the build that waits for them is canceled."""
     at = pages(config, url)
     at.delete(f"{at.of(tenant)}/nodeset-requests/{quote(request, safe='')}")
-    told({"uuid": request}, form, lambda: click.echo(f"{request}: ended."))
+    told({"uuid": request}, form, lambda: say(f"{request}: ended."))
 
 
 @click.command("manage-events")
@@ -304,4 +303,4 @@ def manage_events(
     flags = {name: STATES[state].get(name, False) for name in FLAGS}
     for name in names:
         at.post(f"/api/tenant/{quote(name, safe='')}/state", {**flags, "reason": reason or None})
-    told(names, form, lambda: click.echo(f"{', '.join(names)}: {state}."))
+    told(names, form, lambda: say(f"{', '.join(names)}: {state}."))

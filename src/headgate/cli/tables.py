@@ -10,6 +10,7 @@ import click
 
 from headgate.base.texts import line, plain_json
 from headgate.cli.identity.profile import everywhere
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.table import TextTable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +34,7 @@ def common(command: F) -> F:
 def told(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSON
     """Print the answer as JSON if requested, otherwise with `text`."""
     if (form or everywhere("format")) == "json":
-        click.echo(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))
+        say(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))
     else:
         text()
 
@@ -44,10 +45,10 @@ def table(
     """Print columns as wide as they need to be; text of others becomes one line of printable characters."""
     shown = [[line("" if cell is None else str(cell), cell_max_chars) for cell in row] for row in rows]
     if not shown:
-        click.echo(nothing)
+        say(nothing)
         return
     drawn = TextTable(*heads)
     for row in shown:
         drawn.add_row(*row)
     for each in drawn.lines():
-        click.echo(each.plain)
+        say(each.plain)

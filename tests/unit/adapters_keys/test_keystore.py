@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
-from headgate.cli.keys.command import Exported
+from headgate.cli.keys.keys import Exported
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError
 from headgate.store.memory import MemoryBackend

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.terminal.say import say, style
+from headgate.cli.terminal.say import pass_on, say, style
 
 EVIL = "a\x1b[2Jb\x1b]0;owned\x07c\rd\u202ee\x9bf\x00"
 
@@ -42,3 +44,16 @@ def test_no_text_makes_itself_a_style(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "plain", "größer ☃", "two\nlines\n"])
 def test_text_without_tricks_is_itself(text: str) -> None:
     assert said(text) == text
+
+
+def test_a_program_is_given_a_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    pass_on(EVIL)
+    assert capsys.readouterr().out == EVIL
+
+
+def test_where_people_read_it_a_text_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = StringIO()
+    out.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal is
+    monkeypatch.setattr("sys.stdout", out)
+    pass_on(EVIL)
+    assert out.getvalue() == "abc\\rd\\u202ee\\x9bf\\x00"

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.base.errors import UserError
-from headgate.cli.check.command import command as check
+from headgate.cli.check.check import command as check
 from headgate.cli.init import command as init
 from headgate.cli.settings import find, read
 

@@ -13,8 +13,7 @@ from headgate.cli import autohold, components, main
 from headgate.cli.board import board, unreachable
 from headgate.cli.inventory.client import ServiceAddress
 from headgate.cli.inventory.tables import one_object, show
-from headgate.cli.quarantine import command as quarantine
-from headgate.cli.quarantine import reports
+from headgate.cli.quarantine import quarantine, reports
 from headgate.cli.terminal.table import Drawing
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.web.routes.autohold import HeldShape, HoldShape

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import click
-
 from headgate.base.texts import listed
 from headgate.cli.offline.graphs import GraphPlace
+from headgate.cli.terminal.say import style
 from headgate.config.explain.compare import AttributeDifference
 
 VALUE_MAX_CHARS = 160
@@ -75,8 +74,8 @@ def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
             where.setdefault((d.path, _short(d.old), _short(d.new)), []).append(f"{one.tenant}: {graph}")
     shown = list(where.items())[: limit or None]
     for (path, mine, other), graphs in shown:
-        yield f"{click.style('~', fg='yellow', bold=True)} {click.style(path, bold=True)}  {listed(graphs, 3)}"
-        yield f"    {click.style('here', fg='blue')}   {mine}\n    {click.style('there', fg='blue')}  {other}\n"
+        yield f"{style('~', fg='yellow', bold=True)} {style(path, bold=True)}  {listed(graphs, 3)}"
+        yield f"    {style('here', fg='blue')}   {mine}\n    {style('there', fg='blue')}  {other}\n"
     if left := len(where) - len(shown):
         yield f"{left:,} more differences are not shown; --limit 0 shows all\n"
     yield from _not_compared(held.apart, limit)
@@ -84,9 +83,9 @@ def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
     branches = len({one.where for one in held.graphs})
     graphs_and = f"{len(held.graphs):,} job graphs of {branches:,} branches"
     what = f"{graphs_and} and {sum(one.jobs for one in held.graphs):,} jobs compared with {url}"
-    good = click.style("all are the same", fg="green", bold=True)
+    good = style("all are the same", fg="green", bold=True)
     ends = f"; {len(held.apart):,} not compared, see above" if held.apart else ""
-    yield f"{what}: {click.style(f'{differing:,} graphs differ', fg='red', bold=True) if differing else good}{ends}"
+    yield f"{what}: {style(f'{differing:,} graphs differ', fg='red', bold=True) if differing else good}{ends}"
 
 
 def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
@@ -96,7 +95,7 @@ def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
         why.setdefault(one.why, []).append(f"{one.tenant}: {one.project}{f'@{one.branch}' if one.branch else ''}")
     for reason, branches in why.items():
         told = listed(branches, limit or len(branches))
-        yield f"{click.style('not compared', fg='yellow', bold=True)}  {told}\n    {_short(reason)}\n"
+        yield f"{style('not compared', fg='yellow', bold=True)}  {told}\n    {_short(reason)}\n"
 
 
 def _short(value: Any) -> str:

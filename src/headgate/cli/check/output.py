@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
 from headgate.cli.check.inspection import TenantProblem
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import (
@@ -17,6 +15,7 @@ from headgate.cli.offline.report import (
     notes,
     summary,
 )
+from headgate.cli.terminal.say import style
 from headgate.config.model import ConfigError
 
 _TWICE = re.compile(
@@ -33,9 +32,7 @@ def as_text(name: str, told: TenantProblem, limit: int) -> Iterator[str]:
         yield f"{block(cause.error, more, told.extent(cause.error))}\n"
     if left := len(told.causes) - len(shown):
         what = "cause is" if left == 1 else "causes are"
-        yield click.style(
-            f"{left:,} more {what} not shown; --limit 0 shows all, --project and --only choose\n", dim=True
-        )
+        yield style(f"{left:,} more {what} not shown; --limit 0 shows all, --project and --only choose\n", dim=True)
     if isinstance(told.loaded, LoadedTenant):
         yield summary(name, told.loaded, told.errors, len(told.causes))
     else:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from click import unstyle
-
 from headgate.base.errors import UserError
 from headgate.cli.offline.explain import chosen, shown
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import place
 from headgate.cli.offline.repositories import checked_out
+from headgate.cli.terminal.say import unstyled
 from headgate.config.check.affected import reached
 from headgate.config.check.causes import left_out, missed
 from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings
@@ -200,7 +199,7 @@ class EditorSession:
             question = chosen({"": loaded}, name, None, None, None)
         where = question.place
         at_place = (where.pipeline, where.project.project) if where is not None else ("", "")
-        lines = unstyle("\n".join(shown(question, explained(loaded.layout, name, question.target, *at_place))))
+        lines = unstyled("\n".join(shown(question, explained(loaded.layout, name, question.target, *at_place))))
         return _cut(lines.splitlines())
 
 

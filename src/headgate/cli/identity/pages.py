@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
-import click
-
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import AwayError, UserError
 from headgate.cli.identity.profile import chosen, everywhere
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import VARIABLE, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
+from headgate.cli.terminal.say import say
 from headgate.services.requests import ANSWER_WAIT_MAX_S
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -129,7 +128,7 @@ class PageClient:
         url, end = self.base + path, time.monotonic() + AGAIN_MAX_S
         while True:
             if everywhere("verbose"):
-                click.echo(f"{method or ('GET' if body is None else 'POST')} {url}", err=True)
+                say(f"{method or ('GET' if body is None else 'POST')} {url}", err=True)
             try:
                 request = urllib.request.Request(url, data, headers, method=method)
                 with _opened(request, TIMEOUT_S, self.tls) as answer:

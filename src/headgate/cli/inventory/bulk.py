@@ -16,6 +16,7 @@ from headgate.cli.inventory import rows
 from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.objects import filtered, search, wanted
 from headgate.cli.inventory.rows import Row
+from headgate.cli.terminal.say import say
 from headgate.inventory.names import normal
 from headgate.inventory.wire import inventory_pb2 as pb
 
@@ -53,7 +54,7 @@ def import_(said: ServiceAddress, file: str, format: str | None, type: str, upda
                     done.take(part)
             finally:
                 if not said.quiet:
-                    click.echo(done.text())
+                    say(done.text())
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     sys.exit(1 if done.counts["refused"] else 0)
@@ -163,9 +164,9 @@ class _Import:
     def _refused(self, row: Row, why: str) -> None:
         self.counts["refused"] += 1
         if self.counts["refused"] <= SHOWN_MAX:
-            click.echo(f"headgate: {row[0]}: {why}", err=True)
+            say(f"headgate: {row[0]}: {why}", err=True)
         elif self.counts["refused"] == SHOWN_MAX + 1:
-            click.echo("headgate: more are refused, and only counted", err=True)
+            say("headgate: more are refused, and only counted", err=True)
 
 
 def _patch(old: pb.Object, new: pb.Object) -> pb.Patch:

@@ -12,6 +12,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.extras import needing
+from headgate.cli.terminal.say import say
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.stock import Stock, StockRefused
 
@@ -83,7 +84,7 @@ def refused(error: StockRefused) -> NoReturn:
         if "session" in error.detail
         else "",
     }.get(error.status, "")
-    click.echo(f"headgate: {error.detail}{hint}", err=True)
+    say(f"headgate: {error.detail}{hint}", err=True)
     sys.exit(error.number)
 
 

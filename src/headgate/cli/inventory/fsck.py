@@ -11,6 +11,7 @@ from headgate.cli.inventory.faces import prefix_in
 from headgate.cli.inventory.serve import settings_of, with_given
 from headgate.cli.process import open_store, open_store_to_read
 from headgate.cli.settings import Settings
+from headgate.cli.terminal.say import say
 from headgate.map.inventory.places import InventoryMap, root
 from headgate.services.inventory.fsck import InventoryFinding, examine, repair
 from headgate.store.sqlite import Locked
@@ -35,12 +36,12 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
     settings = with_given(settings_of(config), given)
     findings, done, missed = asyncio.run(_examined(settings, repairing))
     for one in findings:
-        click.echo(f"{one.path}: {one.what}{'' if one.repair else ' (a person must see to it)'}")
+        say(f"{one.path}: {one.what}{'' if one.repair else ' (a person must see to it)'}")
     if repairing:
         changed = f"; {missed} changed meanwhile: run this again" if missed else ""
-        click.echo(f"{len(findings)} findings, {done} put right{changed}")
+        say(f"{len(findings)} findings, {done} put right{changed}")
     else:
-        click.echo(f"{len(findings)} findings")
+        say(f"{len(findings)} findings")
     context.exit(0 if done == len(findings) else 1)
 
 

@@ -14,6 +14,7 @@ from headgate.base.texts import plain_json
 from headgate.cli.inventory import tables
 from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.objects import find
+from headgate.cli.terminal.say import say
 from headgate.inventory.wire import inventory_pb2 as pb
 
 LOOK_INTERVAL_S = 1.0
@@ -87,7 +88,7 @@ def ask(
     if said.json or said.verbose:
         _one(said, asked)
     elif not said.quiet:
-        click.echo(asked.id)
+        say(asked.id)
 
 
 def _waited(client: InventoryClient, asked: pb.Lease, wait_s: int) -> pb.Lease:
@@ -131,7 +132,7 @@ def extend(said: ServiceAddress, id: str, duration_s: int) -> None:
     """Extend a lease from now on, if nobody waits for its object."""
     found = said.open().call("ExtendLease", id=id, duration_s=duration_s)
     if not said.quiet:
-        click.echo(f"until {_when(found.until_ms)}")
+        say(f"until {_when(found.until_ms)}")
 
 
 @lease.command("end")
@@ -143,7 +144,7 @@ def end(said: ServiceAddress, ids: tuple[str, ...]) -> None:
     for id in ids:
         client.call("EndLease", id=id)
         if not said.quiet:
-            click.echo(id)
+            say(id)
 
 
 @click.group("quota")
@@ -234,9 +235,9 @@ def get_health(said: ServiceAddress, named: str) -> None:
     client = said.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
     if said.json:
-        click.echo(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
+        say(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
     else:
-        click.echo(": ".join(filter(None, (f"{one.name} is {_state(one)}", one.why))))
+        say(": ".join(filter(None, (f"{one.name} is {_state(one)}", one.why))))
 
 
 @health.command("failed")
@@ -262,7 +263,7 @@ def well(said: ServiceAddress, named: str) -> None:
 
 def _one(said: ServiceAddress, one: pb.Lease) -> None:
     if said.json:
-        click.echo(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
+        say(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
         return
     rows = {
         "id": one.id, "state": _STATES.get(one.state, "?"), "search": one.search, "amounts": _amounts(one),
@@ -272,7 +273,7 @@ def _one(said: ServiceAddress, one: pb.Lease) -> None:
     }  # fmt: skip
     for what, value in rows.items():
         if value:
-            click.echo(f"{what:<12}{value}")
+            say(f"{what:<12}{value}")
 
 
 def _state(one: pb.Health) -> str:

@@ -12,6 +12,7 @@ from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
 from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
+from headgate.cli.terminal.say import say
 from headgate.inventory.expressions import Expression, parse
 from headgate.inventory.filters import PropertyFilter
 from headgate.inventory.model import KIND, PROVIDER
@@ -125,7 +126,7 @@ def group(name: str, type: str, what: str) -> click.Group:
         if not dry_run:
             tables.made(said, found)
         elif not said.quiet:
-            click.echo(f"{found.name} can be created")
+            say(f"{found.name} can be created")
 
     commands.add_command(_set(type))
     commands.add_command(_delete(type))
@@ -175,7 +176,7 @@ def _delete(type: str) -> click.Command:
             removal = pb.Removal(uuid=one.uuid, expected_generation=one.generation)
             client.call("Apply", steps=[pb.Step(delete=removal)])
             if not said.quiet:
-                click.echo(one.uuid)
+                say(one.uuid)
         if not found:
             raise UserError("nothing matches; nothing was deleted")
 
@@ -215,11 +216,11 @@ def watch(said: ServiceAddress, filters: tuple[str, ...], revision: int, count: 
     for answer in said.open().watch(any=wanted(filters, ""), revision=revision):
         for change in answer.changes:
             if said.json:
-                click.echo(plain_json(json.dumps(tables.as_dict(change), ensure_ascii=False)))
+                say(plain_json(json.dumps(tables.as_dict(change), ensure_ascii=False)))
             else:
                 about = change.new if change.HasField("new") else change.old
                 when = f"{answer.revision} {_when(change.at_ms)} {change.user}"
-                click.echo(f"{when} {KINDS.get(change.kind, '?')} {about.type} {about.uuid} {_brief(about)}")
+                say(f"{when} {KINDS.get(change.kind, '?')} {about.type} {about.uuid} {_brief(about)}")
             told += 1
             if told == count:
                 return

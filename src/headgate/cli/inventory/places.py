@@ -10,6 +10,7 @@ from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
 from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
+from headgate.cli.terminal.say import say
 from headgate.inventory.model import READ, WRITE
 from headgate.inventory.names import is_uuid, normal
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -53,7 +54,7 @@ def create_partition(said: ServiceAddress, file: str, name: str) -> None:
     if said.verbose or said.json:
         tables.show(said, [found], ("name", "uuid"), [(found.name, found.uuid)])
     elif not said.quiet:
-        click.echo(found.uuid)
+        say(found.uuid)
 
 
 @partition.command("rename")
@@ -173,14 +174,14 @@ def _get(type: str) -> click.Command:
     def command(said: ServiceAddress, /, exact: bool, **options: str) -> None:
         found = said.open().call("GetDefinition", place=_place(type, said, options), exact=exact)
         if said.json:
-            click.echo(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
+            say(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
             return
         at = f"partition {found.place.partition}" if found.place.partition else "every partition"
-        click.echo(f"definition {found.definition.uuid} of {found.place.type} {found.place.kind} in {at}")
-        click.echo(plain_json(json.dumps(json.loads(found.definition.schema or "{}"), indent=1, ensure_ascii=False)))
+        say(f"definition {found.definition.uuid} of {found.place.type} {found.place.kind} in {at}")
+        say(plain_json(json.dumps(json.loads(found.definition.schema or "{}"), indent=1, ensure_ascii=False)))
         for one in found.definition.permissions:
             whom = " ".join(w for w in (one.project and f"project {one.project}", one.role and f"role {one.role}") if w)
-            click.echo(f"{one.key}: {whom or 'everybody'}: {'r' * one.read + 'w' * one.write or 'nothing'}")
+            say(f"{one.key}: {whom or 'everybody'}: {'r' * one.read + 'w' * one.write or 'nothing'}")
 
     return command
 
@@ -201,7 +202,7 @@ def _set(type: str) -> click.Command:
         given = pb.Definition(schema=compiled.schema, permissions=permissions)
         found = said.open().call("SetDefinition", place=_place(type, said, options), definition=given)
         if not said.quiet:
-            click.echo(found.definition.uuid)
+            say(found.definition.uuid)
 
     return command
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-import click
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from headgate.base.texts import plain_json
 from headgate.cli.inventory.client import ServiceAddress
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.cli.terminal.table import TextTable
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -18,7 +18,7 @@ from headgate.inventory.wire import inventory_pb2 as pb
 
 def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if said.json:
-        click.echo(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
+        say(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
     table = TextTable(*heads)
     for row in rows:
@@ -42,7 +42,7 @@ def _properties(one: pb.Object) -> str:
 
 def one_object(said: ServiceAddress, found: pb.Object) -> None:
     if said.json:
-        click.echo(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
+        say(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
         return
     terminal = Terminal()
     for what in ("name", "type", "project", "uuid", "partition", "generation"):
@@ -59,4 +59,4 @@ def made(said: ServiceAddress, found: pb.Object) -> None:
     if said.verbose or said.json:
         one_object(said, found)
     elif not said.quiet:
-        click.echo(found.uuid)
+        say(found.uuid)

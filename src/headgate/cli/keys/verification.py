@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.adapters.keys.keystore import KeyStore
-from headgate.cli.keys.command import run
+from headgate.cli.keys.keys import run
 from headgate.cli.settings import Settings
 from headgate.config.files.check import deep_plain
 from headgate.config.files.source import MEANING

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import click
-
 from headgate.base.texts import plain_json
 from headgate.cli.offline.graphs import ChangedGraph, GraphPlace
 from headgate.cli.offline.report import error_as_json
+from headgate.cli.terminal.say import style
 from headgate.config.explain.compare import AttributeDifference, GraphDifference
 
 NAMES_MAX = 4
@@ -164,13 +163,13 @@ _WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "err
 
 
 def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details: Sequence[Detail]) -> Iterator[str]:
-    head = click.style(f"{mark:2}", fg=_MARKS[mark], bold=True)
-    what = click.style(_listed(names, "jobs"), bold=True)
-    yield f"{head}{_WORDS[mark]}{what}  {click.style(_where(where), dim=True)}"
+    head = style(f"{mark:2}", fg=_MARKS[mark], bold=True)
+    what = style(_listed(names, "jobs"), bold=True)
+    yield f"{head}{_WORDS[mark]}{what}  {style(_where(where), dim=True)}"
     width = max((len(spoken(path)) for path, _ in details), default=0)
     for path, text in details:
         tint = {"+ ": "green", "- ": "red"}.get(text[:2])
-        yield f"    {click.style(f'{spoken(path):{width}}', fg='blue')}  {click.style(text, fg=tint)}"
+        yield f"    {style(f'{spoken(path):{width}}', fg='blue')}  {style(text, fg=tint)}"
 
 
 def _where(places: Sequence[GraphPlace]) -> str:
@@ -204,4 +203,4 @@ def _summary(changes: Sequence[ChangedGraph]) -> str:
         return "no job graph changes"
     graphs = f"{len(changes):,} job graph{'s' if len(changes) > 1 else ''} change{'s' if len(changes) == 1 else ''}"
     text = f"{graphs}: jobs {jobs}" if jobs else graphs
-    return f"{text}; {click.style(f'{errors:,} with errors', fg='red')}" if errors else text
+    return f"{text}; {style(f'{errors:,} with errors', fg='red')}" if errors else text

@@ -17,6 +17,7 @@ from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptio
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.report import place as error_place
 from headgate.cli.offline.uses import command as uses
+from headgate.cli.terminal.say import say, style
 from headgate.config.check.causes import left_out
 from headgate.config.explain.explain import Explainer
 from headgate.config.explain.origins import Attribute, Elements, Explained, Origin, OriginStep, explained
@@ -79,16 +80,16 @@ def job(
         at = (asked.place.pipeline, asked.place.project.project) if asked.place is not None else ("", "")
         found = explained(asked.loaded.layout, name, asked.target, *at)
     except ConfigErrors as refused:
-        click.echo("\n\n".join(as_text(refused.errors)), err=True)
+        say("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except (UserError, Undecided) as error:
         raise ReadingError(str(error)) from error
     if attribute is not None:
         found = found._replace(attributes=_only(found, attribute))
     if json_:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))).decode()))
     else:
-        click.echo("\n".join(shown(asked, found)))
+        say("\n".join(shown(asked, found)))
         remind(asked.loaded)
     if found.errors or not found.variants:
         sys.exit(1)
@@ -174,7 +175,7 @@ def shown(asked: ExplainTarget, found: Explained) -> Iterator[str]:
     where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
     others = f"{asked.others} more graph{'s' if asked.others > 1 else ''}"
     more = f"  (and in {others}; --project and --pipeline choose)" if asked.others else ""
-    yield f"{click.style(asked.job, bold=True)}  {where}{click.style(more, dim=True)}"
+    yield f"{style(asked.job, bold=True)}  {where}{style(more, dim=True)}"
     if place is None:
         yield "no project runs it; this is the job by itself"
     yield ""
@@ -203,13 +204,13 @@ def _variants(asked: ExplainTarget, found: Explained) -> Iterator[str]:
     width = max((len(name) for _, name, _ in (*rows, *left)), default=0)
     yield "made of, each over the ones before:"
     for number, name, text in rows:
-        yield f"  {click.style(f'{number:>2}', fg='cyan')}  {name:{width}}  {text}"
+        yield f"  {style(f'{number:>2}', fg='cyan')}  {name:{width}}  {text}"
     if left:
         yield "not for this branch:"
     for _, name, text in left:
-        yield click.style(f"      {name:{width}}  {text}", dim=True)
+        yield style(f"      {name:{width}}  {text}", dim=True)
     if more > 1:
-        yield click.style(f"      and {more} more", dim=True)
+        yield style(f"      and {more} more", dim=True)
 
 
 def _named(variant: Origin) -> str:
@@ -238,9 +239,9 @@ def _attributes(found: Explained) -> Iterator[str]:
     name_width = max((len(row.name) for row in rows), default=0)
     value_width = min(VALUE_MAX_CHARS, max((len(row.value) for row in rows), default=0))
     for row in rows:
-        text = f"{row.value:{value_width}}  {click.style(f'{row.number:>2}', fg='cyan')}  {row.place}"
-        label = click.style(f"{row.name:{name_width}}", fg="blue")
-        yield f"  {label}  {click.style(text, dim=True) if row.over else text.rstrip()}"
+        text = f"{row.value:{value_width}}  {style(f'{row.number:>2}', fg='cyan')}  {row.place}"
+        label = style(f"{row.name:{name_width}}", fg="blue")
+        yield f"  {label}  {style(text, dim=True) if row.over else text.rstrip()}"
 
 
 class _Row(NamedTuple):

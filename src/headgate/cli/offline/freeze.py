@@ -16,6 +16,7 @@ from headgate.cli.offline.graphs import GraphPlace, changed, encoded, frozen, pl
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
+from headgate.cli.terminal.say import say, style
 from headgate.config.check.affected import reached
 from headgate.config.explain import compare
 from headgate.config.tenants import ConfigErrors
@@ -72,13 +73,13 @@ def command(
         else:
             good = _json(tenants, chosen) if json_ else _tree(tenants, chosen)
     except ConfigErrors as refused:
-        click.echo("\n\n".join(as_text(refused.errors)), err=True)
+        say("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except UserError as error:
         raise ReadingError(str(error)) from error
     unread = [error for loaded in tenants.values() for error in loaded.unread if error.severity == "error"]
     for block in as_text(unread):
-        click.echo(f"\n{block}", err=True)
+        say(f"\n{block}", err=True)
     for loaded in tenants.values() if not json_ else ():
         remind(loaded)
     if unread or not good:
@@ -114,7 +115,7 @@ def _json(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
         good = good and not wrong
     whole = b"[" + b",\n".join(found) + b"]"
     one = chosen.project and chosen.pipeline
-    click.echo(plain_json((msgspec.json.format(whole) if one else whole).decode()))
+    say(plain_json((msgspec.json.format(whole) if one else whole).decode()))
     return good
 
 
@@ -125,14 +126,12 @@ def _tree(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
             graph = frozen(loaded, place, chosen.files)
             if not graph.in_pipeline and not graph.errors:
                 continue
-            click.echo(
-                ("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files, details=chosen.details))
-            )
+            say(("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files, details=chosen.details)))
             shown += 1
             good = good and not graph.errors
     if not shown:
         what = f"{chosen.project or 'no project'} runs no jobs in {chosen.pipeline or 'any pipeline'}"
-        click.echo(f"{what}: no project stanza that applies has a section for it")
+        say(f"{what}: no project stanza that applies has a section for it")
     return good
 
 
@@ -155,10 +154,10 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
             told[name] = {"errors": errors, "graphs": difference.as_json(changes)}
             continue
         for block in as_text(fresh):
-            click.echo(f"{block}\n")
+            say(f"{block}\n")
         for error in mended:
-            click.echo(f"{click.style('ok', fg='green', bold=True)} mended: {error.text} ({error.project})\n")
-        click.echo("\n\n".join(difference.as_text(changes)))
+            say(f"{style('ok', fg='green', bold=True)} mended: {error.text} ({error.project})\n")
+        say("\n\n".join(difference.as_text(changes)))
     if json_:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(told)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(told)).decode()))
     return good

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import click
-
 from headgate.base.texts import line as one_line
 from headgate.base.texts import listed, visible
 from headgate.cli.offline.reader import LoadedTenant, RefusedTenant
+from headgate.cli.terminal.say import say, style
 from headgate.config.check.causes import Cause
 from headgate.config.check.findings import CheckedGraph
 from headgate.config.files.marks import Extent, in_line
@@ -59,9 +58,9 @@ def summary(name: str, loaded: LoadedTenant, wrong: Sequence[ConfigError], cause
     errors = sum(error.severity == "error" for error in wrong)
     said = [_many(found[what], what) for what in _COUNTED]
     both = [_many(count, what) for count, what in ((errors, "errors"), (len(wrong) - errors, "warnings")) if count]
-    verdict = click.style(", ".join(both), fg="red" if errors else "yellow", bold=True)
+    verdict = style(", ".join(both), fg="red" if errors else "yellow", bold=True)
     of = f", of {_many(causes, 'causes')}" if causes != len(wrong) else ""
-    return f"tenant {name}: {', '.join(said)}: {f'{verdict}{of}' if both else click.style('no errors', fg='green')}"
+    return f"tenant {name}: {', '.join(said)}: {f'{verdict}{of}' if both else style('no errors', fg='green')}"
 
 
 def _many(count: int, what: str) -> str:
@@ -73,7 +72,7 @@ def remind(loaded: LoadedTenant) -> None:
     wrong = counts(loaded)["errors"]
     if wrong:
         text = f"the configuration of tenant {loaded.tenant.name} has {_many(wrong, 'errors')}: see `headgate check`"
-        click.echo(f"\n{click.style('note', fg='yellow', bold=True)}: {text}", err=True)
+        say(f"\n{style('note', fg='yellow', bold=True)}: {text}", err=True)
 
 
 def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
@@ -105,24 +104,24 @@ def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Ext
 def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent | None) -> Iterator[str]:
     hint = _HINT.search(error.text)
     text = visible(error.text[: hint.start()] if hint else error.text)
-    kind = click.style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
-    yield f"{kind}: {click.style(text, bold=True)}"
+    kind = style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
+    yield f"{kind}: {style(text, bold=True)}"
     lines = [m.groups() for row in visible(error.snippet).splitlines() if (m := _SNIPPET.match(row))]
     width = max((len(number) for number, _ in lines), default=1)
-    bar = click.style(f"{'':{width}} |", fg="blue")
+    bar = style(f"{'':{width}} |", fg="blue")
     if where := place(error):
-        yield f"{'':{width}}{click.style('-->', fg='blue')} {where}"
+        yield f"{'':{width}}{style('-->', fg='blue')} {where}"
     for number, line in lines:
-        yield f"{click.style(f'{number:>{width}} |', fg='blue')} {line}"
+        yield f"{style(f'{number:>{width}} |', fg='blue')} {line}"
         if int(number) == error.line:
             exact = extent is not None and extent.end_line == extent.line and extent.end_column <= len(line) + 1
             start, end = (extent.column - 1, extent.end_column - 1) if extent and exact else in_line(line, text)
-            mark = click.style("^" * max(1, end - start), fg=_COLOURS[error.severity], bold=True)
+            mark = style("^" * max(1, end - start), fg=_COLOURS[error.severity], bold=True)
             yield f"{bar} {_SHOWN.sub(' ', line[:start])}{mark}"
     said = [("help", _help(hint[1]))] if hint else []
     for label, note in (*said, *notes):
         begin = f"{label}: " if label else ""
-        yield f"{'':{width}} {click.style('=', fg='blue')} {begin}{visible(note)}"
+        yield f"{'':{width}} {style('=', fg='blue')} {begin}{visible(note)}"
 
 
 def _help(hint: str) -> str:

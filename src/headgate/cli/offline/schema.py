@@ -6,6 +6,7 @@ import json
 
 import click
 
+from headgate.cli.terminal.say import say
 from headgate.config.explain import schema
 
 
@@ -25,4 +26,4 @@ def command(tenants: bool) -> None:
     Tell the language server of the tags, too: !override, !inherit (scalar, sequence and mapping) and
     !encrypted/pkcs1-oaep (scalar and sequence).
     """
-    click.echo(json.dumps(schema.tenants() if tenants else schema.files(), indent=2, ensure_ascii=False))
+    say(json.dumps(schema.tenants() if tenants else schema.files(), indent=2, ensure_ascii=False))

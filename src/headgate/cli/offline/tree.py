@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-import click
-
 from headgate.base.texts import plain_json
 from headgate.cli.offline.difference import short
 from headgate.cli.offline.graphs import GraphPlace
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import as_text
+from headgate.cli.terminal.say import style
 from headgate.config.explain import describe
 from headgate.config.explain.explain import Explainer
 from headgate.config.model import FrozenGraph, FrozenJob
@@ -25,7 +24,7 @@ def tree(
     """Yield lines for people. `details` adds roles, names of secrets, and variables with their values."""
     name, branch = place.project.name, place.branch
     fast = "  (fail-fast)" if graph.fail_fast else ""
-    yield click.style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
+    yield style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
     if graph.errors:
         yield from ("\n" + block for block in as_text(graph.errors))
         return
@@ -42,7 +41,7 @@ def tree(
     if left:
         yield "not run:"
         width = max(len(out.job) for out in left)
-        yield from (f"   {click.style(f'{out.job:{width}}', dim=True)}  {out.why}" for out in left)
+        yield from (f"   {style(f'{out.job:{width}}', dim=True)}  {out.why}" for out in left)
 
 
 def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str]:
@@ -51,8 +50,8 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
     marks += [job.type] if job.type != "regular" else []
     marks += ["post-review"] if job.post_review else []
     after = short("dependencies", told["dependencies"])
-    head = click.style(job.name, bold=True) + (f"  after {after}" if after else "")
-    yield head + (click.style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
+    head = style(job.name, bold=True) + (f"  after {after}" if after else "")
+    yield head + (style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
     if job.noop:
         yield _row("runs", "nothing: it succeeds at once")
         return
@@ -108,4 +107,4 @@ def _defined(job: FrozenJob) -> Iterator[str]:
 
 
 def _row(label: str, text: str) -> str:
-    return f"{click.style(f'{label:10}', fg='blue')} {text}"
+    return f"{style(f'{label:10}', fg='blue')} {text}"

@@ -12,6 +12,7 @@ from headgate.base.errors import UserError
 from headgate.base.texts import listed, plain_json
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import block, error_as_json, notes
+from headgate.cli.terminal.say import say, style
 from headgate.config.check.causes import Cause, causes
 from headgate.config.check.uses import Uses
 from headgate.config.check.uses import uses as uses_of
@@ -41,10 +42,10 @@ def command(given: ReadingOptions, name: str, json_: bool) -> None:
     found = {tenant: uses_of(loaded.layout, name) for tenant, loaded in having.items()}
     if json_:
         whole = {tenant: _as_json(one) for tenant, one in found.items()}
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
         return
     for tenant, one in found.items():
-        click.echo("\n".join(_as_text(having[tenant], name, one)))
+        say("\n".join(_as_text(having[tenant], name, one)))
 
 
 def _as_json(found: Uses) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def _place(stanza: Stanza, line: int = 0) -> dict[str, Any]:
 
 
 def _as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]:
-    yield f"{click.style(name, bold=True)}  in tenant {loaded.tenant.name}"
+    yield f"{style(name, bold=True)}  in tenant {loaded.tenant.name}"
     yield from _listed(
         "inherited by", [(f"{'  ' * (c.generation - 1)}{c.name}", c.stanza.place) for c in found.children]
     )
@@ -76,7 +77,7 @@ def _as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]:
     if found.projects:
         yield f"part of job graphs of {listed(sorted(found.projects), 6)}"
     told = causes(found.without, {})
-    yield click.style("without it nothing would be wrong", fg="green") if not told else _verdict(told)
+    yield style("without it nothing would be wrong", fg="green") if not told else _verdict(told)
     for cause in told[:BROKEN_MAX]:
         yield f"\n{block(cause.error, list(notes(cause)))}"
     if more := len(told) - BROKEN_MAX if len(told) > BROKEN_MAX else 0:
@@ -87,7 +88,7 @@ def _verdict(told: Sequence[Cause]) -> str:
     errors = sum(len(cause.errors) for cause in told)
     graphs = {graph for cause in told for graph in cause.graphs}
     text = f"without it: {errors:,} error{'s' if errors != 1 else ''}, {len(graphs):,} job graphs would not run"
-    return click.style(text, fg="red")
+    return style(text, fg="red")
 
 
 def _who(stanza: Stanza) -> str:
@@ -101,6 +102,6 @@ def _listed(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
         return
     yield f"{what}:"
     width = max(len(name) for name, _ in rows[:LISTED_MAX])
-    yield from (f"  {name:{width}}  {click.style(place, dim=True)}" for name, place in rows[:LISTED_MAX])
+    yield from (f"  {name:{width}}  {style(place, dim=True)}" for name, place in rows[:LISTED_MAX])
     if len(rows) > LISTED_MAX:
         yield f"  and {len(rows) - LISTED_MAX:,} more"

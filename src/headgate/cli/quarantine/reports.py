@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import pages
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.reports import OutboxShape, ReportsShape
 
@@ -33,7 +34,7 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
     """List the reports that wait for each connection, with the reason, and those that were set aside."""
     answer = pages(config, url).get("/api/reports")
     if as_json:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
         return
     found = msgspec.convert(answer, ReportsShape)
     terminal = Terminal()
@@ -86,4 +87,4 @@ def _do(what: str, config: str | None, url: str | None, reason: str, names: tupl
     for name in names:
         place = f"/api/quarantine/{quote(name, safe='')}" if name in aside else f"/api/reports/{quote(name, safe='')}"
         at.post(place, {"do": what, "reason": reason})
-        click.echo(f"{name}: {'it is tried again' if what == 'retry' else 'it is dropped'}.")
+        say(f"{name}: {'it is tried again' if what == 'retry' else 'it is dropped'}.")

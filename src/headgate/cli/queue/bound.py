@@ -11,6 +11,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import config_option
+from headgate.cli.terminal.say import say
 from headgate.ports.messages import PostRefused, QueueGone
 from headgate.queue.messages.client import MessageClient
 
@@ -37,7 +38,7 @@ def bound(config: str, queue: str, messages: int | None, size: int | None, full:
     """
     said = {"messages_max": messages, "bytes_max": size, "full": full, "age_max": age}
     now = asyncio.run(_bounded(config, queue, {name: str(value) for name, value in said.items() if value is not None}))
-    click.echo(f"{queue}: {_shown(now)}")
+    say(f"{queue}: {_shown(now)}")
 
 
 async def _bounded(config: str, queue: str, wanted: Mapping[str, str]) -> dict[str, Any]:  # JSON

@@ -12,6 +12,7 @@ from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import config_option, lane_of
+from headgate.cli.terminal.say import say
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.ids import is_id, parse_last
@@ -73,7 +74,7 @@ def post(
     letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
     usual = (priorities, priorities) if priorities else shape_for(letter.priority, letter.partition)
     made = asyncio.run(_posted(config, letter, partitions or usual[0], usual[1]))
-    click.echo(f"posted to {queue}" + (", a new queue" if made else ""))
+    say(f"posted to {queue}" + (", a new queue" if made else ""))
 
 
 async def _posted(config: str, letter: Letter, partitions: int, priorities: int) -> bool:
@@ -97,7 +98,7 @@ def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
     if wrong := [id for id in ids if not is_id(id)]:
         raise UserError(f"{wrong[0]}: this is not an id of a message: it has 32 hex digits")
     count = asyncio.run(_withdrawn(config, lane_of(partition), tuple(dict.fromkeys(ids))))
-    click.echo(f"{count} withdrawn")
+    say(f"{count} withdrawn")
     if count < len(set(ids)):
         raise UserError("the others are not delayed there (any more)")
 

@@ -11,6 +11,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.views import config_option, json_option, show
+from headgate.cli.terminal.say import pass_on, say
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queueing.ids import START, position_of
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
@@ -46,7 +47,7 @@ async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, Dea
 def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
     """Show the dead letters and why they were given up."""
     if id is not None:
-        click.echo(asyncio.run(_body(config, id)), nl=False)
+        pass_on(asyncio.run(_body(config, id)))
         return
     show(asyncio.run(_listed(config, queue)), as_json)
 
@@ -77,7 +78,7 @@ def replay(config: str, ids: tuple[str, ...], every: bool, queue: str) -> None:
     if not ids and not every and not queue:
         raise UserError("which ones? Name their ids, a --queue, or --all")
     count = asyncio.run(_replayed(config, frozenset(ids), queue))
-    click.echo(f"{count} posted again")
+    say(f"{count} posted again")
     if ids and count < len(set(ids)):
         raise UserError("the others are no dead letters (any more)")
 

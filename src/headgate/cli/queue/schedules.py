@@ -12,6 +12,7 @@ from headgate.base.errors import UserError
 from headgate.base.texts import line
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, show
+from headgate.cli.terminal.say import say
 from headgate.ports.messages import QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.lanes import PARTITIONS_MAX
@@ -59,7 +60,7 @@ def schedule(
     """
     said = {"cron": cron, "body": body, "zone": zone, "missed": missed, "partition": partition, "key": key, "ttl": ttl}
     wanted = {option: value for option, value in {**said, "priority": priority}.items() if value is not None}
-    click.echo(f"{name}: the next message is posted at {_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
+    say(f"{name}: the next message is posted at {_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
 
 
 async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any]) -> str:
@@ -110,7 +111,7 @@ def unschedule(config: str, queue: str, name: str) -> None:
     """Remove the schedule NAME of QUEUE."""
     if not asyncio.run(_unscheduled(config, queue, name)):
         raise UserError(f"{queue} has no schedule {name!r}; `headgate queue schedules {queue}` lists them")
-    click.echo(f"{name} is removed")
+    say(f"{name} is removed")
 
 
 async def _unscheduled(config: str, queue: str, name: str) -> bool:

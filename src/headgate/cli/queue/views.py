@@ -16,6 +16,7 @@ from headgate.base.texts import line, plain_json
 from headgate.cli.queue.groups import GroupStanding, of_progress, of_server, of_store
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
+from headgate.cli.terminal.say import say
 from headgate.queue.messages.calendar import Calendar
 from headgate.queue.messages.holders import CREW
 from headgate.queue.workers.status import PartitionStatus, shape
@@ -156,7 +157,7 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
     """Show the next messages of PARTITION (QUEUE or QUEUE:N) as JSON lines, without changing anything."""
     for one in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
-        click.echo(one)
+        say(one)
 
 
 async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
@@ -169,11 +170,11 @@ async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]
 
 def show(rows: list[Row], as_json: bool) -> None:
     if as_json:
-        click.echo(plain_json(msgspec.json.encode(rows).decode()))
+        say(plain_json(msgspec.json.encode(rows).decode()))
         return
     if not rows:
-        click.echo("nothing")
+        say("nothing")
         return
     widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
     for row in ({name: name.replace("_", " ") for name in widths}, *rows):
-        click.echo("  ".join(str(row[name]).ljust(width) for name, width in widths.items()).rstrip())
+        say("  ".join(str(row[name]).ljust(width) for name, width in widths.items()).rstrip())

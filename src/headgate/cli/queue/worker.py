@@ -25,6 +25,7 @@ from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.queue.workeroptions import SERVER
 from headgate.cli.store.silence import open_telling
+from headgate.cli.terminal.say import say
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import CREW
 from headgate.queue.workers.app import Worker, create_worker_app
@@ -56,7 +57,7 @@ def command(config: str, verbose: bool) -> None:
     set_up(level="debug" if verbose else "info")
     file = read_worker_file(Path(config).absolute())
     if not file.job and not any(job for _, job, _ in file.queues):
-        click.echo(f"{file.path}: no job is set in [qdo-worker], so there is nothing to do")
+        say(f"{file.path}: no job is set in [qdo-worker], so there is nothing to do")
         return
     if file.memory_max_mb:
         limit_bytes = file.memory_max_mb * 1_000_000
@@ -68,7 +69,7 @@ def command(config: str, verbose: bool) -> None:
     except JobExit as end:
         sys.exit(end.status)
     except Stuck as stuck:
-        click.echo(f"headgate worker: {stuck}", err=True)
+        say(f"headgate worker: {stuck}", err=True)
         os._exit(STUCK_STATUS)  # threads that never end would keep the process alive
 
 

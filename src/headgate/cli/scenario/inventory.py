@@ -12,6 +12,7 @@ import click
 
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import stage
+from headgate.cli.terminal.say import say
 from headgate.testing.servers.sshd import Lab
 
 TENANTS = """
@@ -54,7 +55,7 @@ def command() -> None:
     with tempfile.TemporaryDirectory(prefix="headgate-nodes-", ignore_cleanup_errors=True) as name:
         root = Path(name)
         with stage.two_servers(root) as (lab, ports):
-            click.echo(f"Two ssh servers are at 127.0.0.1:{ports[0]} and :{ports[1]}")
+            say(f"Two ssh servers are at 127.0.0.1:{ports[0]} and :{ports[1]}")
             sys.exit(asyncio.run(_demo(root, lab, ports)))
 
 
@@ -65,12 +66,12 @@ async def _demo(root: Path, lab: Lab, ports: list[int]) -> int:
         one, two = (lab.properties(port) for port in ports)
         await stage.add_machine(whole, "1" * 32, "one", {**one, "image": "debian"})
         await stage.add_machine(whole, "2" * 32, "two", two, "fast")
-        click.echo("The inventory has machines one (image=debian) and two (fast)")
+        say("The inventory has machines one (image=debian) and two (fast)")
 
     async with stage.running(root, stage.SETTINGS, TENANTS, furnished) as whole:
-        click.echo("A change is proposed and approved; its job asks for a server and a client")
+        say("A change is proposed and approved; its job asks for a server and a client")
         landed = await stage.landed(whole, repositories)
     used = [line.rpartition(" | ")[2] for line in stage.told(root) if "reached at port" in line and " is " in line]
-    click.echo("\n".join(used))
-    click.echo(f"demo: nodes {len(used)}, landed {int(landed)}, left 0")
+    say("\n".join(used))
+    say(f"demo: nodes {len(used)}, landed {int(landed)}, left 0")
     return 0 if landed and len(used) == len(ports) else 1

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import click
-
 from headgate.cli.store.urls import open_url
+from headgate.cli.terminal.say import say
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ async def open_telling(url: str) -> Backend:
 
 
 def _say(url: str) -> None:
-    click.echo(
+    say(
         f"The store {told(url)} does not answer; still trying.  Is it running, and can this machine reach it?", err=True
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from typing import IO, Any
 
 import click
@@ -30,6 +31,19 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, file: IO[Any] | N
     pieces = _MARK.split(text)
     pieces[::2] = map(visible, pieces[::2])
     click.echo("".join(pieces), file=file, err=err, nl=nl)
+
+
+def unstyled(text: str) -> str:
+    """Return `text` without its styles, for people who read it elsewhere than in a terminal."""
+    return _MARK.sub("", text)
+
+
+def pass_on(text: str) -> None:
+    """Print `text` for another program exactly as it is; where people read it, as `say` does."""
+    if sys.stdout.isatty():
+        say(text, nl=False)
+    else:
+        sys.stdout.write(text)
 
 
 def _marked(codes: str) -> str:

@@ -7,7 +7,6 @@ import copy
 import json
 import shutil
 
-import click
 import httpx
 import pytest
 
@@ -15,6 +14,7 @@ from headgate.base.errors import UserError
 from headgate.cli.check.against import Only, ReferenceServer, asked
 from headgate.cli.check.comparison import as_json, as_text
 from headgate.cli.offline.reader import ReadingOptions
+from headgate.cli.terminal.say import unstyled
 
 APP = """
 - secret: {name: key, data: {token: plain}}
@@ -259,7 +259,7 @@ def test_one_difference_of_many_graphs_is_told_once(compare):
     app = APP.replace("timeout", "timeout") + "    gate: {jobs: [unit, docs]}\n"
     answers = {path: {**a, "timeout": 60} if path.endswith("/unit") else a for path, a in answers.items()}
     found, _ = compare(answers, app=app)
-    shown = click.unstyle("\n".join(as_text(found, "https://zuul.example", 30)))
+    shown = unstyled("\n".join(as_text(found, "https://zuul.example", 30)))
     assert shown.count("unit.timeout") == 1 and "acme: check of app@master, acme: gate of app@master" in shown
     assert "6 job graphs of 3 branches and 4 jobs compared with https://zuul.example: 2 graphs differ" in shown
     whole = as_json(found)
@@ -321,7 +321,7 @@ def test_a_branch_that_the_server_does_not_know_is_told_and_not_compared(compare
     found, _ = compare({**ANSWERS, STABLE_JOBS: 404, GATE_JOBS: 404}, more=more)
     assert (differences(found), len(found.graphs)) == ([], 6)
     assert apart(found) == [("hub/app", "stable", "the server does not know it: no")]
-    said = click.unstyle("\n".join(as_text(found, "there", 30)))
+    said = unstyled("\n".join(as_text(found, "there", 30)))
     assert "not compared  acme: hub/app@stable\n    the server does not know it: no" in said
     assert said.endswith("all are the same; 1 not compared, see above")
     assert as_json(found)["not_compared"] == [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from textwrap import dedent
 
-from click import unstyle
 from msgspec.structs import replace
 
 from headgate.cli.offline.report import as_text
+from headgate.cli.terminal.say import unstyled
 from headgate.config.model import ConfigError
 
 from .conftest import TENANTS
@@ -73,7 +73,7 @@ def test_for_people_it_is_printed_as_a_compiler_would(offline):
 def test_the_same_error_on_several_branches_is_shown_once():
     one = ConfigError("Template Not Found", "there is no project-template 'x'", "hub/app", "master", "zuul.yaml", 4)
     (block,) = as_text([one, replace(one, branch="stable"), replace(one, branch="old")])
-    assert unstyle(block).endswith("hub/app master zuul.yaml:4\n  = the same on stable, old")
+    assert unstyled(block).endswith("hub/app master zuul.yaml:4\n  = the same on stable, old")
 
 
 def test_a_missing_repository_is_an_error_of_its_project_and_the_others_are_read(offline):

@@ -22,6 +22,7 @@ from headgate.cli.launch.process import Process, process
 from headgate.cli.logs import set_up
 from headgate.cli.reference import NEEDLESS
 from headgate.cli.settings import Settings, find, read
+from headgate.cli.terminal.say import say
 from headgate.services.formats import TooOld
 
 log = logging.getLogger("headgate.settings")
@@ -113,7 +114,7 @@ def _one(kind: str, add: Made) -> Made:
             _monitor_said(url)
 
         add_monitor(process, kind, always=kind == "executor", said=said)
-        click.echo(f"Headgate's {kind} is starting.")
+        say(f"Headgate's {kind} is starting.")
 
     return made
 

@@ -27,6 +27,7 @@ from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, RefusedTenant, given
 from headgate.cli.offline.repositories import on_disk
 from headgate.cli.settings import find, read
+from headgate.cli.terminal.say import say
 from headgate.config.check.causes import causes
 from headgate.config.check.findings import GraphFinding
 from headgate.config.model import ConfigError
@@ -126,7 +127,7 @@ def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) 
     except UserError:
         return
     for line in ansible.lines(loaded, settings):
-        click.echo(f"{line}\n")
+        say(f"{line}\n")
 
 
 def _tell_of_settings(given: ReadingOptions) -> None:
@@ -142,9 +143,9 @@ def _tell_of_settings(given: ReadingOptions) -> None:
         try:
             cloud(settings, name)
         except MissingLibrary as error:
-            click.echo(f"{error}\n")
+            say(f"{error}\n")
     if is_of_the_reference(settings):
-        click.echo(f"{page(settings)}\n")
+        say(f"{page(settings)}\n")
 
 
 def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceServer, limit: int, json_: bool) -> int:
@@ -153,16 +154,17 @@ def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceS
     having = {n: one for n, one in tenants.items() if all(one.tenant.find(name) for name in only.projects)} or tenants
     counted = sys.stderr.isatty()
 
-    def say(done: int, of: int) -> None:
+    def count(done: int, of: int) -> None:
         if counted:
-            click.echo(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}", nl=False, err=True)
+            sys.stderr.write(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}")
+            sys.stderr.flush()
 
-    held = asyncio.run(beside.asked(having, only, server, say))
+    held = asyncio.run(beside.asked(having, only, server, count))
     if json_:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(holding.as_json(held))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(holding.as_json(held))).decode()))
     else:
         for block in holding.as_text(held, server.url, limit):
-            click.echo(block)
+            say(block)
     if held.apart and not held.graphs:
         raise UserError(f"{server.url}: nothing could be compared")
     return int(any(one.differences for one in held.graphs))
@@ -216,13 +218,13 @@ def _before(
 def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
     if how.json:
         whole = {name: output.as_json(one) for name, one in found.items()}
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
     elif how.sarif:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode()))
     else:
         for name, one in found.items():
             for block in output.as_text(name, one, how.limit):
-                click.echo(block)
+                say(block)
     if how.fail_on != "never" and any(output.failures(one, how.fail_on) for one in found.values()):
         sys.exit(1)
 

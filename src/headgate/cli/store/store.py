@@ -17,6 +17,7 @@ from headgate.adapters.sql.transfer import exists, fill, rows
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
 from headgate.cli.store.urls import MEMORY, open_to_read, open_url
+from headgate.cli.terminal.say import say
 from headgate.map.keys import KEYS_ROOT
 from headgate.map.trees import find as find_place
 from headgate.map.trees import trees
@@ -63,7 +64,7 @@ def export(config: str | None, store: str, file: Path) -> None:
         raise UserError(str(error)) from error
     finally:
         beside.unlink(missing_ok=True)
-    click.echo(f"{file}: {sum(entry.lease is None for entry in entries)} entries")
+    say(f"{file}: {sum(entry.lease is None for entry in entries)} entries")
 
 
 @command.command("import")
@@ -88,9 +89,9 @@ def import_(config: str | None, store: str, file: Path) -> None:
         finally:
             await backend.close()
 
-    click.echo(f"{_run(body())} entries imported")
+    say(f"{_run(body())} entries imported")
     if history := _history(config, store):
-        click.echo(_filled(history, file))
+        say(_filled(history, file))
 
 
 @command.command()
@@ -112,7 +113,7 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
             every = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
             entries = [entry for entry in every if any(inside(entry.path, tree.root) for tree in trees())]
             if others := sorted({entry.path for entry in every} - {entry.path for entry in entries}):
-                click.echo(f"left alone, for they are none of ours: {others[0]} and {len(others) - 1} more")
+                say(f"left alone, for they are none of ours: {others[0]} and {len(others) - 1} more")
             if running := [entry.path for entry in entries if entry.lease is not None]:
                 raise UserError(f"Headgate is running here ({running[0]}); stop it first, nothing was removed")
             paths = sorted((entry.path for entry in entries), reverse=True)
@@ -122,7 +123,7 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
         finally:
             await backend.close()
 
-    click.echo(f"{_run(body())} entries removed")
+    say(f"{_run(body())} entries removed")
 
 
 def _filled(history: str, file: Path) -> str:

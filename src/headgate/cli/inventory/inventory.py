@@ -14,6 +14,7 @@ from headgate.cli.identity.pages import token_for
 from headgate.cli.inventory import bulk, leases, places
 from headgate.cli.inventory.client import ServiceAddress
 from headgate.cli.inventory.objects import group, watch
+from headgate.cli.terminal.say import say
 from headgate.inventory.model import PROVIDER
 
 ENVIRONMENT = {
@@ -88,7 +89,7 @@ def command(context: click.Context, /, **said: Any) -> None:
 @click.command("proto")
 def proto() -> None:
     """Print the definitions of the service, from which clients in other languages are generated."""
-    click.echo(resources.files("headgate.inventory.wire").joinpath("inventory.proto").read_text(), nl=False)
+    say(resources.files("headgate.inventory.wire").joinpath("inventory.proto").read_text(), nl=False)
 
 
 @click.command("helpenv")
@@ -97,7 +98,7 @@ def helpenv() -> None:
     for name, what in ENVIRONMENT.items():
         value = os.environ.get(name, "")
         shown = "(set)" if value and name == "HEADGATE_TOKEN" else value
-        click.echo(f"{name:<16}{shown:<24}{what}")
+        say(f"{name:<16}{shown:<24}{what}")
 
 
 providers = group("provider", PROVIDER, "providers")

@@ -11,6 +11,7 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import PageClient, pages
+from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.cli.terminal.table import paragraph
 from headgate.web.routes.quarantine import AsideShape, QuarantineShape
@@ -34,7 +35,7 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
     """List what was set aside, and the entries of the store that cannot be read."""
     answer = pages(config, url).get("/api/quarantine")
     if as_json:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
         return
     found = msgspec.convert(answer, QuarantineShape)
     terminal = Terminal()
@@ -86,7 +87,7 @@ def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...])
 def _do(what: str, at: PageClient, reason: str, ids: tuple[str, ...]) -> None:
     for id in ids:
         at.post(f"/api/quarantine/{quote(id, safe='')}", {"do": what, "reason": reason})
-        click.echo(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
+        say(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
 
 
 def _found(at: PageClient, id: str) -> AsideShape:

@@ -23,6 +23,7 @@ from headgate.cli.identity.pages import pages
 from headgate.cli.keys.backup import OpeningKeys, is_backup, read_backup
 from headgate.cli.process import connections, open_store, tenants
 from headgate.cli.settings import Settings, find, read
+from headgate.cli.terminal.say import say
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError
 from headgate.store.sqlite import Locked, SqliteReader
@@ -81,12 +82,12 @@ def show(config: str | None, project: str | None) -> None:
             for pair in pairs:
                 made = datetime.fromtimestamp(pair.created_ms / 1000, UTC)
                 mark = "" if pair is pairs[0] else "  (older)"
-                click.echo(
+                say(
                     f"{name} ({connection})  version {pair.version}  {made:%Y-%m-%d %H:%M} UTC  "
                     f"{rsa.fingerprint(pair.public)}{mark}"
                 )
         if not every:
-            click.echo("No project has a key yet; a key is created on first use.")
+            say("No project has a key yet; a key is created on first use.")
 
     async def known(keys: KeyStore, settings: Settings) -> str:
         pairs = await keys.pairs(*await _find(keys, settings, project or ""))
@@ -96,7 +97,7 @@ def show(config: str | None, project: str | None) -> None:
         return await keys.public(*await _find(keys, settings, project or ""))
 
     if project:
-        click.echo(_run(config, known, write=False) or _run(config, made, write=True), nl=False)
+        say(_run(config, known, write=False) or _run(config, made, write=True), nl=False)
     else:
         _run(config, body, write=False)
 
@@ -119,7 +120,7 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
         exported = Exported(tuple(ExportedProject(*found, every[found]) for found in wanted))
         file.touch(0o600)
         file.write_bytes(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
-        click.echo(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
+        say(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
 
     _run(config, body, write=False)
 
@@ -157,11 +158,11 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
                 raise UserError(f"{here} has another key already; nothing was imported. --overwrite replaces it")
         for here in fresh.keys() - there:
             await keys.put(*here, fresh[here])
-        click.echo(f"Imported the keys of {len(fresh)} projects from {file}.")
+        say(f"Imported the keys of {len(fresh)} projects from {file}.")
         for path, why in left_out.items():
-            click.echo(f"Left out {line(path)}: {why}.")
+            say(f"Left out {line(path)}: {why}.")
         for name in sorted({one.connection for one in wanted} - settings.connections.keys()):
-            click.echo(f"There is no connection {line(name)} in {settings.path}: its keys wait for one.")
+            say(f"There is no connection {line(name)} in {settings.path}: its keys wait for one.")
 
     what = ", ".join(str(KeyProject(one.connection, one.project)) for one in wanted)
     _run(config, body, write=True, deed=ManualAction("import-keys", f"{file.name}: {what}", reason))
@@ -225,7 +226,7 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
         newest = _run(config, body, write=True, deed=ManualAction("rotate-key", project, reason, project))[0]
     except Busy:
         newest = _asked(config, url, project, {"reason": reason})[0]
-    click.echo(
+    say(
         f"{project} has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets with it, then "
         "retire the older ones."
     )
@@ -256,7 +257,7 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
         left = _run(config, body, write=True, deed=deed) if lossy else _asked(config, url, project, wanted)
     except Busy:
         left = _asked(config, url, project, wanted)
-    click.echo(f"{project} has {', '.join(f'key {pair.version}' for pair in left)} left.")
+    say(f"{project} has {', '.join(f'key {pair.version}' for pair in left)} left.")
 
 
 @command.command()
@@ -275,7 +276,7 @@ def password(config: str | None, reason: str, file: Path) -> None:
         return await keys.repassword(settings.get("keystore", "password"), fresh)
 
     changed = _run(config, body, write=True, deed=ManualAction("change-key-password", "all keys", reason))
-    click.echo(f"Changed {changed} keys; now set [keystore] password to what is in {file}, and start Headgate with it.")
+    say(f"Changed {changed} keys; now set [keystore] password to what is in {file}, and start Headgate with it.")
 
 
 @command.command()
@@ -293,7 +294,7 @@ def delete(config: str | None, reason: str, yes: bool, project: str) -> None:
         if not yes:
             click.confirm(f"Delete the keys of {found}? What they encrypted is lost.", abort=True)
         await keys.delete(*found)
-        click.echo(f"Deleted the keys of {found}.")
+        say(f"Deleted the keys of {found}.")
 
     _run(config, body, write=True, deed=ManualAction("delete-keys", project, reason, project))
 

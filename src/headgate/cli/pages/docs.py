@@ -12,6 +12,7 @@ from headgate.cli.pages.differences import page as differences
 from headgate.cli.pages.metrics import page as metrics
 from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
+from headgate.cli.terminal.say import say
 from headgate.config.explain.page import page as configuration
 from headgate.map.page import page
 
@@ -38,7 +39,7 @@ def command(check: bool) -> None:
     for path, text in pages().items():
         file = Path(path)
         if check and (not file.exists() or file.read_text() != text):
-            click.echo(f"{path} has drifted; run: make docs", err=True)
+            say(f"{path} has drifted; run: make docs", err=True)
             sys.exit(1)
         if not check:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ from headgate.cli.offline.reader import LoadedTenant, ReadingOptions
 from headgate.cli.offline.report import as_text
 from headgate.cli.process import connections
 from headgate.cli.settings import Settings, find, read
+from headgate.cli.terminal.say import say, style
 from headgate.cli.tryjob.secrets import GivenSecrets, given_secrets
 from headgate.cli.tryjob.trees import ProjectWorkTree, laid_over, trees
 from headgate.config.files.source import nearest
@@ -132,7 +133,7 @@ def command(
         loaded = laid_over(loaded, found)
         place, frozen_job = _job(loaded, job, pipeline, project or found[0].source.project, found, branch)
     except ConfigErrors as refused:
-        click.echo("\n\n".join(as_text(refused.errors)), err=True)
+        say("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except GitError as error:
         raise UserError(str(error)) from error
@@ -141,7 +142,7 @@ def command(
     opened = given_secrets(frozen_job, secrets)
     if frozen_job.dependencies and not data:
         names = ", ".join(d.name for d in frozen_job.dependencies)
-        click.echo(f"{job} comes after {names}: give what that would return with --data KEY=VALUE", err=True)
+        say(f"{job} comes after {names}: give what that would return with --data KEY=VALUE", err=True)
     try:
         returned = parse(list(data))
     except ValueError as error:
@@ -218,24 +219,24 @@ async def _run(
     how = dataclasses.replace(runner_settings(settings, socket.gethostname()), keep_work_dir=keep)
     runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets, fleet=lambda: named(settings))
     if how.sandbox == "none":
-        click.echo(f"{settings.path}: [executor] sandbox = none: the job reads and writes what you can", err=True)
+        say(f"{settings.path}: [executor] sandbox = none: the job reads and writes what you can", err=True)
 
-    def say(chunk: bytes) -> None:
+    def copy(chunk: bytes) -> None:
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
 
-    return await run(spec, runner, say)
+    return await run(spec, runner, copy)
 
 
 def _tell(spec: BuildSpec, outcome: BuildOutcome, keep: Path | None) -> None:
     good = outcome.result == "SUCCESS"
     took = duration(outcome.end_ms - outcome.start_ms)
-    click.secho(f"{spec.job.name}: {outcome.result} in {took}", fg="green" if good else "red", bold=True, err=True)
+    say(style(f"{spec.job.name}: {outcome.result} in {took}", fg="green" if good else "red", bold=True), err=True)
     if outcome.error:
-        click.echo(outcome.error, err=True)
+        say(outcome.error, err=True)
     if outcome.data:
-        click.echo(f"returned {plain_json(msgspec.json.encode(outcome.data).decode())}", err=True)
+        say(f"returned {plain_json(msgspec.json.encode(outcome.data).decode())}", err=True)
     if outcome.secret is not None:
-        click.echo("returned secret data, which is not shown", err=True)
+        say("returned secret data, which is not shown", err=True)
     if keep is not None:
-        click.echo(f"logs: {outcome.log_path}", err=True)
+        say(f"logs: {outcome.log_path}", err=True)
