@@ -43,7 +43,7 @@ REFERENCE = {1: 278, 10: 871, 50: 3551, 100: 6901}
 """Requests of the reference per item, without its executor and event consumption."""
 
 PUSHES = 20
-"""Of which the latency is measured."""
+"""Number of pushes of which the latency is measured."""
 
 
 def items() -> TextTable:
@@ -241,11 +241,11 @@ TABLES: dict[str, Sequence[Callable[[], TextTable]]] = {
     "objects": (beside_a_table,),
     "day": (days,),
 }
-"""By what is named on the command line; all of them, where nothing is."""
+"""Name on the command line -> its tables; without a name, all are printed."""
 
 
 def main(names: Sequence[str]) -> None:
-    """Print the tables of these names.  Raises SystemExit for one that there is not."""
+    """Print the tables of these names.  Raise SystemExit for an unknown name."""
     if unknown := [name for name in names if name not in TABLES]:
         raise SystemExit(f"there is no table named {', '.join(unknown)}; there are {', '.join(TABLES)}")
     terminal = Terminal()

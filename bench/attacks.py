@@ -15,7 +15,7 @@ from tests.hostile.arena import ATTACKER, Arena
 ROUNDS = 7
 FLOOD = 300
 SETTLE_S = 3.0
-"""How long an attack has been under way before anybody else proposes something."""
+"""Time that an attack has been under way before anybody else proposes something."""
 
 _CHECKED = "- project: {check: {jobs: [attack]}}\n"
 _JOB = "- job: {name: attack, run: jobs/attack}\n"
@@ -38,14 +38,14 @@ def _configured(text: str) -> Callable[[Arena], None]:
 
 
 def _patterns(arena: Arena) -> None:
-    """Proposes jobs whose patterns take exponential time on the names of the files that they come with."""
+    """Propose jobs whose patterns take exponential time on the names of the files that they come with."""
     text = "- job: {name: attack, run: jobs/attack, files: '^(?!z)(a+)+b$'}\n" + _CHECKED
     for number in range(3):
         arena.propose(ATTACKER, f"attack{number}", {"zuul.yaml": text, "a" * 40: "", "jobs/attack": "#!/bin/sh\n"})
 
 
 def _flood(arena: Arena) -> None:
-    """Proposes many changes, all in one push."""
+    """Propose many changes, all in one push."""
     work = arena.repositories.work(ATTACKER)
     arena.propose(ATTACKER, "first", {"first": "x\n"})
     refs = []
@@ -70,7 +70,7 @@ ATTACKS: dict[str, Callable[[Arena], None]] = {
 
 
 def measure(rounds: int = ROUNDS) -> TextTable:
-    """Plays each attack in an arena of its own; the medians are of `rounds` landings of two neighbours, seconds."""
+    """Play each attack in an arena of its own; return medians, in seconds, of `rounds` landings of two neighbours."""
     title = "What neighbours notice: seconds until their changes have landed"
     table = TextTable("attack", "quiet", "attacked", "ratio", "slowest", title=title)
     for name, begin in ATTACKS.items():

@@ -36,15 +36,15 @@ metrics = everybody
 sandbox = none
 """
 EIGHT = "builds = 8\n"
-"""The last section of SETTINGS goes on: builds at a time."""
+"""Continuation of the last section of SETTINGS: the number of simultaneous builds."""
 WINDOW = 20
 NO_TIME = "#!/bin/true\n"
 CHANGES_MAX = 200
 
 
 def page(edited: int | None = None) -> dict[str, str]:
-    """The whole repository: one file in which each change edits a line of its own, so that a work tree costs the
-    same however many there are."""
+    """Return the files of the repository: one file in which each change edits a line of its own, so that a work tree
+    costs the same for any number of changes."""
     lines = (f"{n}{' edited' if n == edited else ''}\n-\n-\n" for n in range(CHANGES_MAX))
     return {"page": "".join(lines)}
 
@@ -52,7 +52,7 @@ def page(edited: int | None = None) -> dict[str, str]:
 def prepare(
     root: Path, repositories: Repositories, jobs: int, settings: str = EIGHT, window: int = WINDOW, job: str = NO_TIME
 ) -> None:
-    """The project `code` with `jobs` jobs a change, and SETTINGS with `settings` after them."""
+    """Create the project `code` with `jobs` jobs per change, and SETTINGS followed by `settings`."""
     repositories.create("config", {"zuul.yaml": configuration(jobs, window), "jobs/unit": job})
     repositories.create("code", page())
     (root / "headgate.conf").write_text(SETTINGS + settings)
@@ -66,7 +66,7 @@ def landed(
     deadline_s: float = 900,
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Waits for it, and calls `look` again and again meanwhile."""
+    """Wait until `count` changes have landed, and call `look` repeatedly meanwhile."""
     end = time.monotonic() + deadline_s
     words = ("git", "-C", str(repositories.hub / "code"), "rev-list", "--count", "--merges", f"{before}..master")
     while time.monotonic() < end:
@@ -78,13 +78,13 @@ def landed(
 
 
 class Running:
-    """`headgate run` in a directory of its own, with what `prepare` made."""
+    """Run `headgate run` in a directory of its own, which `prepare` fills."""
 
     def __init__(self, root: Path, jobs: int, settings: str = EIGHT, window: int = WINDOW, job: str = NO_TIME) -> None:
         self.root, self.repositories = root, Repositories(root)
         prepare(root, self.repositories, jobs, settings, window, job)
         self.peak_mb = 0.0
-        """The most that `look` saw."""
+        """Largest value that `look` saw."""
         command = [HEADGATE, "run", "--config", "headgate.conf"]
         self.log = root / "log"
         with open(self.log, "wb") as out:
@@ -95,7 +95,7 @@ class Running:
     def until(
         self, pattern: str, count: int = 1, deadline_s: float = 600, look: Callable[[], None] = lambda: None
     ) -> float:
-        """When the log has matched so often; seconds of the monotonic clock.  Calls `look` as `landed` does."""
+        """Return the monotonic time in seconds at which the log matches `count` times; call `look` repeatedly."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
             if len(re.findall(pattern, self.log.read_text(errors="replace"))) >= count:
@@ -109,7 +109,7 @@ class Running:
         return self.stat.memory_info().rss / 1e6
 
     def look(self) -> None:
-        """At the memory."""
+        """Measure the memory."""
         self.peak_mb = max(self.peak_mb, self.memory_mb)
 
     @property
@@ -123,7 +123,7 @@ class Running:
 
 
 def latency(pushes: int) -> dict[str, float]:
-    """Seconds from the push of an approval to the first build's start, on an idle system; and idle memory."""
+    """Return the seconds from the push of an approval to the start of the first build, idle; and the idle memory."""
     with tempfile.TemporaryDirectory() as name:
         running = Running(Path(name), 1)
         try:
@@ -143,7 +143,7 @@ def latency(pushes: int) -> dict[str, float]:
 
 
 def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
-    """A gate of so many changes, all approved at once."""
+    """Measure a gate of so many changes, all approved at once."""
     with tempfile.TemporaryDirectory() as name:
         running = Running(Path(name), jobs)
         try:
@@ -162,8 +162,8 @@ def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
 
 
 def in_flight(changes: int, jobs: int) -> float:
-    """The most memory in MB while the gate tests so many changes at once, every job of every one at work together,
-    and until all have landed."""
+    """Return the peak memory in MB while the gate tests so many changes at once, with all jobs of all of them running
+    together, and until all have landed."""
     with tempfile.TemporaryDirectory() as name, open(Path(name) / "hold", "w") as hold:
         fcntl.flock(hold, fcntl.LOCK_EX)
         held = f"#!/bin/sh\nexec flock -s {hold.name} true\n"
@@ -183,7 +183,7 @@ def in_flight(changes: int, jobs: int) -> float:
 
 
 def apart(changes: int, jobs: int = 5) -> dict[str, float]:
-    """CPU seconds that each component used for a gate of so many changes, each a process of its own, on etcd."""
+    """Return the CPU seconds of each component, all separate processes on etcd, for a gate of so many changes."""
     with tempfile.TemporaryDirectory() as name, etcd(Path(name) / "etcd") as server:
         root = Path(name)
         repositories = Repositories(root)
@@ -205,7 +205,7 @@ def apart(changes: int, jobs: int = 5) -> dict[str, float]:
 
 
 def _cpu_s(program: Program) -> float:
-    """Without its children."""
+    """Return the CPU seconds of a process without its children."""
     assert program.process is not None, "it was started"
     used = psutil.Process(program.process.pid).cpu_times()
     return used.user + used.system

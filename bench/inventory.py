@@ -40,13 +40,13 @@ TYPE = "runm.image"
 ROUNDS = 20
 SIZES = (1_000, 10_000, 100_000)
 FILLING = 16
-"""Commits under way while it is filled."""
+"""Simultaneous commits while an inventory is filled."""
 HOLDS_MUCH = Zk(large=True)
-"""ZooKeeper keeps it all in memory."""
+"""A ZooKeeper with a large heap: it holds all data in memory."""
 
 
 def an_object(number: int, size: int) -> Object:
-    """A hundred share `a`, a tenth `b`, ten both; half have the tag."""
+    """Return an object: a hundred of them share `a`, a tenth share `b`, ten share both; half have the tag."""
     groups = max(1, size // 100)
     properties = {
         "a": str(number % groups),
@@ -59,7 +59,7 @@ def an_object(number: int, size: int) -> Object:
 
 
 async def fill(store: Store, places: InventoryMap, size: int) -> None:
-    """As the service would, but many objects a commit, and many commits at a time."""
+    """Create objects as the service does, but many in one commit, and many commits at a time."""
 
     async def some(numbers: range) -> None:
         ops: list[Op] = []
@@ -93,7 +93,7 @@ async def median_ms(work: Callable[[int], Awaitable[object]], rounds: int = ROUN
 
 
 class Measured:
-    """One inventory of a size; each method answers milliseconds."""
+    """Measure an inventory of a certain size, in milliseconds."""
 
     def __init__(self, inventory: Inventory, size: int) -> None:
         self.inventory, self.size, self.store = inventory, size, inventory.facts.store
@@ -104,7 +104,7 @@ class Measured:
         return Object(PARTITION, TYPE, "blue", uuid, f"new-{uuid}", one.properties, one.tags)
 
     async def create(self) -> tuple[float, float]:
-        """By the service, and as one transaction of the same entries that checks nothing, in turns."""
+        """Measure, in turns, a creation by the service and a transaction of the same entries without checks."""
         created, raw = [], []
         for _ in range(3 * ROUNDS):
             new = self._new()
@@ -118,14 +118,14 @@ class Measured:
         return statistics.median(created), statistics.median(raw)
 
     def _raw(self, new: Object) -> list[Op]:
-        """As many operations, and as many bytes."""
+        """Return as many operations of as many bytes."""
         places = self.inventory.places
-        told = Recorded((ObjectChange(JournalKind.CREATED, None, new),), CALLER.user, CALLER.project, 1)
+        record = Recorded((ObjectChange(JournalKind.CREATED, None, new),), CALLER.user, CALLER.project, 1)
         past = ObjectHistory().and_then(InventoryEvent(JournalKind.CREATED, new, CALLER.user, CALLER.project, 1))
         return [
             places.objects.by_uuid(new.uuid).record.put(new),
             places.history.object(new.uuid).record.put(past),
-            Put(f"{places.path}/raw/{new.uuid}", told.to_wire()),
+            Put(f"{places.path}/raw/{new.uuid}", record.to_wire()),
             Put(f"{places.path}/raw", b""),
             *(Put(path, value) for path, value in entries.indexes(places, new, True).items()),
         ]
@@ -140,7 +140,7 @@ class Measured:
         return self.inventory.places.objects.by_uuid(an_object(number, self.size).uuid).path
 
     async def search(self, *keys: str, tag: bool = False) -> tuple[float, int, int]:
-        """Milliseconds, matches, reads of the store."""
+        """Return the milliseconds of a search, its matches, and its reads of the store."""
         items = tuple(PropertyFilter(key, "3") for key in keys)
         wanted = PropertyConditions(require_items=items, require_tags=("t1",) if tag else ())
         one = Filter((PARTITION,), (TYPE,), "blue", wanted=wanted)
@@ -155,7 +155,7 @@ class Measured:
         return await median_ms(lambda _: self.inventory.page(CALLER, [one], limit=100))
 
     async def raw_page(self) -> float:
-        """A hundred names, and their records."""
+        """Measure the reading of a hundred names and their records."""
         places = self.inventory.places
         names = entries.names_of(places, PARTITION, TYPE, "blue")
 
@@ -166,7 +166,7 @@ class Measured:
         return await median_ms(one)
 
     async def scan(self) -> float:
-        """The way of reading every object and looking at each."""
+        """Measure the search that reads and filters all objects."""
         wanted = PropertyConditions(require_items=(PropertyFilter("a", "3"), PropertyFilter("b", "3")))
 
         async def one(_: int) -> None:
@@ -176,17 +176,17 @@ class Measured:
         return await median_ms(one, 3)
 
     async def watch(self) -> float:
-        """From the answer to a change until a watcher is told of it; negative: it was told before."""
+        """Return the milliseconds from the answer to a change until a watcher gets it; negative if it got it before."""
         found = []
         for _ in range(ROUNDS):
-            told = asyncio.ensure_future(self._told(await self.inventory.journal.now()))
+            notice = asyncio.ensure_future(self._next_notice_s(await self.inventory.journal.now()))
             await asyncio.sleep(0)
             await self.inventory.apply(CALLER, [Create(self._new())])
             began = time.perf_counter()
-            found.append((await told - began) * 1000)
+            found.append((await notice - began) * 1000)
         return statistics.median(found)
 
-    async def _told(self, revision: int) -> float:
+    async def _next_notice_s(self, revision: int) -> float:
         async for changes, _ in self.inventory.changes(CALLER, [], revision, quiet_s=10):
             if changes:
                 return time.perf_counter()
@@ -234,7 +234,7 @@ async def filled(backend: Backend, size: int) -> AsyncIterator[Measured]:
 
 
 async def row(name: str, size: int) -> dict[str, str]:
-    """Figure -> value, for people; resident memory before everything is read for once."""
+    """Return figure -> value, for people; resident memory is measured before anything reads all objects."""
     async with STORES[name]() as backend, filled(backend, size) as measured:
         create, raw = await measured.create()
         get, raw_get = await measured.get(), await measured.raw_get()
@@ -275,7 +275,7 @@ def measure(sizes: tuple[int, ...] = SIZES) -> list[dict[str, str]]:
 
 
 def apart(name: str, size: int) -> dict[str, str]:
-    """In a process of its own: what others left in memory is not counted."""
+    """Measure in a process of its own, so that memory which others left behind is not counted."""
     command = [sys.executable, "-m", "bench.inventory", name, str(size)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)

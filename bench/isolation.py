@@ -30,7 +30,7 @@ WALLS = {
 
 
 class Empty:
-    """A checkout of a repository with a job that does nothing."""
+    """Check out a repository with a job that does nothing."""
 
     async def branches(self, state: RepoState, project: str) -> Collection[str]:
         return ("master",)
@@ -45,7 +45,7 @@ class Empty:
 
 
 class Alone:
-    """A build that shares nothing with others, and that nobody watches or holds."""
+    """Represent a build that shares nothing with others, and that nobody watches or holds."""
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         raise NotImplementedError("the job does not pause")
@@ -63,7 +63,7 @@ class Alone:
 
 
 def measure() -> dict[str, tuple[float, float]]:
-    """Walls -> seconds of a build by the clock and of processors, with what the first one makes for all."""
+    """Return isolation -> seconds of a build, elapsed and of CPU; the latter includes what the first makes for all."""
     return {name: asyncio.run(_measured(settings)) for name, settings in WALLS.items()}
 
 

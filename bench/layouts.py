@@ -26,11 +26,11 @@ class Cost(NamedTuple):
     jobs: int
     cold_s: float
     landed_s: float
-    """One file of one branch has changed."""
+    """Seconds after one file of one branch has changed."""
     proposed_s: float
-    """Median of several changes of one file."""
+    """Median of several changes, each of one file."""
     frozen_s: float
-    """All projects in all pipelines."""
+    """Seconds to freeze all projects in all pipelines."""
     graphs: int
     memory_mb: float
 

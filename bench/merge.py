@@ -13,11 +13,11 @@ from headgate.testing.repositories import Repositories, run_git
 
 MERGES, FILES_EACH = 20, 3
 HERE = Path(__file__).parent.parent
-"""This project's own repository is the one that is measured; it must be a clone."""
+"""The measured repository: this project's own, which must be a clone."""
 
 
 def _repository(root: Path) -> tuple[Repositories, list[str]]:
-    """A clone with all its history, and MERGES changes of FILES_EACH of its files each, proposed on the same head."""
+    """Return a clone with all its history, and MERGES changes of FILES_EACH files each, proposed on the same head."""
     repositories = Repositories(root)
     bare, work = repositories.hub / "own", repositories.work("own")
     run_git("clone", "-q", "--bare", "--no-local", str(HERE), str(bare), at=root)
@@ -33,7 +33,7 @@ def _repository(root: Path) -> tuple[Repositories, list[str]]:
 
 
 async def measure() -> dict[str, float]:
-    """Seconds for the whole chain, each way; the trees at the end are the same."""
+    """Return the seconds for the whole chain, each way; both ways end with the same tree."""
     with tempfile.TemporaryDirectory() as name:
         repositories, commits = _repository(Path(name))
         mirror = MirrorRepository(Path(name) / "mirror.git", Remote(str(repositories.hub / "own")))

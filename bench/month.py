@@ -12,9 +12,9 @@ from itertools import product
 from headgate.testing.month import CHANGES, Month
 
 FAILING = (0.02, 0.05, 0.10)
-"""Of changes."""
+"""Fractions of changes that fail."""
 DAYS = (22, 10)
-"""In which they are approved: at ease, and with a queue that is full most of the day."""
+"""Days in which the changes are approved: at ease, and with a queue that is full most of the day."""
 
 
 def measure(seed: int = 1, changes: int = CHANGES) -> list[tuple[str, ...]]:

@@ -19,9 +19,9 @@ from headgate.testing.queues.postgres import postgres
 SIZE = 100_000
 PAGE = 100
 DEEP = 20
-"""Pages that are turned before the deep one."""
+"""Number of pages before the deep one."""
 TOGETHER = 1_000
-"""Objects of one request."""
+"""Number of objects in one request."""
 TABLE = """
 create table object (uuid char(32) primary key, type text not null, project text not null, name text not null,
     properties jsonb not null, tags text[] not null, unique (type, project, name));
@@ -48,7 +48,7 @@ QUESTIONS: dict[str, tuple[Filter, str]] = {
     ),
     "all": (Filter((PARTITION,), (TYPE,), "blue"), "true"),
 }
-"""What is asked of both."""
+"""Name -> the filter for an inventory and the SQL condition for the table."""
 
 
 def table(url: str, size: int) -> tuple[float, dict[str, tuple[float, float]]]:
@@ -70,10 +70,10 @@ def table(url: str, size: int) -> tuple[float, dict[str, tuple[float, float]]]:
 
 
 def _pages(connection: psycopg.Connection[tuple[str, ...]], where: str) -> tuple[float, float]:
-    asked = f"select * from object where {where} and uuid > %s order by uuid limit {PAGE}"
+    query = f"select * from object where {where} and uuid > %s order by uuid limit {PAGE}"
 
     def page(after: str) -> str:
-        rows = connection.execute(asked, (after,)).fetchall()
+        rows = connection.execute(query, (after,)).fetchall()
         return str(rows[-1][0]) if rows else after
 
     after = ""
@@ -91,8 +91,8 @@ def _median_ms(work: Callable[[], object]) -> float:
     return sorted(found)[ROUNDS // 2]
 
 
-async def kept(name: str, size: int) -> tuple[float, dict[str, tuple[float, float]]]:
-    """The same of an inventory on one of the stores; objects are created as `headgate inventory import` does."""
+async def measured_inventory(name: str, size: int) -> tuple[float, dict[str, tuple[float, float]]]:
+    """Measure the same for an inventory on a store; objects are created as `headgate inventory import` does."""
     async with STORES[name]() as backend, filled(backend, 0) as measured:
         inventory = measured.inventory
         began = time.perf_counter()
@@ -113,10 +113,10 @@ async def _turned(inventory: Inventory, one: Filter) -> tuple[float, float]:
 
 
 def measure(size: int = SIZE, stores: tuple[str, ...] = ("sqlite",)) -> list[list[str]]:
-    """Return rows for people: what, the table, and each store with how many times as long it takes."""
+    """Return rows for people: a name, the table's time, and the time of each store as a multiple of it."""
     with postgres() as url:
         plain_s, plain = table(url, size)
-    found = {name: asyncio.run(kept(name, size)) for name in stores}
+    found = {name: asyncio.run(measured_inventory(name, size)) for name in stores}
     several = (f"{s:.1f} s ({s / plain_s:.1f}x)" for s, _ in found.values())
     rows = [[f"{size:,} objects created one by one, in one transaction there", f"{plain_s:.1f} s", *several]]
     for name, pages in plain.items():

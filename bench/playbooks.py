@@ -27,12 +27,12 @@ from headgate.ports.checkout import CheckedOut
 PHASES = 21
 AIM = 0.65
 ROOT_VARIABLE = "ANSIBLE_ROOT"
-"""Names the directory of the versions that `headgate ansible install` made; else the Ansible beside Headgate alone."""
+"""Variable with the directory of the versions that `headgate ansible install` made; unset: Headgate's own Ansible."""
 PLAY = "- hosts: localhost\n  gather_facts: false\n  tasks: [debug: {msg: hello}]\n"
 
 
 class Trivial(Empty):
-    """A checkout of a repository with a playbook of one task."""
+    """Check out a repository with a playbook of one task."""
 
     async def checkout(self, state: RepoState, project: str, branch: str, dest: Path, **_: Any) -> CheckedOut:
         dest.mkdir(parents=True)
@@ -42,7 +42,7 @@ class Trivial(Empty):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Seconds of each phase: from the request to a supervisor until its command has ended with everything it began."""
+    """Hold the seconds of each phase, from the request to a supervisor to the end of all that its command began."""
 
     copy_s: list[float] = field(default_factory=list)
     new_s: list[float] = field(default_factory=list)
@@ -94,7 +94,7 @@ async def _phases(installed: Environments | None, version: str) -> Taken:
 
 
 class _timed:
-    """Measures commands where they are asked for: zygotes are keepers, too."""
+    """Measure commands where they are requested: zygotes are keepers, too."""
 
     def __init__(self, taken: Taken) -> None:
         self._taken = taken
@@ -118,8 +118,8 @@ class _timed:
 
 async def _build(runner: ProcessRunner, version: str) -> None:
     change = Change("local", PROJECT, "master", "topic", "1" * 40, ref="refs/for/master/topic")
-    asked: dict[str, Any] = {"ansible_version": version, "ansible_asked": True} if version else {}
-    job = FrozenJob(name="job", run=(Playbook(PROJECT, "local", "master", "play.yaml"),), **asked)
+    ansible: dict[str, Any] = {"ansible_version": version, "ansible_asked": True} if version else {}
+    job = FrozenJob(name="job", run=(Playbook(PROJECT, "local", "master", "play.yaml"),), **ansible)
     spec = BuildSpec(fresh(), "set", "t", "gate", "i", job, change)
     outcome = await runner.run(spec, RepoState(), asyncio.Event(), Alone())
     assert outcome.result == "SUCCESS", outcome.error

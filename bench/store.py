@@ -36,7 +36,7 @@ One = Callable[[int], Awaitable[object]]
 
 
 async def rate(one: One, count: int) -> float:
-    """A second, so many at once."""
+    """Return operations per second, with so many in flight."""
     numbers = iter(range(count))
 
     async def worker() -> None:
@@ -90,7 +90,7 @@ def _plain_etcd(link: EtcdLink, root: str, round: int) -> dict[str, One]:
 
 
 async def _compared(plain: Callable[[int], dict[str, One]], backend: Networked) -> dict[str, tuple[float, float]]:
-    """As every process of ours, `backend` watches: on ZooKeeper what is watched need not be read first."""
+    """Compare both clients.  `backend` watches, as every process does: watched data need no reading on ZooKeeper."""
     watch = backend.watch("")
     await anext(watch)
     best: dict[str, tuple[float, float]] = {}
@@ -134,7 +134,7 @@ async def _on_etcd(server: Etcd, jobs: int) -> tuple[ItemCost, int, int]:
 
 
 async def _item(backend: Networked, jobs: int) -> tuple[ItemCost, int, int]:
-    """The cost, and what went over the wire."""
+    """Return the cost of an item, and its requests and bytes on the wire."""
     with tempfile.TemporaryDirectory() as name:
         seen = backend.traffic
 
@@ -148,7 +148,7 @@ async def _item(backend: Networked, jobs: int) -> tuple[ItemCost, int, int]:
 
 
 def raw() -> dict[str, dict[str, tuple[float, float]]]:
-    """Store -> operation -> a second: the same client without our layer, and with it; best of some rounds."""
+    """Return store -> operation -> rate per second, without our layer and with it; the best of some rounds."""
     with tempfile.TemporaryDirectory() as name:
         with zookeeper(Path(name) / "zookeeper") as zk:
             on_zookeeper = asyncio.run(_compared_on_zookeeper(zk))
@@ -157,7 +157,7 @@ def raw() -> dict[str, dict[str, tuple[float, float]]]:
 
 
 def single_steps() -> dict[str, dict[str, int]]:
-    """Store -> step -> requests of all processes that take part."""
+    """Return store -> step -> requests of all processes that take part."""
     with tempfile.TemporaryDirectory() as name:
         with zookeeper(Path(name) / "zookeeper") as zk:
             on_zookeeper = asyncio.run(steps_on_zookeeper(zk))
@@ -166,8 +166,8 @@ def single_steps() -> dict[str, dict[str, int]]:
 
 
 def items(counts: tuple[int, ...]) -> dict[str, dict[int, tuple[ItemCost, int, int]]]:
-    """Store -> jobs -> the cost of an item, its requests on the wire, its bytes both ways; all components in one
-    process."""
+    """Return store -> jobs -> cost of an item, its requests on the wire, its bytes both ways; all components run in
+    one process."""
     with tempfile.TemporaryDirectory() as name:
         with zookeeper(Path(name) / "zookeeper") as zk:
             on_zookeeper = {jobs: asyncio.run(_on_zookeeper(zk, jobs)) for jobs in counts}

@@ -87,7 +87,7 @@ def _job(n: int, kind: str) -> dict[str, Any]:
 
 
 def make(root: Path, count: int = REPOSITORIES, branches: tuple[str, ...] = ("master", "stable")) -> Path:
-    """A tenant file, and below `root`/repos the repositories of it, bare."""
+    """Make a tenant file, and its bare repositories below `root`/repos; return the file."""
     _repository(root / "repos/hub/org/config", {"zuul.yaml": _central()}, ("master",))
     for n in range(count - 1):
         _repository(root / f"repos/hub/org/p{n}", {".zuul.yaml": _own(n)}, branches)
@@ -109,7 +109,7 @@ def _repository(place: Path, files: dict[str, list[dict[str, Any]]], branches: t
 
 
 def measure(count: int = REPOSITORIES) -> dict[str, tuple[float, float]]:
-    """Command -> seconds, and MB of its largest process, of whole processes."""
+    """Return command -> seconds, and MB of its largest process."""
     headgate = Path(sys.executable).parent / "headgate"
     found: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as name:

@@ -26,10 +26,10 @@ from bench.gate import EIGHT, Running, landed, page
 
 VIEWERS = 1_000
 POLLING = 10
-"""One of so many asks for the status every five seconds instead, as the reference's dashboard does."""
+"""One viewer in this many polls the status every five seconds instead, as the reference's dashboard does."""
 POLL_INTERVAL_S = 5.0
 COMING = 20
-"""So many come at once."""
+"""Number of viewers that connect at once."""
 NOBODY, BUSY, WATCHED = "nobody", "nobody, busy machine", f"{VIEWERS:,} viewers"
 NOISE = """
 import socket
@@ -38,10 +38,10 @@ while True:
     one.send(b"x" * 8000), other.recv(8000)
     sum(i * i for i in range(500))
 """
-"""A program that does what viewers do, and sends to itself alone."""
+"""Program that works as viewers do, but sends to itself alone."""
 NOISES = 2
 CHANGES, JOBS, ROUNDS = 40, 5, 7
-"""Of two like runs one took up to 15 % more processor time than the other; so there are several of each."""
+"""Two equal runs differ by up to 15 % of CPU time; so there are several of each."""
 STREAM = b"GET /api/tenant/bench/events HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
 STATUS = (
     b"GET /api/tenant/bench/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -50,12 +50,12 @@ STATUS = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one run: until all have landed, and of the processor, by the gate without its children."""
+    """Hold the seconds of one run: until all have landed, and of CPU, used by the gate without its children."""
 
     wall_s: float
     cpu_s: float
     pages_s: float
-    """Of that, what its loop did for pages and API, by its own account."""
+    """CPU time that its loop spent on pages and API, as it reports itself."""
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def kept_busy() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(port: int, viewers: int) -> Iterator[None]:
-    """Have so many look on meanwhile, from a program that gives way to everybody."""
+    """Have so many viewers connected meanwhile, from a program that gives way to everybody."""
     words = ["nice", "-n", "19", sys.executable, "-m", "bench.viewers", str(port), str(viewers)]
     program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
@@ -86,7 +86,7 @@ def watched(port: int, viewers: int) -> Iterator[None]:
 
 
 def spent_on_pages(port: int) -> float:
-    """Seconds of the processor, by the figures of the gate."""
+    """Return the CPU seconds that the gate reports for pages."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         found = re.findall(r"^headgate_pages_cpu_seconds_total\{.*\} (\S+)$", answer.read().decode(), re.MULTILINE)
     assert found, "there is such a figure"
@@ -94,7 +94,7 @@ def spent_on_pages(port: int) -> float:
 
 
 def once(condition: str) -> Cost:
-    """A gate of changes approved at once, under one of the conditions from before the first."""
+    """Run a gate of changes approved at once, under a condition that holds from before the first."""
     with tempfile.TemporaryDirectory() as name:
         running = Running(Path(name), JOBS, EIGHT)
         try:
@@ -128,7 +128,7 @@ def measure() -> dict[str, Cost]:
 
 
 def look_on(port: int, viewers: int) -> None:
-    """Be those who look on: read and forget."""
+    """Act as the viewers: read and discard."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     selector, heard, come = selectors.DefaultSelector(), set[int](), 0

@@ -1,4 +1,4 @@
-"""One run of a day: what it cost for each change, and how long changes waited for Headgate."""
+"""One run of a day: its cost per change, and the time for which changes waited for Headgate."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from headgate.testing.day.people import DayPeople
 from headgate.testing.day.plan import DayPlan
 
 PACE_S = 0.4
-"""Seconds for each change: 2,000 come in 800 s, so a day is 108 times as fast."""
+"""Seconds between changes: 2,000 come in 800 s, so a day passes 108 times as fast."""
 MINUTE_S = 60 * PACE_S * 2_000 / 86_400
-"""What a minute of a build lasts."""
+"""Duration of one minute of a build."""
 PATIENCE_S = 20.0
 START_S, DAY_MAX_S = 900.0, 3_600.0
 RESTING_S, BEGUN_MIN = 0.05, 20
 """CPU seconds in three seconds of each process that rests; store requests of a scheduler that has begun."""
 RECONFIGURED_S = 20.0
-"""How long it takes at most until the line of cron is in force and all rest again."""
+"""Longest time until the cron line is in force and all processes are idle again."""
 LIVING = ("scheduler", "merger")
 
 
 class Day(NamedTuple):
-    """What a run came to."""
+    """Hold the figures of a run."""
 
     projects: int
     changes: int
@@ -42,18 +42,18 @@ class Day(NamedTuple):
     buildsets: int
     wall_s: float
     start: dict[str, Usage]
-    """Kind -> what it used until the first change could come."""
+    """Kind -> its usage until the first change could come."""
     used: dict[str, Usage]
-    """Kind -> what it used from then on."""
+    """Kind -> its usage from then on."""
     checked_s: Times
     gated_s: Times
     landed_s: Times
     load: tuple[float, float]
-    """The machine's, of the last minute, when the day began and ended."""
+    """Load average of the machine over the last minute, at the beginning and at the end of the day."""
 
 
 def measure(projects: int, changes: int, schedulers: int = 1, store: str = "etcd", periodic: bool = True) -> Day:
-    """Let a day go by.  Raises RuntimeError or TimeoutError where it does not end well."""
+    """Run a day.  Raise RuntimeError, TimeoutError."""
     plan = DayPlan(projects, changes)
     with tempfile.TemporaryDirectory(prefix="day-", dir=os.environ.get("DAY_DIR")) as name:
         root = Path(name)
@@ -66,7 +66,7 @@ def measure(projects: int, changes: int, schedulers: int = 1, store: str = "etcd
             try:
                 return asyncio.run(_day(plan, hub, here, root, periodic))
             finally:
-                _kept(root)
+                _keep_output(root)
 
 
 async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path, periodic: bool) -> Day:
@@ -107,7 +107,7 @@ async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path, periodic: 
 
 
 async def _started(here: Running) -> None:
-    """Wait until the configuration is in force, all projects were looked at, and nobody is busy any more."""
+    """Wait until the configuration is in force, all projects have been read, and no process is busy."""
     end_s, before = time.monotonic() + START_S, list[Usage]()
     while time.monotonic() < end_s:
         await asyncio.sleep(3)
@@ -126,13 +126,13 @@ async def _started(here: Running) -> None:
 
 
 def _soon(changes: int) -> str:
-    """Return a line of cron: in the afternoon of a day that begins about now."""
+    """Return a cron line for the afternoon of a day that begins about now."""
     moment = datetime.now(UTC) + timedelta(seconds=RECONFIGURED_S + 0.6 * changes * PACE_S)
     return f"{moment.minute} {moment.hour} * * * {moment.second}"
 
 
-def _kept(root: Path) -> None:
-    """Copy what the processes printed to where `DAY_LOGS` says."""
+def _keep_output(root: Path) -> None:
+    """Copy the output of the processes to the directory `DAY_LOGS`."""
     if place := os.environ.get("DAY_LOGS"):
         for log in root.glob("*/output"):
             Path(place).mkdir(parents=True, exist_ok=True)

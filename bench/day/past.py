@@ -1,4 +1,4 @@
-"""What the history says of a day: results as they come, and how much time Headgate added."""
+"""A day as the history records it: results as they come, and the time that Headgate added."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headgate.testing.day.people import DayOutcome
 from headgate.testing.day.plan import DayPlan
 
 LOOK_S = 0.25
-"""Between looks at the history, which are people's."""
+"""Interval at which the history is read for new results."""
 QUIET_LOOKS = 12
-"""After so many looks without anything new the day is over."""
+"""Number of reads without a new result after which the day is over."""
 Times = tuple[float, float]
 """p50 and p95, in seconds."""
 
@@ -25,15 +25,15 @@ class Past:
         self._file, self._seen, self._looks = file, 0, 0
         self._is_quiet = asyncio.Event()
 
-    async def follow(self, told: Callable[[DayOutcome], None]) -> None:
-        """Pass each buildset that ends to `told`, and note when nothing new comes any more.  Run until cancelled."""
+    async def follow(self, callback: Callable[[DayOutcome], None]) -> None:
+        """Pass each buildset that ends to `callback`, and note when no more come.  Run until cancelled."""
         while True:
             found = self._new() if self._file.exists() else []
             self._looks = 0 if found else self._looks + 1
             if self._looks >= QUIET_LOOKS:
                 self._is_quiet.set()
             for one in found:
-                told(one)
+                callback(one)
             await asyncio.sleep(LOOK_S)
 
     async def quiet(self) -> None:
@@ -62,19 +62,18 @@ class Past:
             return connection.execute(question, given).fetchall()
 
     def counted(self) -> tuple[int, int]:
-        """Return how many builds and buildsets ended."""
+        """Return the numbers of builds and buildsets that ended."""
         return tuple(self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("build", "buildset"))
 
     def requested(self, since_s: Mapping[str, float], pipeline: str) -> Times:
-        """Return how long it was from what somebody did until the first build of the change began."""
+        """Return the time from somebody's action until the first build of the change began."""
         question = """SELECT buildset.change, min(build.start_ms) FROM build JOIN buildset
             ON buildset.uuid = build.buildset WHERE pipeline = ? AND build.start_ms > 0 GROUP BY buildset.change"""
         began = dict(self._ask(question, pipeline))
         return _times([began[topic] / 1000 - at_s for topic, at_s in since_s.items() if topic in began])
 
     def landed(self, plan: DayPlan) -> Times:
-        """Return how long it was until a change had landed, from when its last build and whatever is ahead of it in its
-        queue had ended."""
+        """Return the time to land, from the end of a change's last build and of everything ahead of it in its queue."""
         queue = {one.topic: one.project.queue or one.project.name for one in plan.proposals}
         question = """SELECT buildset.change, buildset.result, ended_ms, max(build.end_ms) FROM buildset
             LEFT JOIN build ON buildset.uuid = build.buildset

@@ -87,10 +87,12 @@ class Running:
 
     def used(self) -> dict[str, Usage]:
         """Return kind -> what its processes have used since they began.  Raises RuntimeError where one has ended."""
-        found = {kind: _sum(map(_usage, programs, self._told(kind))) for kind, programs in self.programs.items()}
+        found = {
+            kind: _sum(map(_usage, programs, self._request_counts(kind))) for kind, programs in self.programs.items()
+        }
         return {**found, "store": _usage(self.store, 0)}
 
-    def _told(self, kind: str) -> list[int]:
+    def _request_counts(self, kind: str) -> list[int]:
         return [_requests(port) for port in self.ports[kind]] if kind in self.ports else [0]
 
     def stop(self) -> None:
@@ -135,5 +137,5 @@ def _sum(usages: Iterator[Usage]) -> Usage:
 
 
 def _requests(port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as told:
-        return int(sum(float(number) for number in _REQUESTS.findall(told.read().decode())))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as metrics:
+        return int(sum(float(number) for number in _REQUESTS.findall(metrics.read().decode())))

@@ -20,10 +20,10 @@ class Size(NamedTuple):
 
 def sizes(projects: int, changes: int) -> tuple[Size, ...]:
     """Return the runs: the whole day with one scheduler and with three, fewer changes, and fewer projects."""
-    whole = tuple(Size(projects, changes, schedulers) for schedulers in (1, 3))
+    full = tuple(Size(projects, changes, schedulers) for schedulers in (1, 3))
     shorter = tuple(Size(projects, changes * part // 8, 1) for part in (1, 4))
     smaller = tuple(Size(projects * part // 8, changes // 8, 1) for part in (1, 4))
-    return (*whole, *shorter, *smaller)
+    return (*full, *shorter, *smaller)
 
 
 def days() -> TextTable:

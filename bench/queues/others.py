@@ -20,7 +20,7 @@ from headgate.testing.servers.zookeeper import zookeeper
 
 
 def original(partitions: int, count: int, size_bytes: int) -> float:
-    """SetPartitioner, and for every message: read the progress, read the message, write the progress."""
+    """Measure SetPartitioner; for every message, read the progress, read the message, write the progress."""
     from kazoo.client import KazooClient
 
     with tempfile.TemporaryDirectory() as name:
@@ -53,18 +53,18 @@ def original(partitions: int, count: int, size_bytes: int) -> float:
 
 
 def _one(call: _Http, partition: int, status: str) -> int:
-    kept = json.loads(call("GET", f"/v1/queuey/qdo_status/{status}")["messages"][0]["body"])
-    since = kept["processed"]
+    state = json.loads(call("GET", f"/v1/queuey/qdo_status/{status}")["messages"][0]["body"])
+    since = state["processed"]
     query = f"?partitions={partition}&limit=2" + (f"&since={since}" if since else "")
     fresh = [m for m in call("GET", f"/v1/queuey/bench{query}")["messages"] if m["message_id"] != since]
     if not fresh:
         return 0
-    call("PUT", f"/v1/queuey/qdo_status/{status}", json.dumps({**kept, "processed": fresh[0]["message_id"]}))
+    call("PUT", f"/v1/queuey/qdo_status/{status}", json.dumps({**state, "processed": fresh[0]["message_id"]}))
     return 1
 
 
 class _Http:
-    """One connection that stays."""
+    """Send requests over one persistent connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -90,7 +90,7 @@ def process(body, number, last):
 
 @contextmanager
 def _dramatiq(root: Path, threads: int) -> Iterator[object]:
-    """Its actor, with a worker process of so many threads beside a Redis that appends to a file."""
+    """Provide an actor, with a worker process of so many threads beside a Redis that appends to a file."""
     import sys
 
     port = free_port()
@@ -121,7 +121,7 @@ def _done(root: Path) -> float:
 
 
 def dramatiq(threads: int, count: int, size_bytes: int) -> float:
-    """Not in order when there are several threads."""
+    """Measure Dramatiq; several threads do not process messages in order."""
     with tempfile.TemporaryDirectory() as name, _dramatiq(Path(name), threads) as actor:
         began_s = time.time()
         for n in range(count):
@@ -141,7 +141,7 @@ def dramatiq_latency(threads: int, tries: int, size_bytes: int) -> list[float]:
 
 
 def skip_locked(url: str, threads: int, count: int, size_bytes: int) -> float:
-    """A table, and workers that each lock the oldest free row, process and delete it; not in order when several."""
+    """Measure a table whose workers lock, process and delete the oldest free row; several do not keep the order."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop table if exists plain; create table plain (id bigserial primary key, body text)")
         left, end = [count], threading.Event()
@@ -173,7 +173,7 @@ def skip_locked(url: str, threads: int, count: int, size_bytes: int) -> float:
 
 
 POLL_S = 0.1
-"""How often an idle worker of a plain table looks."""
+"""Interval at which an idle worker of a plain table polls."""
 
 
 def skip_locked_latency(url: str, tries: int, size_bytes: int) -> list[float]:
@@ -206,7 +206,7 @@ def skip_locked_latency(url: str, tries: int, size_bytes: int) -> list[float]:
 
 
 def raw_postgres(url: str, count: int, size_bytes: int) -> float:
-    """Inserting in batches of 500, each committed, then reading them in pages: what the database itself does."""
+    """Measure the database alone: insertion in batches of 500, each committed, then reading in pages."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop table if exists raw; create table raw (id bigserial primary key, body text)")
         began_s = time.time()

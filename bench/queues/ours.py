@@ -31,7 +31,7 @@ async def fill(port: int, queue: str, partitions: int, count: int, body: str, *,
 
 
 def throughput(database: str, partitions: int, count: int, size_bytes: int) -> float:
-    """Messages a second, from the first post to the last job."""
+    """Return messages per second, from the first post to the last job."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         with server(root, database) as (port, _), worker(root, port, count):
@@ -42,14 +42,14 @@ def throughput(database: str, partitions: int, count: int, size_bytes: int) -> f
 
 
 async def _warm(port: int, partitions: int) -> None:
-    """The worker owns the queue."""
+    """Wait until the worker owns the queue."""
     async with MessageClient.open([f"http://127.0.0.1:{port}/v1/queuey/"], KEY) as source:
         await source.create("bench", partitions)
     await asyncio.sleep(3)
 
 
 def latency(database: str, tries: int, partitions: int, size_bytes: int) -> list[float]:
-    """Seconds from a post to the beginning of its job, at idle."""
+    """Return the seconds from a post to the beginning of its job, on an idle system."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         with server(root, database) as (port, _), worker(root, port, 1):
@@ -69,7 +69,7 @@ async def _latencies(port: int, root: Path, tries: int, partitions: int, body: s
 
 
 def memory(database: str, count: int) -> tuple[float, float, float]:
-    """Server and worker, in MB, with so many messages stored; and the worker's rate on them."""
+    """Return the memory of server and worker in MB, with so many messages stored, and the worker's rate on them."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         with server(root, database) as (port, process):

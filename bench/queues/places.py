@@ -58,7 +58,7 @@ def program(line: list[str], root: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def server(root: Path, database: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """`headgate queue serve`: its port."""
+    """Run `headgate queue serve`; provide its port and process."""
     port = free_port()
     line = [str(BIN / "headgate"), "queue", "serve", "--database", database]
     with program([*line, "--listen", f"127.0.0.1:{port}", "--key", f"queuey={KEY}"], root) as process:
@@ -68,7 +68,7 @@ def server(root: Path, database: str) -> Iterator[tuple[int, subprocess.Popen[by
 
 @contextmanager
 def worker(root: Path, port: int, count: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`headgate worker`; after every `count` messages a file `done` says when each began."""
+    """Run `headgate worker`; after every `count` messages, a file `done` lists the time at which each began."""
     (root / "bench_jobs.py").write_text(JOBS.format(count=count))
     (root / "worker.conf").write_text(FILE.format(port=port))
     with program([str(BIN / "headgate"), "worker", "-c", "worker.conf"], root) as process:

@@ -17,7 +17,7 @@ QUEUES = 27
 
 
 def set_partitioner() -> tuple[int, float]:
-    """A fourth member joins three: how many of 27 items moved, and for how long nobody had anything (s)."""
+    """Let a fourth member join three; return how many of 27 items moved, and the seconds in which none had an owner."""
     from kazoo.client import KazooClient
 
     items = tuple(f"{n:02d}" for n in range(QUEUES))

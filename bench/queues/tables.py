@@ -22,7 +22,7 @@ STORED = 1_000_000
 
 @contextmanager
 def database(server: str) -> Iterator[str]:
-    """A new one."""
+    """Provide a new database."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("drop database if exists bench with (force)")
         connection.execute("create database bench")
@@ -30,7 +30,7 @@ def database(server: str) -> Iterator[str]:
 
 
 def throughput() -> TextTable:
-    """Interleaved: every way is measured for a kind of message before the next kind is."""
+    """Measure throughput, interleaved: all ways for one kind of message, then the next kind."""
     table = TextTable("messages/s, first post to last job", *_heads(), title="Partitions (or threads) x size of bodies")
     rows: dict[str, list[str]] = {}
 
@@ -59,7 +59,7 @@ def throughput() -> TextTable:
 
 
 def latency() -> TextTable:
-    """Idle: one message at a time, each to the next partition."""
+    """Measure latency on an idle system: one message at a time, each to the next partition."""
     table = TextTable("from a post to its job, idle", *_heads(), title="Latency, p50 / p99, ms")
     rows: dict[str, list[str]] = {}
     with postgres(durable=True) as server:
