@@ -1,4 +1,4 @@
-"""What the driver of every cloud does, whatever the cloud."""
+"""Test what the drivers of all clouds have in common."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def wanted(ground: Ground) -> MachineSpec:
 
 
 async def machines(ground: Ground, driver: Cloud, wanted: MachineSpec) -> list[str]:
-    """The machines of a node, as the driver lists them; the cloud must know each."""
+    """Return the machines of a node as the driver lists them; assert that the cloud knows each."""
     there = await ground.everything()
     listed = await driver.resources(ground.provider)
     found = [one.id for one in listed if one.kind == ground.machine and one.tags.get(NODE_TAG) == wanted.node]
@@ -243,7 +243,7 @@ async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, w
 
 
 async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
-    """Away would have the whole account left alone for it, again and again."""
+    """If it counted as away, the whole account would be left alone, again and again."""
     node = await made(driver, wanted)
     (found,) = [
         one
@@ -285,12 +285,12 @@ async def test_a_call_that_is_given_up_leaves_nothing_that_is_not_found(
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Stand for the death of the process."""
 
 
 async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kept: dict[str, str], number: int) -> str:
-    """Make and remove, until the answer to a request would come; keep the state as a store does.  Return what was
-    going on; empty: all of it was over.  A request that is the one before it once more does not count."""
+    """Make and remove a node until the answer to request `number` would come, and keep the state as a store does.
+    Return what was under way; empty if all was done.  A request that repeats the one before does not count."""
     stuck, calls, last, doing = HeldAnswer(), 0, ("", "", b""), "making"
 
     def which(asked: ReceivedRequest) -> bool:
@@ -323,8 +323,8 @@ async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kep
 
 
 async def test_whoever_comes_after_a_crash_between_any_two_calls_finds_what_there_is(ground: Ground) -> None:
-    """The request is done, its answer is not seen, and the state is the one before it: at each request of a life.
-    Whoever comes next removes the node, or goes on making it."""
+    """A process dies at each request of a life: the request is done, its answer is lost, and the state is the one
+    before it.  Its successor removes the node, or continues to make it."""
     number, doing = 1 - STRIDE, "making"
     while doing:
         number += STRIDE

@@ -41,7 +41,7 @@ class TestEtcd(Conformance):
 
 
 async def noticed(line: Proxy, backend: Backend) -> None:
-    """The connection breaks, and another is made."""
+    """Break the connection, and wait until another is made."""
     line.cut()
     await backend.get("/any")
 

@@ -1,4 +1,4 @@
-"""etcd across a network that breaks, and doors that are shut."""
+"""Test etcd across a network that breaks, and with logins that are refused."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> Non
         over = asyncio.Event()
 
         async def write(name: str) -> int:
-            """Append until it is over; return how many entries there are."""
+            """Append until the test is over; return the number of entries."""
             count = 0
             while not over.is_set():
                 try:
@@ -193,13 +193,13 @@ async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> Non
 
 
 def _leader(servers: Sequence[Etcd]) -> Etcd:
-    """Return the server that leads, once one does."""
+    """Wait until a server leads, and return it."""
     found: Etcd = wait_for("one leads", lambda: next((server for server in servers if server.leads), None))
     return found
 
 
 def _hand_over(servers: Sequence[Etcd]) -> None:
-    """Move the lead from the server that has it to another, however often they elect one by themselves meanwhile."""
+    """Move the lead to another server, even if the servers elect leaders by themselves meanwhile."""
     wait_for("the lead is handed over", lambda: _handed_over(servers))
 
 
@@ -227,7 +227,7 @@ async def again(backend: EtcdBackend, parent: str = "/q") -> Sequence[Entry]:
 
 
 def etcdctl(endpoint: Sequence[str], *words: str) -> str:
-    """Run etcdctl and return what it says.  `endpoint`: where, and flags."""
+    """Run etcdctl and return its output.  `endpoint`: an address, and flags."""
     command = ["etcdctl", f"--endpoints={endpoint[0]}", *endpoint[1:], *words]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
@@ -240,7 +240,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> GeneratedCertificates:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates) -> Iterator[Etcd]:
-    """TLS with client certificates, and a user of some keys."""
+    """Run a server with TLS, client certificates, and a user who may access some keys."""
     with etcd(tmp_path_factory.mktemp("strict"), files) as running:
         flags = [f"https://127.0.0.1:{running.port}", f"--cacert={files.authority}"]
         flags += [f"--cert={files.client}", f"--key={files.client}"]

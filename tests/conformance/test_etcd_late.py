@@ -35,7 +35,7 @@ async def line(etcd_server: Etcd) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
-    """Behind `line`."""
+    """Provide a backend behind `line`."""
     opened = await EtcdBackend.open(f"etcd://127.0.0.1:{line.port}/{fresh()}")
     await opened.commit([], [Delete("/none")])  # the first one raises its fence before it is sent
     yield opened
@@ -45,7 +45,7 @@ async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
 
 @pytest.fixture
 async def recording(etcd_server: Etcd, backend: EtcdBackend) -> AsyncIterator[EtcdBackend]:
-    """The same tree, not behind `line`."""
+    """Provide a backend of the same tree that is not behind `line`."""
     opened = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
     yield opened
     await opened.close()
@@ -66,9 +66,9 @@ async def _written(backend: EtcdBackend, parent: str) -> Sequence[bytes]:
 
 
 async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, seed: int) -> None:
-    """Appends through a network that holds up requests and answers, until so many went unanswered.  What nobody said is
-    there is looked for, and made again when it is not found.  Raises AssertionError when one is there twice, or in
-    another order."""
+    """Append through a network that delays requests and answers, until so many went unanswered.  Look for each entry
+    whose commit was not confirmed, and make it again if it is absent.  Raise AssertionError if an entry is there twice,
+    or in another order."""
     chance, silences, values = random.Random(seed), 0, list[bytes]()
 
     async def change() -> None:
@@ -110,7 +110,7 @@ async def test_whatever_was_held_up_is_there_once_and_in_order(
 
 
 class Fenceless(EtcdCommits):
-    """Finds all in order whatever happened before."""
+    """Treat everything as settled, whatever happened before."""
 
     async def settle(self) -> None:
         self._unsure = False
@@ -130,9 +130,9 @@ async def test_without_its_fence_it_would_not(
 async def test_what_is_on_its_way_as_a_process_ends_is_void(
     etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch, kind: type[EtcdCommits], late: list[bytes]
 ) -> None:
-    """It sat in a network that nobody used any more.
+    """A late commit lies in a network that nobody uses any more.
 
-    It is sent before it is given up, and etcd has done it before it hears so, however busy the machine is.
+    It is sent before it is given up, and etcd has done it before it hears of that, however busy the machine is.
     """
     monkeypatch.setattr(patience, "SHORT_S", SENT_S)
     async with proxy(etcd_server.port) as one, proxy(etcd_server.port) as other:

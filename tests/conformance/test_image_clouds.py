@@ -1,4 +1,4 @@
-"""What every driver that takes images does, whatever the cloud: here with a crash between any two requests."""
+"""Test what all drivers that take images have in common, with a crash between any two requests."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ THEIRS = {SYSTEM_TAG: "theirs", UPLOAD_TAG: "their-upload"}
 
 @dataclass
 class Halt:
-    """The process is gone once this request is done, before its answer is seen."""
+    """Kill the process once a request is done, before its answer is seen."""
 
     number: int = 0
-    """0: it lives on."""
+    """Number of the fatal request; 0: none."""
     calls: int = 0
     done: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,31 +53,31 @@ class Halt:
 
 
 class Ground(Protocol):
-    """One account that takes images, with an image of somebody else in it."""
+    """Provide an account that takes images, with an image of somebody else in it."""
 
     format: str
     content: bytes
-    """Of an image."""
+    """Content of an image."""
     image: Mapping[str, str]
-    """What its provider says of it."""
+    """Settings of the image in its provider."""
     provider: Mapping[str, object]
 
     def driving(self, halt: Halt) -> Images:
-        """Return a driver that knows nothing yet."""
+        """Return a new driver, without any state."""
         ...
 
     async def everything(self) -> dict[str, tuple[Mapping[str, str], str]]:
-        """Return what there is of ours, as the cloud knows it: id -> its tags and the sha256 of its content; an image
-        and the snapshot that it is made of are one."""
+        """Return all that exists of ours in the cloud: id -> its tags and the sha256 of its content; an image and the
+        snapshot that it is made of count as one."""
         ...
 
     async def theirs(self) -> bool:
-        """Return whether the image of somebody else is there."""
+        """Return whether the image of somebody else still exists."""
         ...
 
 
 def _count(faults: Faults, halt: Halt) -> None:
-    """Let the process be gone at its request."""
+    """Count a request, and crash if it is the fatal one."""
 
     async def counted(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         told = await go_on()
@@ -199,7 +199,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @dataclass
 class Upload:
-    """What a store keeps of one, and the file."""
+    """Keep the state of an upload as a store does, and its file."""
 
     wanted: WantedImage
     file: Path
@@ -207,7 +207,7 @@ class Upload:
     doing: str = "sending"
 
     async def send(self, images: Images) -> str:
-        """Go on until it is there; return what machines are made of."""
+        """Continue until the image exists; return the id that machines are made of."""
         async with asyncio.timeout(DEADLINE_S):
             while isinstance(step := await images.send(self.wanted, dict(self.state), self.file), Sending):
                 self.state = dict(step.state)
@@ -252,7 +252,7 @@ async def _until_a_crash(ground: Ground, one: Upload, number: int) -> None:
 async def test_whoever_comes_after_a_crash_between_any_two_requests_finds_one_image(
     ground: Ground, tmp_path: Path
 ) -> None:
-    """The request is done, its answer is not seen, and the state is the one before it, or is lost as well."""
+    """A process dies once a request is done: its answer is lost, and the state is the one before, or lost as well."""
     number, found = 1 - STRIDE, set[str]()
     while "gone" not in found:
         number += STRIDE

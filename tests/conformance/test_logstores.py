@@ -1,4 +1,4 @@
-"""A directory and a bucket keep logs alike."""
+"""Test that a directory and a bucket store logs alike."""
 
 from __future__ import annotations
 

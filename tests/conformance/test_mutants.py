@@ -1,4 +1,4 @@
-"""The state machine does not pass a broken store."""
+"""Test that the state machine finds broken stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.testing.stores.machine import Run, Subject, machine
 
 
 class VersionsRestart(MemoryBackend):
-    """As ZooKeeper's data version does: counted anew for an entry made again."""
+    """Restart versions for an entry that is made again, as ZooKeeper does."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         for check in checks:
@@ -33,7 +33,7 @@ class VersionsRestart(MemoryBackend):
 
 
 class NumbersComeBack(MemoryBackend):
-    """As those of a parent that was removed with its last child."""
+    """Repeat sequence numbers, as a parent does that was removed with its last child."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         written = await super().commit(checks, ops)
@@ -44,7 +44,7 @@ class NumbersComeBack(MemoryBackend):
 
 
 class HalfACommit(MemoryBackend):
-    """Operations before the check that fails stay."""
+    """Apply the operations before a check that fails."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         try:
@@ -55,7 +55,7 @@ class HalfACommit(MemoryBackend):
 
 
 class ForgetsDeletions(MemoryBackend):
-    """A watch that tells nothing of what went."""
+    """Omit deletions from a watch."""
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
         return self._watch(prefix)
@@ -67,7 +67,7 @@ class ForgetsDeletions(MemoryBackend):
 
 
 class GoesOnAfterAGap(MemoryBackend):
-    """A watch that missed something and does not begin again."""
+    """Continue a watch that missed something, instead of restarting it."""
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
         return self._watch(prefix)
@@ -86,7 +86,7 @@ class KeepsWhatALeaseHeld(MemoryBackend):
 
 
 class ListsSiblings(MemoryBackend):
-    """Takes `/a-b` for something below `/a`."""
+    """Take `/a-b` for an entry below `/a`."""
 
     async def list(self, prefix: str) -> Sequence[Entry]:
         every = self.tree.under("")

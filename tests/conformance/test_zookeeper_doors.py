@@ -1,4 +1,4 @@
-"""Test who may come in, and where: logins, certificates, places that are somebody else's."""
+"""Test who may log in, and where: credentials, certificates, places that belong to somebody else."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def open_server(zookeeper_server: ZooKeeper) -> ZooKeeper:
 
 @pytest.fixture(scope="module")
 def strict_server(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates) -> Iterator[ZooKeeper]:
-    """TLS with client certificates, and users."""
+    """Run a server with TLS, client certificates and users."""
     with zookeeper(tmp_path_factory.mktemp("strict"), ServerKind(files, USERS)) as running:
         yield running
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for nobody who will not answer; those who will have all of their time."""
+    """Shorten the waiting for servers that never answer; others have their usual time."""
     monkeypatch.setattr(sessions, "START_S", 0.5)
 
 
@@ -168,7 +168,7 @@ def test_an_address_is_read() -> None:
 
 
 def test_the_answer_to_a_challenge_is_that_of_the_standard() -> None:
-    """The example of RFC 2831, but for its digest-uri."""
+    """This is the example of RFC 2831, except for its digest-uri."""
     challenge = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
     told = digest.answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
     assert b"response=d388dad90d4bbd760a152321f2143af7" in told

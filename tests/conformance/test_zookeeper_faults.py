@@ -1,4 +1,4 @@
-"""What only a store across a network goes through: cut off, refused, overtaken."""
+"""Test what happens only to a store across a network: it is cut off, refused, overtaken."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def line(server: ZooKeeper) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def ours(server: ZooKeeper, line: Proxy) -> AsyncIterator[ZooKeeperBackend]:
-    """Behind `line`."""
+    """Provide a backend behind `line`."""
     backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{line.port}{await chroot(server)}?session_s=4")
     yield backend
     await backend.close()
@@ -58,7 +58,7 @@ async def ours(server: ZooKeeper, line: Proxy) -> AsyncIterator[ZooKeeperBackend
 
 @pytest.fixture
 async def theirs(server: ZooKeeper, ours: ZooKeeperBackend) -> AsyncIterator[ZooKeeperBackend]:
-    """The same tree, not behind `line`."""
+    """Provide a backend of the same tree that is not behind `line`."""
     backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{ours.address.chroot}")
     yield backend
     await backend.close()
@@ -148,7 +148,7 @@ async def test_who_is_cut_off_loses_its_lease_and_its_guard(
 async def test_a_place_made_again_is_not_taken_for_the_one_that_was(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, leased: bool
 ) -> None:
-    """ZooKeeper itself would count its writes from zero again, and find nothing wrong."""
+    """ZooKeeper itself counts writes from zero again, and finds nothing wrong."""
     lease = await ours.grant(30) if leased else None
     (old,) = await ours.commit([], [Put("/a", b"same", lease)])
     (beside,) = await ours.commit([], [Put("/b", b"same", lease)])
@@ -215,7 +215,7 @@ async def test_who_is_cancelled_as_the_connection_comes_back_ends(
 async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_shown(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although nothing happens afterwards."""
+    """It is shown although nothing happens afterwards."""
     mirror = Mirror(Store(ours), "/r")
     running = asyncio.ensure_future(mirror.run())
     await mirror.ready()
@@ -238,7 +238,7 @@ async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_show
 async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_read_anew(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have gone meanwhile, and of what was never shown nobody is told that it has."""
+    """It may be deleted meanwhile, and nobody is notified of the deletion of an entry that was never shown."""
     mirror = Mirror(Store(ours), "/r")
     running = asyncio.ensure_future(mirror.run())
     await mirror.ready()
@@ -272,7 +272,7 @@ async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_r
 
 
 async def _until(so: Callable[[], bool]) -> None:
-    """Looks in every round of the loop."""
+    """Check in every round of the loop."""
     while not so():  # noqa: ASYNC110 - the very round is what matters
         await asyncio.sleep(0)
 
@@ -304,7 +304,7 @@ def _watches(server: ZooKeeper) -> int:
 
 
 async def test_what_is_wrong_with_all_servers_is_said_the_same_way_each_time() -> None:
-    """They are tried in any order; the log says again only what is new."""
+    """Servers are tried in any order; the log repeats nothing that is already in it."""
     address = parse(f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in free_ports(3))}")
     said = set[str]()
     for _ in range(20):

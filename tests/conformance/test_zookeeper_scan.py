@@ -16,7 +16,7 @@ NAMES = ("a", "b", "a-b", "a.b", "ab", "A", "é", "a0", "-", "...x", "z")
 
 
 class Nodes:
-    """Those of entries at some paths in `/d`; `read` are the nodes that were."""
+    """Imitate the nodes of entries at some paths in `/d`; `read` lists those that were read."""
 
     def __init__(self, paths: Sequence[str], chance: random.Random) -> None:
         self._paths, self._chance, self.read = set(paths), chance, 0

@@ -1,4 +1,4 @@
-"""`make faults`: every fault, in turn, on one fleet for each kind of store; as tables.
+"""Try every fault in turn on one fleet for each kind of store, and print tables: `make faults`.
 
 `python -m tests.faults [etcd|zookeeper] [part of a fault's name…]` tries some.
 """
@@ -19,7 +19,7 @@ from tests.faults.fleet import KINDS, fleet
 
 CHANGES = 30
 SWEPT_S = 10.0
-"""What is left for longer nobody but the safety net took away."""
+"""What is left for longer than this was removed only by the safety net."""
 
 
 def table(engine: str, outcomes: Sequence[Outcome]) -> TextTable:

@@ -1,4 +1,4 @@
-"""The kinds of stores that the faults are tried on: three real servers each."""
+"""The kinds of stores on which the faults are tried: three real servers each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.e2e.headgate import wait_for
 
 @dataclass(slots=True)
 class Engine:
-    """The store's servers, and what its address is made of."""
+    """Hold the servers of a store, and the parts of its address."""
 
     name: str
     servers: Sequence[ZooKeeper | Etcd]
     scheme: str
     path: str
-    """From the slash on."""
+    """Rest of the address, from the slash on."""
     killed: list[ZooKeeper | Etcd] = field(default_factory=list)
 
     @property
@@ -36,12 +36,12 @@ class Engine:
         return f"{self.scheme}://{','.join(f'127.0.0.1:{port}' for port in ports)}{self.path}"
 
     async def open(self) -> Backend:
-        """Not through any proxy."""
+        """Open the store without a proxy."""
         opened = ZooKeeperBackend.open if self.scheme == "zookeeper" else EtcdBackend.open
         return await opened(self.url(self.ports))
 
     def logs(self) -> list[str]:
-        """The end of what each server said."""
+        """Return the end of each server's log."""
         said = (server.program.log.read_text(errors="replace")[-2_000:] for server in self.servers)
         return [f"--- server {number}\n{text}" for number, text in enumerate(said, 1)]
 
@@ -54,7 +54,7 @@ class Engine:
         return next((server for server in self.servers if server.leads), None)
 
     async def mend(self) -> None:
-        """Starts what was killed."""
+        """Start the servers that were killed."""
         while self.killed:
             server = self.killed.pop()
             server.start()

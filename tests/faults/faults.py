@@ -1,4 +1,4 @@
-"""What is done to a fleet at work, and what must hold afterwards whatever it was."""
+"""The faults of a fleet at work, and what must hold after any of them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.faults import late
 from tests.faults.fleet import PROJECTS, SESSION_S, Change, Component, Fleet
 
 Fault = Callable[[Fleet], Awaitable[str | None]]
-"""What was tried, if there is more to say than its name does."""
+"""Cause a fault; return what was tried, if its name does not say everything."""
 BEFORE = 3
-"""Changes that have ended when the fault comes: it is in the middle of the work."""
+"""Number of changes that have ended when the fault comes, in the middle of the work."""
 ENDED_S = 300.0
 REST_S = 150.0
-"""The safety net looks once a minute, and removes what it saw twice."""
+"""The safety net runs once a minute, and removes what it found twice."""
 
 
 async def _kill(kind: str, fleet: Fleet) -> None:
-    """At once; another is started in its place after a while."""
+    """Kill a component at once; start another in its place after a while."""
     victim = await fleet.busy(kind)
     await victim.kill()
     await asyncio.sleep(SESSION_S / 2)
@@ -50,12 +50,12 @@ async def _cut(kind: str, seconds: float, fleet: Fleet) -> None:
 
 
 async def _stall(kind: str, seconds: float, fleet: Fleet) -> None:
-    """Its packets get lost, and nobody says so."""
+    """Lose all packets of a component without any error."""
     await _away(await fleet.busy(kind), Component.stall, Component.mend, seconds)
 
 
 async def _full_disk(fleet: Fleet) -> None:
-    """Of an executor: it says that it takes no more, the others do its work; and that it does again."""
+    """Fill an executor's disk: it stops accepting builds, others do its work, and later it accepts builds again."""
     victim = fleet.components[-1]
     assert victim.disk is not None, fleet.no_disk
     await asyncio.to_thread(victim.disk.fill)
@@ -101,19 +101,19 @@ class Outcome:
     landed: int
     failed: int
     ended_s: float
-    """From the last approval until the last change had its end."""
+    """Seconds from the last approval until the last change ended."""
     rest_s: float
-    """From then on until nothing was left of the work."""
+    """Seconds from then on until nothing was left of the work."""
     left: tuple[str, ...]
-    """What was there last."""
+    """Entries that were left last."""
     tried: str = ""
-    """In detail."""
+    """Details of what was tried."""
     untried: str = ""
-    """Why it was not."""
+    """Reason for which the fault was not tried."""
 
 
 async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
-    """A gate of so many changes, with the fault in the middle of it.  Raises AssertionError for what must not be."""
+    """Run a gate of so many changes, with the fault in the middle.  Raise AssertionError for what must not happen."""
     if fleet.no_disk and FAULTS[name] is _full_disk:
         return Outcome(name, 0, 0, 0, 0.0, 0.0, (), untried=fleet.no_disk)
     merged = {project: len(fleet.merges(project)) for project in PROJECTS}
@@ -141,7 +141,7 @@ async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
 
 
 def _hold(fleet: Fleet, name: str, changes: list[Change], merged: dict[str, int]) -> None:
-    """Landed or rejected for a true reason, none twice, heads green."""
+    """Assert that all landed or were rejected for a true reason, none twice, and that heads are green."""
     wrong = [c.topic for c in changes if c.landed == c.broken or (c.broken and not c.failed)]
     assert not wrong, f"{name}: {wrong}: {[c.note for c in changes if c.topic in wrong]}"
     for project in PROJECTS:
@@ -156,7 +156,7 @@ def _hold(fleet: Fleet, name: str, changes: list[Change], merged: dict[str, int]
 
 
 async def on_the_map(fleet: Fleet) -> None:
-    """Nothing is in the store that the map does not know."""
+    """Assert that the store holds nothing that the map does not know."""
     url = fleet.engine.url(fleet.engine.ports)
     command = [str(Path(sys.executable).with_name("headgate")), "map", "check", "--store", url]
     checked = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Headgate as many processes on one store, with a network between them that can be cut."""
+"""Headgate as several processes on one store, with a network between them that can be cut."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ min_avail_mem = 0
 min_avail_hdd = 0
 """
 AT_WORK = ("/zuul/executor/", "/zuul/merger/", "/zuul/history/queue/", "/zuul/history/data/", "/item/")
-"""In paths of what is there only while something is under way."""
+"""Parts of paths that exist only while work is under way."""
 
 
 LOCKS = {
@@ -83,19 +83,19 @@ LOCKS = {
     "merger": ("/zuul/merger/locks",),
     "executor": ("/zuul/executor/unzoned/locks",),
 }
-"""Where the holder of the oldest lock is at work."""
+"""Paths at which the holder of the oldest lock is at work."""
 
 
 @dataclass(slots=True)
 class Component:
-    """One process, and its own way to each server."""
+    """Represent a process, with proxies of its own to all servers."""
 
     name: str
     kind: str
     program: Program
     lines: list[Proxy]
     disk: SmallDisk | None = None
-    """Of its own; else it works on that of the machine."""
+    """Disk of its own; None: it uses the machine's."""
 
     @property
     def pid(self) -> int:
@@ -152,13 +152,13 @@ class Fleet:
     components: list[Component] = field(default_factory=list)
     rounds: int = 0
     no_disk: str = ""
-    """Why no component has a disk of its own."""
+    """Reason for which no component has a disk of its own."""
 
     def of(self, kind: str) -> list[Component]:
         return [component for component in self.components if component.kind == kind]
 
     async def propose(self, name: str, count: int) -> list[Change]:
-        """Changes that stand on one another's results, two in thirty of them broken; all are approved."""
+        """Propose and approve changes that build on each other's results; two in thirty are broken."""
         changes = []
         self.rounds += 1
         for number in range(count):
@@ -168,7 +168,7 @@ class Fleet:
         return changes
 
     def _push(self, changes: Sequence[Change], project: str) -> None:
-        """Those of one project; then it approves them."""
+        """Push the changes of one project, then approve them."""
         mine = [change for change in changes if change.project == project]
         for change in mine:
             files = {f"{change.topic}.txt": "x\n", **({"BROKEN": "x\n"} if change.broken else {})}
@@ -177,7 +177,7 @@ class Fleet:
             self.repositories.approve(project, change.topic)
 
     async def ended(self, changes: Sequence[Change], count: int | None = None) -> None:
-        """Waits until so many of them, or all, have been told what came of them."""
+        """Wait until results are reported for so many changes, or for all."""
         noted: dict[str, bytes] = {}
         while sum(bool(change.note) for change in changes) < (len(changes) if count is None else count):
             moved = {project: self._notes(project) for project in PROJECTS}
@@ -190,7 +190,7 @@ class Fleet:
             await asyncio.sleep(LOOK_S)
 
     def _notes(self, project: str) -> bytes:
-        """Changes with every note, and is read without a process."""
+        """Return a value that changes with every note, read without a process."""
         ref = self.repositories.hub / project / "refs/notes/headgate"
         return ref.read_bytes() if ref.exists() else b""
 
@@ -209,7 +209,7 @@ class Fleet:
         return [line for line in log.splitlines() if line.startswith("Merge ")]
 
     async def busy(self, kind: str) -> Component:
-        """One of this kind that holds a lock for its work; any when none does."""
+        """Return a component of this kind that holds a lock for its work; if there is none, any of the kind."""
         backend = await self.engine.open()
         try:
             held = [entry.value.decode() for place in LOCKS[kind] for entry in (await backend.list(place))[:1]]
@@ -220,7 +220,7 @@ class Fleet:
         return next((one for one in self.of(kind) if one.pid in pids), self.of(kind)[0])
 
     async def at_rest(self) -> None:
-        """Waits until nothing is left of what was under way: no request, lock, item, holder, event, directory."""
+        """Wait until nothing is left of the work: no request, lock, item, holder, event, directory."""
         self.left = []
         backend = await self.engine.open()
         try:
@@ -231,15 +231,15 @@ class Fleet:
             await backend.close()
 
     left: list[str] = field(default_factory=list)
-    """What `at_rest` still saw."""
+    """What `at_rest` found last."""
 
     def directories(self) -> list[str]:
-        """Work directories of builds."""
+        """Return the work directories of builds."""
         states = [one.disk.path if one.disk else one.program.directory / "state" for one in self.of("executor")]
         return [str(path) for state in states for path in state.glob("builds/*")]
 
     async def accepts(self, component: Component, accepting: bool) -> str:
-        """Waits until it says so; why."""
+        """Wait until a component accepts work, or does not; return the reason."""
         backend = await self.engine.open()
         try:
             while True:
@@ -261,7 +261,7 @@ def left_over(entries: Sequence[Entry]) -> list[str]:
 
 @asynccontextmanager
 async def fleet(root: Path, engine: Engine) -> AsyncIterator[Fleet]:
-    """Two schedulers, two mergers, three executors, each a process."""
+    """Run two schedulers, two mergers and three executors, each a process."""
     repositories = Repositories(root)
     repositories.create("config", {"zuul.yaml": CONFIG, "jobs/unit": UNIT})
     for project in PROJECTS:
@@ -286,7 +286,7 @@ async def fleet(root: Path, engine: Engine) -> AsyncIterator[Fleet]:
 
 
 def _on_small_disk(fleet: Fleet) -> None:
-    """The last one."""
+    """Give the last component a small disk."""
     component = fleet.components[-1]
     program = component.program
     try:

@@ -1,4 +1,4 @@
-"""A process that writes under a lock as fast as it can, until it is told that the lock is no longer its own.
+"""A process that writes under a lock as fast as it can, until it learns that the lock is no longer its own.
 
 `python -m tests.faults.holder URL TTL_S guarded|unguarded` (the latter is what must not be).
 """
@@ -24,7 +24,7 @@ async def open_store(url: str) -> Backend:
 
 
 async def write(store: Store, *, guarded: bool) -> None:
-    """Raises GuardLost, SessionLost."""
+    """Write under the lock without end.  Raise GuardLost, SessionLost."""
     async with store.session("old") as session, lock(store, session, LOCK).hold() as guard:
         print(HELD, flush=True)
         guards: list[At] = [guard] if guarded else []

@@ -1,4 +1,4 @@
-"""A process stopped in the middle of a commit until its session is over: what it sent, and what it does first."""
+"""Stop a process in the middle of a commit until its session is over: what it sent, and what it does first."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headgate.store.types import Backend, Entry, EntryChanged, EntryGone, Snapsh
 from tests.faults.fleet import LOOK_S, SESSION_S, Component, Fleet
 
 CATCH_S = 5.0
-"""How long a commit under a lock is waited for: the work may be over before one is sent."""
+"""Longest wait for a commit under a lock: the work may end before one is sent."""
 NOTICED = "joining again"
 WORK = {"scheduler": b"/item/", "merger": b"/zuul/merger/", "executor": b"/zuul/executor/"}
-"""In what is sent to the store for the work that a lock is held for."""
+"""Part of the data that is sent to the store for the work under a lock."""
 
 
 async def freeze(kind: str, fleet: Fleet) -> str:
-    """Nothing that it sent before, and nothing that it does until it has joined anew, may change the store: all others
-    are stopped meanwhile, so whatever changes is of its doing.  What was tried, for people."""
+    """Freeze a component; return what was tried, for people.  Nothing that it sent before, and nothing that it does
+    until it has joined anew, may change the store: all others are stopped meanwhile, so every change is its own."""
     backend = await fleet.engine.open()
     try:
         victim = await fleet.busy(kind)
@@ -60,7 +60,7 @@ def _of(component: Component, entry: Entry) -> bool:
 
 
 async def _caught(victim: Component, work: bytes) -> bool:
-    """Say whether something for its work has now left it, and has not arrived."""
+    """Return whether data for its work has left the component, and has not arrived."""
     try:
         async with asyncio.timeout(CATCH_S):
             while not any(work in line.withheld for line in victim.lines):
@@ -77,7 +77,7 @@ async def _caught(victim: Component, work: bytes) -> bool:
 
 
 async def _late(backend: Backend, victim: Component) -> list[str]:
-    """Return what changes from when its commit arrives until it has joined anew."""
+    """Return the changes from the arrival of its commit until it has joined anew."""
     while (before := await backend.list("/zuul")) != await _a_moment_later(backend):
         pass  # what others had sent
     for line in victim.lines:
@@ -105,7 +105,7 @@ async def _late(backend: Backend, victim: Component) -> list[str]:
 
 
 def _written(before: Sequence[Entry], after: Sequence[Entry]) -> list[str]:
-    """Return where they differ; but a session of those that are stopped may end meanwhile."""
+    """Return the paths that differ; ignore sessions of stopped components that end meanwhile."""
     gone = [entry.path for entry in set(before) - set(after) if not entry.lease]
     return sorted({*gone, *(entry.path for entry in set(after) - set(before))})
 

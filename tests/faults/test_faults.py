@@ -1,4 +1,4 @@
-"""The short version of `make faults`."""
+"""Test a few faults: the short version of `make faults`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process is stopped in the middle of a commit, the commit in the network, until its lock is somebody else's."""
+"""Test a process that is stopped while its commit is in the network, until its lock is somebody else's."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TTL_S = 2.0
 TOP = Path(__file__).parents[2]
 
 Url = Callable[[int], str]
-"""Of the store at this port."""
+"""Return the address of the store at a port."""
 
 
 @pytest.fixture(params=["zookeeper", "etcd"])
 async def place(request: pytest.FixtureRequest) -> tuple[int, Url]:
-    """The server's port, and what a tree of our own is called at a port."""
+    """Return the server's port, and a function from a port to the address of a new tree."""
     server: ZooKeeper | Etcd = request.getfixturevalue(f"{request.param}_server")
     if isinstance(server, Etcd):
         root = fresh()
@@ -50,7 +50,7 @@ async def _until(so: Callable[[], bool]) -> None:
 async def test_what_was_on_its_way_when_the_session_ended_is_refused(
     tmp_path: Path, place: tuple[int, Url], guarded: bool
 ) -> None:
-    """Without the guard it is written: so the guard it is that refuses it."""
+    """Without the guard the late commit is written, which proves that the guard refuses it."""
     real, url = place
     backend = await open_store(url(real))
     store = Store(backend, ttl_s=TTL_S)

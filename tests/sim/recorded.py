@@ -1,4 +1,4 @@
-"""A store as a release leaves it in the middle of its work, and the world around it.
+"""Record a store as a release leaves it in the middle of its work, and the world around it.
 
 `python -m tests.sim.recorded FILE`, run with the code of a release, writes the fixture of that release.
 """
@@ -87,12 +87,12 @@ CONFIG = """
     post: {jobs: [quick]}
 """
 BUSY_S = 60.0
-"""Virtual; by then all that is not held has been done."""
+"""Virtual time by which everything is done that is not held."""
 
 
 @dataclass(slots=True)
 class HeldRunner:
-    """As the simulator's, but builds for which `held` says so never end."""
+    """Run builds as the simulator does; builds for which `held` returns True never end."""
 
     inner: SimRunner
     held: Callable[[BuildSpec], bool]
@@ -110,14 +110,14 @@ def parsed() -> dict[str, Tenant]:
 
 @dataclass(slots=True)
 class Office:
-    """One process that serves both tenants."""
+    """Run one process that serves both tenants."""
 
     world: SimWorld
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     history: Remembered = field(default_factory=Remembered)
 
     async def work(self, held: Callable[[BuildSpec], bool], begun_s: float = 1e6) -> None:
-        """Until it is cancelled."""
+        """Work until cancelled."""
         loop = asyncio.get_running_loop()
         store = Store(self.backend)
         context = Context(
@@ -157,8 +157,8 @@ def change(project: str, topic: str, *needs: Change) -> Change:
 
 
 def held(spec: BuildSpec) -> bool:
-    """The reporter's job; what needs a paused job, in each tenant; what has the semaphore; a job of check; one after a
-    push."""
+    """Return whether a build never ends: the reporter's job, a job that needs a paused job (in each tenant), the job
+    with the semaphore, a job of check, and one after a push."""
     return (spec.job.name, spec.change.topic) in {
         ("tells", "landed"),
         ("uses", "second"),
@@ -169,8 +169,8 @@ def held(spec: BuildSpec) -> bool:
 
 
 async def _played(office: Office) -> None:
-    """One has landed and its reporter's job runs; one has a paused build beside one that runs; others wait for it, for
-    the semaphore and outside of the window; one fails behind it."""
+    """Play until one change has landed and its reporter's job runs, another has a paused build beside a running one,
+    others wait for it, for the semaphore and outside of the window, and one fails behind it."""
     world = office.world
     life = asyncio.ensure_future(office.work(held))
     world.propose(change("a", "landed"), approved=True)
@@ -191,7 +191,7 @@ async def _played(office: Office) -> None:
 
 
 def written(office: Office) -> str:
-    """What outlives the process: the entries without a lease, and the world.  JSON."""
+    """Return what outlives the process, the entries without a lease and the world, as JSON."""
     tree, around = office.backend.tree, office.world
     lasting = (entry for _, entry in sorted(tree.entries.items()) if entry.lease is None)
     entries = [[entry.path, entry.version, entry.born, _text(entry.value)] for entry in lasting]
@@ -209,7 +209,7 @@ def written(office: Office) -> str:
 
 
 def _text(value: bytes) -> Any:
-    """Itself, or a list with its base64."""
+    """Return the text itself, or a list with its base64."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -217,7 +217,7 @@ def _text(value: bytes) -> Any:
 
 
 def read(path: Path) -> Office:
-    """The office as it was left."""
+    """Return the office as it was left."""
     found = json.loads(gzip.decompress(path.read_bytes()))
     entries = [
         Entry(path, value.encode() if isinstance(value, str) else base64.b64decode(value[0]), version, born, None)

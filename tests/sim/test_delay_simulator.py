@@ -1,4 +1,4 @@
-"""Delayed messages under random schedules; and proof that the simulator would notice."""
+"""Test delayed messages under random schedules, and that the simulator finds defects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """In memory, where this machine has such a place: each commit would wait for the disk."""
+    """Provide a directory in memory, if the machine has one: elsewhere each commit waits for the disk."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
         yield Path(name)
@@ -45,7 +45,7 @@ def delivered_in_the_order_of_posting(patch: pytest.MonkeyPatch) -> None:
 
 
 def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
-    """As systems do that keep a message under the id it was answered with: cursors have passed it."""
+    """Store a message under the id of its answer, as some systems do: cursors have passed it already."""
     real = later._deliver_lane
 
     def deliver(

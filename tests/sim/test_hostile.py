@@ -1,4 +1,4 @@
-"""A proposer who means harm, many times over: honest changes land, hostile ones never, and no process ends."""
+"""Test worlds with a hostile proposer: honest changes land, hostile ones never, and no process ends."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def nobody_is_harmed(seeds: Iterable[int]) -> None:
 
 
 def test_hostile_worlds_are_hostile() -> None:
-    """Every configuration and every returned value of the corpus is met within a few seeds; those that meet many come
-    first."""
+    """A few seeds meet every configuration and every returned value of the corpus; those that meet many come first."""
     configs, returned, landed = set[str](), set[str](), 0
     wanted = {repr(one) for one in RETURNS}
     for seed in (*COVERING, *range(60)):
@@ -76,7 +75,7 @@ def test_hostile_worlds_are_hostile() -> None:
 
 
 def requirements_are_not_asked_for(patch: pytest.MonkeyPatch) -> None:
-    """Not by the gate, at any time, and not by the server when it lands."""
+    """Ignore requirements, both in the gate and on the server when a change lands."""
     patch.setattr(readiness, "unmet", lambda world, change_state, **how: "")
     patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
@@ -99,7 +98,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Iterable[in
     (places_are_taken_in_order_of_arrival, floods_that_share_are_not_noticed, SHARED),
     (returned_data_is_believed, nobody_is_harmed, range(10)),
 )
-"""With what finds them, and the seeds that do."""
+"""Mutants, each with the test that finds it, and the seeds."""
 
 
 @pytest.mark.sampled(2)

@@ -1,4 +1,4 @@
-"""A gate at a forge that loses, doubles and delays what it tells; and proof that the simulator would notice."""
+"""Test a gate at a forge that loses, doubles and delays deliveries, and that the simulator finds defects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_so_does_one_at_a_forge_that_tells_everything_at_once() -> None:
 
 
 def test_the_forge_did_lose_and_double_and_the_gate_did_land() -> None:
-    """What the seeds are for does happen in them."""
+    """The events for which the seeds are chosen do happen in them."""
     landed = died = by_people = 0
     for seed in range(10):
         simulation = HubSimulation(seed)

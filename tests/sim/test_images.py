@@ -1,4 +1,4 @@
-"""Images that jobs build, under clouds that lie and launchers that die; keepers that are wrong are found."""
+"""Test images that jobs build, with clouds that lie and launchers that die, and that wrong keepers are found."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def is_found(keeper: MakeKeeper) -> bool:
 
 
 class _Careless(UploadLife):
-    """Takes away what machines are made of."""
+    """Delete images of which machines are made."""
 
     async def _users(self, one: ImageUpload) -> int:
         return 0
 
 
 class CarelessKeeper(ImageKeeper):
-    """Asks nobody whether an image is used."""
+    """Delete images without a check whether they are used."""
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ class CarelessKeeper(ImageKeeper):
 
 
 class HoardingKeeper(ImageKeeper):
-    """Keeps everything."""
+    """Delete nothing."""
 
     def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
         return []

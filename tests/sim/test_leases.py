@@ -1,4 +1,4 @@
-"""What leases have of objects, under crashes; and servers that are wrong, which the simulation finds."""
+"""Test leases of objects under crashes, and that the simulation finds wrong servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:
 
 
 class Careless(WrappedBackend):
-    """Commits without the checks."""
+    """Commit without the checks."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         return await self.inner.commit([], ops)
@@ -41,7 +41,7 @@ def unchecked(inventory: Inventory) -> ObjectLeasing:
 
 
 class Generous(ObjectLeasing):
-    """Knows no quotas."""
+    """Ignore quotas."""
 
     async def _beyond_quota(self, book: Book, lease: ObjectLease, now_ms: int) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""Machines that are made, under clouds that lie and launchers that die; launchers that are wrong are found."""
+"""Test machines that are made, with clouds that lie and launchers that die, and that wrong launchers are found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headgate.testing.nodes.sky import CloudFaults
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
-"""Where answers are lost, what is there is listed late, and much is to be taken away, something is left behind."""
+"""Troubles with which a wrong launcher leaves machines behind: lost answers, late lists, and many removals."""
 
 
 def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() -> None:
@@ -57,7 +57,7 @@ def test_where_no_machine_comes_up_builds_end_with_the_reason() -> None:
 
 
 class Forgetful(Hunt):
-    """Looks at no account as a whole."""
+    """Never list a whole account."""
 
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
         return
@@ -96,7 +96,7 @@ def test_a_launcher_that_does_not_learn_keys_is_found(monkeypatch: pytest.Monkey
 
 
 def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It strikes the record out without asking the cloud, and leaves the rest to nobody."""
+    """It deletes the record without a request to the cloud, and nobody removes the machine."""
 
     async def remove(self: Life, account: CloudAccount, node: MadeNode) -> float:
         await self.ledger.change(node.id, lambda _: None)
@@ -107,7 +107,7 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
 
 
 def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room() -> None:
-    """Small requests keep coming, and now and then one that wants all that a project, or a provider, may have."""
+    """Small requests keep coming, and now and then one for all that a project, or a provider, may have."""
     for world in (CrowdSimulation(2), CrowdSimulation(25, held=2)):
         assert world.run() > 40
 
@@ -200,7 +200,7 @@ ZONED = ("small", "deep", "high", "both")
 
 
 def test_builds_go_to_executors_that_reach_their_machines_and_no_executor_reaches_two_zones() -> None:
-    """Show that of a label with machines in two zones either will do."""
+    """Of a label with machines in two zones, either machine will do."""
     runs = [MakingSimulation(seed, labels=ZONED, troubles=CloudFaults()) for seed in range(2)]
     for run in runs:
         results = run.run()

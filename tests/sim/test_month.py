@@ -1,4 +1,4 @@
-"""The month that is measured: the same from the same seed, and nothing lands in it that was not tested."""
+"""Test the measured month: the same seed gives the same month, and nothing lands untested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims of machines under crashes; and a launcher that is wrong, which the simulation finds."""
+"""Test claims of machines under crashes, and that the simulation finds a wrong launcher."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def uncleaned(context: Context, inventory: Inventory, providers: Mapping[str, Pr
 
 
 class Careless(WrappedBackend):
-    """Commits without its checks."""
+    """Commit without its checks."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         return await self.inner.commit([], ops)
 
 
 class Alone(Launcher):
-    """Takes itself for the only one."""
+    """Ignore all other launchers."""
 
     async def run(self, session: Session) -> None:
         await LauncherTerm(self, At("/nobody", None)).run()

@@ -1,4 +1,4 @@
-"""Messages that start a pipeline: each one item, one answer, in order; and proof that anything else is seen."""
+"""Test messages that start a pipeline: each has one item and one answer, in order; anything else is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues with priorities under random schedules; and proof that the simulators would notice."""
+"""Test queues with priorities under random schedules, and that the simulators find defects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue workers under random schedules, many times over; and proof that the simulator would notice."""
+"""Test queue workers under many random schedules, and that the simulator finds defects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headgate.testing.sim.world import InvariantBroken
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300"))
 CHUNK = 100
 KEPT = (23, 194, 1945)
-"""Seeds that found a defect once."""
+"""Seeds that once found a defect."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def commits_unfenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_unversioned(patch: pytest.MonkeyPatch) -> None:
-    """Fenced, but a request that arrives late overwrites what its own worker has written since."""
+    """Keep the fence, but let a late request overwrite what its own worker has written since."""
 
     async def write(self: Hold, ops: list[Op], *checks: Any) -> None:
         while True:
@@ -145,7 +145,7 @@ MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 
 
 AMONG = {commits_unversioned: 230}
-"""The first seed, where few show it."""
+"""First seed, for defects that few seeds show."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -1,4 +1,4 @@
-"""What the last release left in the middle of its work is taken up, and brought to its end."""
+"""Test that the work which the last release left unfinished is taken up, and brought to its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sim.recorded import Office, read
 RELEASE = Path(__file__).parent / "release-1139183.json.gz"
 QUIET_WITHIN_S = 300.0
 BEGUN_S = 2e6
-"""The clock when it goes on: later than when it stopped."""
+"""Clock when the work continues, later than when it stopped."""
 
 
 def state(office: Office, tenant: str, pipeline: str) -> State:

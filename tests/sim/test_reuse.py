@@ -22,7 +22,7 @@ from headgate.testing.sim.kinds import SimKind
 from headgate.testing.sim.simulation import Simulation, prepare
 
 SHOWN = range(12)
-"""Worlds in some of which they do."""
+"""Seeds; in some of their worlds builds stand for others."""
 SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 
 
@@ -55,7 +55,7 @@ def a_repository_is_left_out_of_the_digest(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_proposed_beneath_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    """The same patchset is the same, whatever it is merged onto."""
+    """Treat a patchset as equal to itself, whatever it is merged onto."""
 
     def blind(state: RepoState, project: str) -> dict[str, str]:
         return {"master": "as ever"}

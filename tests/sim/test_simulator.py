@@ -1,4 +1,4 @@
-"""Random schedules and deaths, many times over; and proof that the simulator would notice."""
+"""Test many random schedules and deaths, and that the simulator finds defects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headgate.testing.sim.kinds import ANNOUNCED_EVERY, CHECKED_EVERY, SERVED_EV
 from headgate.testing.sim.simulation import CLOSED_EVERY, CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
-"""Among the first 200 is every kind of world, also the rarest, one of 149."""
+"""The first 200 seeds cover every kind of world, including the rarest, one in 149."""
 CHUNK = 50
 
 
@@ -79,13 +79,13 @@ def failures_land(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
-    """Ask for an approval when an item comes in; what is landed is not held to it either."""
+    """Check an approval only when an item is enqueued, not when a change lands."""
     the_server_does_not_hold_the_approval(patch)
     patch.setattr(readiness, "guarded", lambda pipeline: False)
 
 
 def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
-    """It may go between the gate's last look and the push."""
+    """Land without the approval: it may go between the gate's last look and the push."""
     patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
 
@@ -102,7 +102,7 @@ def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
-    """It may be taken back between the gate's last look and the push."""
+    """Land without what people said: it may be taken back between the gate's last look and the push."""
     patch.setattr(landings, "leases", lambda *asked: ())
     patch.setattr(landings, "heeds_vetoes", lambda *asked: False)
 
@@ -201,7 +201,7 @@ def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """Forget what was told of refs: who leads the connection next tells it again."""
+    """Forget which events of refs were sent: the next leader of the connection sends them again."""
     real = refs.Refs.pieces
 
     def forgetful(self: refs.Refs, *rest: Any) -> Any:
@@ -276,7 +276,7 @@ def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_part_is_taken_for_the_whole(patch: pytest.MonkeyPatch) -> None:
-    """Once the first repository has it, nobody asks for the others."""
+    """Regard a change as landed once the first repository has it, without a look at the others."""
     real = landings.landed
 
     def whole(queue: Any, item: Any, answer: Any, world: Any, asked: Any) -> Any:
@@ -348,7 +348,7 @@ AMONG = {
     a_lost_pause_is_forgotten: range(0, 800, SERVED_EVERY),
     what_runs_after_a_landing_is_forgotten: range(1, 300, ANNOUNCED_EVERY),
 }
-"""Seeds of worlds that have what it takes, where most have not."""
+"""Seeds of the worlds that can show a mutant, where most cannot."""
 
 
 SOONEST = {
@@ -381,7 +381,7 @@ def what_nobody_has_is_left_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_in_it_goes_without_a_word(patch: pytest.MonkeyPatch) -> None:
-    """Nobody tells its workers to stop."""
+    """Remove a pipeline without stopping its workers."""
     patch.setattr(pipeline, "dissolved", lambda *rest: State())
 
 
@@ -389,7 +389,7 @@ OF_MOVES: dict[Mutant, range] = {
     what_nobody_has_is_left_alone: range(20),
     what_is_in_it_goes_without_a_word: range(40),
 }
-"""Those of worlds where pipelines come and go, and queues have other names."""
+"""Mutants of worlds where pipelines come and go and queues change their names, and their seeds."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))

@@ -1,4 +1,4 @@
-"""What happens in simulated runs, as a digest of each: `python -m tests.sim.traced SEED…`."""
+"""Print a digest of what happens in each simulated run: `python -m tests.sim.traced SEED…`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.testing.sim.simulation import Simulation, prepare
 
 
 def traced(seed: int) -> str:
-    """Of every commit: when it came, what it rested on, what it wrote.  Values tell the process they are of."""
+    """Return a digest of all commits: times, checks and written paths, but not values, which name their process."""
     digest, real = hashlib.sha256(), MemoryBackend.commit
 
     async def commit(self: MemoryBackend, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
