@@ -79,10 +79,10 @@ class Laws:
         held = {check.path.rpartition("/")[0] for check in checks if check.version is not None}
         for op in ops:
             path = f"{op.parent}/{op.prefix}0000000000" if isinstance(op, Append) else op.path
-            here = self._at(path)
-            if here is None:
+            entry = self._at(path)
+            if entry is None:
                 raise Unlawful(f"{', '.join(sorted(writers))}: {path} is written, which is not on the map")
-            law, under, taken_under = here
+            law, under, taken_under = entry
             if writers.isdisjoint(law.writers):
                 raise Unlawful(f"{path} is written by {', '.join(sorted(writers))}; the map names {law.by or 'nobody'}")
             for needed in under + taken_under if isinstance(op, Delete) else under:

@@ -120,12 +120,12 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
 def tidily(runs: Iterable[Callable[[], T]]) -> Iterator[T]:
     """Yield the results of the runs. Garbage collection, which would take a sixth of a run's time, is off during a
     run; after each run, only new objects are collected: so nothing outside may keep references to a run's objects."""
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         for run in runs:
             yield run()
             gc.collect(0)
     finally:
-        if was:
+        if was_enabled:
             gc.enable()

@@ -68,8 +68,8 @@ class KubernetesGround:
     async def everything(self) -> dict[str, Mapping[str, str]]:
         """Return the namespaces that the cluster has, but for those of somebody else that was there."""
         return {
-            name: {key: value for key, value in tags_of(thing).items() if key in (SYSTEM_TAG, NODE_TAG, "team")}
-            for (kind, _, name), thing in self._server.cluster.things.items()
+            name: {key: value for key, value in tags_of(record).items() if key in (SYSTEM_TAG, NODE_TAG, "team")}
+            for (kind, _, name), record in self._server.cluster.things.items()
             if kind == "namespaces" and name != "default"
         }
 

@@ -165,8 +165,8 @@ class CrowdSimulation:
         return False
 
     def _wait(self, one: Arrived, later: Later, providers: Sequence[FlatProvider]) -> None:
-        was = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
-        one.wait = replace(was, why=later.why, at=later.at or was.at)
+        wait = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
+        one.wait = replace(wait, why=later.why, at=later.at or wait.at)
         alone = Choosing(self._site(providers)).serve(one.request, None)
         one.free_s += STEP_S if isinstance(alone, NodePlan) else 0
         waited_s, wanted = self.now_s - one.request.asked_ms // 1000, [label for _, label in one.request.nodes]

@@ -355,17 +355,17 @@ class ImagingSimulation:
                     raise MachineInvariantBroken(hall.images.wrong[0])
             if running.done():
                 await running
-            there = [decode(one.value, ImageUpload) for one in backend.tree.under(map.image_uploads.uploads.path)]
-            known = {one.id for one in there}
+            records = [decode(one.value, ImageUpload) for one in backend.tree.under(map.image_uploads.uploads.path)]
+            known = {one.id for one in records}
             lost = [id for h in halls.values() for id, i in h.images.there.items() if i.tags[UPLOAD_TAG] not in known]
-            busy = [one for one in there if one.state in (*UNDER_WAY, "deleting") or _open(one)]
+            busy = [one for one in records if one.state in (*UNDER_WAY, "deleting") or _open(one)]
             left = list(backend.tree.under(map.images.reports.path))
-            usable = [one for one in there if one.usable]
+            usable = [one for one in records if one.usable]
             many = [name for name in halls if sum(one.connection == name for one in usable) > RETAIN]
             if not (busy or lost or left or many):
                 return
             if loop.time() > TIME_MAX_S:
-                descriptions = [f"{one.file.build} {one.connection} {one.state} {one.why}" for one in there]
+                descriptions = [f"{one.file.build} {one.connection} {one.state} {one.why}" for one in records]
                 raise MachineInvariantBroken(
                     f"not quiet: lost {lost[:3]}, left {len(left)}, too many {many}, uploads {descriptions[:9]}"
                 )

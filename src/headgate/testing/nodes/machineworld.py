@@ -144,11 +144,11 @@ class MachineBuilds:
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         async with self.build(spec):
             await unless(cancel, asyncio.sleep(self.chance.random() * 120))
-            there = {id for sky in self.skies for id in sky.instances}
+            instances = {id for sky in self.skies for id in sky.instances}
             gone = [
                 host for one in spec.hosts.values() if (host := str(one["ansible_host"])).startswith(("west", "far"))
             ]
-            if self.skies and not there.issuperset(gone):
+            if self.skies and not instances.issuperset(gone):
                 self.wrong.append(f"{gone} of {spec.build} was taken away under it")
         return BuildOutcome(build=spec.build, result="SUCCESS")
 
@@ -369,8 +369,8 @@ class MakingSimulation:
                 raise MachineInvariantBroken(f"{many} machines are at a provider that may have {PROVIDER_MAX}")
             made = (entry for each in every for entry in each.backend.tree.under(map.nodes.made.path))
             known = {entry.path.rpartition("/")[2] for entry in made}
-            there = [machine for sky in skies.values() for machine in sky.instances.values()]
-            lost = [machine for machine in there if machine.tags[NODE_TAG] not in known]
+            machines = [machine for sky in skies.values() for machine in sky.instances.values()]
+            lost = [machine for machine in machines if machine.tags[NODE_TAG] not in known]
             places = (map.nodes.requests, map.nodes.waits, map.nodes.answers)
             left = [entry.path for place in places for entry in backend.tree.under(place.path)]
             left += [entry.path for entry in backend.tree.under(map.executor.path)]

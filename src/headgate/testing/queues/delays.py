@@ -140,9 +140,9 @@ class DelaySimulation:
             later.deliver(server, self.now_ms * 1_000_000, 7)
         for lane in LANES:
             queue = queues.find(server, APP, lane[0])
-            there = {one.body for one in read(server, queue.id, lane[1], START, 1_000, False, self.now_ms)}
+            stored = {one.body for one in read(server, queue.id, lane[1], START, 1_000, False, self.now_ms)}
             for one in self.model[lane]:
-                if one.body in there and one.came < 0:
+                if one.body in stored and one.came < 0:
                     _must(one.due_ms <= self.now_ms, f"{one.body} is there {one.due_ms - self.now_ms} ms too early")
                     _must(not one.withdrawn, f"{one.body} is there though it was withdrawn")
                     one.came = self.step

@@ -120,13 +120,13 @@ class LocalGerrit:
         config.parent.mkdir(parents=True, exist_ok=True)
         config.with_name("log4j.properties").write_text(_LOG)
         config.write_text(_ALWAYS.format(whole_topics=str(self._whole_topics).lower()))
-        here = {
+        settings = {
             "gerrit.canonicalWebUrl": f"{self.url}/",
             "httpd.listenUrl": f"{self.url}/",
             "sshd.listenAddress": f"127.0.0.1:{self.ssh_port}",
             "sshd.advertisedAddress": f"127.0.0.1:{self.ssh_port}",
         }
-        for name, value in {**here, **(options or {})}.items():
+        for name, value in {**settings, **(options or {})}.items():
             subprocess.run(["git", "config", "-f", str(config), name, value], check=True)
 
     def start(self) -> None:

@@ -175,7 +175,7 @@ class Clone:
 
     def _git(self, *args: str) -> str:
         identity = {
-            f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in self._who.items()
+            f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in self._who.items()
         }
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         isolated = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}

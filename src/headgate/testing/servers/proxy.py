@@ -94,7 +94,7 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            there, back = await asyncio.open_connection(*self.target)
+            upstream, back = await asyncio.open_connection(*self.target)
         except OSError:
             writer.transport.abort()
             return
@@ -103,7 +103,7 @@ class Proxy:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass(reader, back, self._open, pair))
-                group.create_task(self._pass(there, writer, self._heard, pair))
+                group.create_task(self._pass(upstream, writer, self._heard, pair))
         finally:
             self._pairs.discard(pair)
 

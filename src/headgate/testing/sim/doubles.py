@@ -100,26 +100,26 @@ class SimForge:
     ) -> Sighting:
         change_states, events = list[ChangeState](), list[TriggerEvent]()
         for key, now in self.world.open.items():
-            was = known.get(key)
-            if was == now:
+            old = known.get(key)
+            if old == now:
                 continue
             change_states.append(now)
-            if was is None or was.change.commit != now.change.commit or not was.open:
-                events.append(self._event(EventKind.PROPOSED, now.change, fresh=was is None or not was.open))
-            approved_before = was is not None and self.world.is_approved(was) and was.change == now.change
+            if old is None or old.change.commit != now.change.commit or not old.open:
+                events.append(self._event(EventKind.PROPOSED, now.change, fresh=old is None or not old.open))
+            approved_before = old is not None and self.world.is_approved(old) and old.change == now.change
             if self.world.is_approved(now) and not approved_before:
                 events.append(self._event(EventKind.APPROVED, now.change))
-        for key, was in dict(known).items():
-            if was.open and key not in self.world.open:
-                landed = was.change.commit in commits(self.world.heads[was.change.project])
-                change_states.append(ChangeState(was.change, open=False, landed=landed))
+        for key, old in dict(known).items():
+            if old.open and key not in self.world.open:
+                landed = old.change.commit in commits(self.world.heads[old.change.project])
+                change_states.append(ChangeState(old.change, open=False, landed=landed))
                 if landed:
-                    events.append(self._one_time_event(EventKind.MERGED, was.change))
+                    events.append(self._one_time_event(EventKind.MERGED, old.change))
                 else:
-                    events.append(self._event(EventKind.ABANDONED, was.change))
-            elif was.untold:
-                change_states.append(replace(was, untold=False))
-                events.append(self._one_time_event(EventKind.MERGED, was.change))
+                    events.append(self._event(EventKind.ABANDONED, old.change))
+            elif old.untold:
+                change_states.append(replace(old, untold=False))
+                events.append(self._one_time_event(EventKind.MERGED, old.change))
         moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
         events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
         found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
@@ -134,8 +134,8 @@ class SimForge:
     def _updated(self, project: str, before: str) -> TriggerEvent:
         world = self.world
         now = world.heads[project]
-        was, is_now = world.files(project, before), world.files(project, now)
-        files = tuple(path for path in (FILE, MORE) if was.get(path) != is_now.get(path)) or ("x",)
+        old_files, new_files = world.files(project, before), world.files(project, now)
+        files = tuple(path for path in (FILE, MORE) if old_files.get(path) != new_files.get(path)) or ("x",)
         change = Change(self.name, project, BRANCH, commit=now, old_commit=before, ref=HEAD, files=files)
         return self._event(EventKind.REF_UPDATED, change)
 
@@ -190,8 +190,8 @@ class SimGit:
         results: dict[str, dict[str, str]] = {}
         for item in work.chain:
             head = results.get(item.project, {}).get(BRANCH, self.world.heads[item.project])
-            there = set(commits(head))
-            if item.commit not in there and any(item.commit in p and p & there for p in self.world.unmergeable):
+            landed = set(commits(head))
+            if item.commit not in landed and any(item.commit in p and p & landed for p in self.world.unmergeable):
                 return MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
             results[item.project] = {BRANCH: merged(head, item)}
             if item.item == work.chain[-1].item:

@@ -190,12 +190,12 @@ class HubJudge(StoreJudge):
         """Yield what is not known as it is."""
         known = self._change_states()
         for pull in self._hub.pulls.values():
-            was = known.get(pull.key)
+            old = known.get(pull.key)
             now, _ = self._hub.as_it_is(pull)
-            if was is None or was.details is None or now.details is None:
+            if old is None or old.details is None or now.details is None:
                 yield f"{pull.key} is not known"
                 continue
-            recorded = (was.open, was.landed, was.change.commit, was.details.votes, was.details.labels)
+            recorded = (old.open, old.landed, old.change.commit, old.details.votes, old.details.labels)
             if recorded != (now.open, now.landed, now.change.commit, now.details.votes, now.details.labels):
                 yield f"{pull.key} is known as {recorded}"
 

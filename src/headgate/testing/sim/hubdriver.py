@@ -149,13 +149,14 @@ class SimHub:
                 if sighting is not None:
                     yield sighting
 
-    def _seen(self, pull: SimPull, was: ChangeState | None) -> Sighting | None:
+    def _seen(self, pull: SimPull, known: ChangeState | None) -> Sighting | None:
         """Return what is new of one pull request."""
-        known_count = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
+        details = known.details if known is not None else None
+        known_count = int(details.mark) if details is not None and details.mark else 0
         now, happened = self._hub.change_state(pull, known_count)
-        if was is not None:
-            now = _carrying(now, was)
-        if now == was and not happened:
+        if known is not None:
+            now = _carrying(now, known)
+        if now == known and not happened:
             return None
         return Sighting((now,), tuple(_event(now.change, *one) for one in happened))
 
@@ -214,9 +215,9 @@ class SimHub:
             raise ReporterAway("no answer")
 
 
-def _carrying(now: ChangeState, was: ChangeState) -> ChangeState:
+def _carrying(now: ChangeState, known: ChangeState) -> ChangeState:
     """Return it with what others than the driver say of it."""
-    change = replace(now.change, needs=was.change.needs, ignored=was.change.ignored)
+    change = replace(now.change, needs=known.change.needs, ignored=known.change.ignored)
     return replace(now, change=change)
 
 

@@ -172,19 +172,19 @@ class StoreJudge(WrappedBackend):
         return build
 
     def _no_build_for_an_abandoned_base(self, builds: Sequence[str]) -> None:
-        there = self._tree.entries
+        entries = self._tree.entries
         for build in builds:
-            entry = there.get(self._builds[build])
+            entry = entries.get(self._builds[build])
             if entry is None:
                 continue
             request = decode(entry.value, Request)
             what = f"{request.meta['job']} of {request.meta['change']}"
-            if request.wanted != "run" or build in there:
+            if request.wanted != "run" or build in entries:
                 continue
             if not self._goes_on(request):
                 raise InvariantBroken(f"{what} is to run for a buildset that is no more")
             state = build.partition("/job/")[0] + "/repo_state"
-            if state not in there:
+            if state not in entries:
                 raise InvariantBroken(f"{what} is to run on the state of a buildset that is no more")
 
     def _goes_on(self, request: Request) -> bool:
@@ -279,8 +279,8 @@ class StoreJudge(WrappedBackend):
             raise InvariantBroken(f"builds that the history does not know: {sorted(lost)}")
         held = self._tree.entries.get(self._semaphore.path)
         record = self._semaphore.decode(held.value) if held is not None else SemaphoreRecord(())
-        who = {one.pipeline for one in record.holders} | {one.pipeline for one in record.waiters}
-        if who & self._world.gone:
+        pipelines = {one.pipeline for one in record.holders} | {one.pipeline for one in record.waiters}
+        if pipelines & self._world.gone:
             raise InvariantBroken(f"held or waited for by a pipeline that nobody has: {record}")
         aside = [entry.value for entry in self._tree.under(self._map.quarantine.path)]
         if aside:

@@ -216,13 +216,13 @@ class SimKind(NamedTuple):
 
     @classmethod
     def reusing_of(cls, seed: int) -> SimKind:
-        rest = {"told": False, "several": False, "tagged": False, "served": False, "reusing": True}
+        rest = {"announced": False, "several": False, "tagged": False, "served": False, "reusing": True}
         return cls.of(seed)._replace(check="t" if seed % 2 else "", wide=0, locked=seed % LOCKED_EVERY == 2, **rest)
 
     @classmethod
     def moving_of(cls, seed: int) -> SimKind:
         check = "t" if seed % 2 else ""
-        rest = {"told": False, "several": False, "tagged": False, "moving": True}
+        rest = {"announced": False, "several": False, "tagged": False, "moving": True}
         return cls.of(seed)._replace(check=check, wide=2 if seed % 3 == 0 else 0, **rest)
 
     @property

@@ -289,8 +289,8 @@ class SimWorld:
 
     def _stands(self, proposal: SimProposal, beside: set[str]) -> bool:
         """Return whether it can be put into effect, with the commits `beside` that land together with it."""
-        there = beside | {commit for head in self.heads.values() for commit in commits(head)}
-        return not proposal.wrong and (not proposal.parent or proposal.parent in there)
+        available = beside | {commit for head in self.heads.values() for commit in commits(head)}
+        return not proposal.wrong and (not proposal.parent or proposal.parent in available)
 
 
 def _trees_of(heads: Mapping[str, str]) -> str:

@@ -125,8 +125,8 @@ class FakeGiteaActs:
         """Mark a pull request whose head is in its base as merged, whoever pushed it, where the repository says that
         this is looked at."""
         for pull in repository.pulls.values() if repository.detects_merges else ():
-            its = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
-            if its and hosts.contains(repository, tip, pull.head_sha):
+            affected = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
+            if affected and hosts.contains(repository, tip, pull.head_sha):
                 self._merged(pull, who, tip, old)
 
     def _merged(self, pull: FakeGiteaPull, who: FakeGitHubAccount, commit: str, base: str) -> None:

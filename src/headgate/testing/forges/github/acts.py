@@ -191,8 +191,8 @@ class Pulls:
     def _mark_merged(self, repository: FakeGitHubRepository, who: FakeGitHubAccount, branch: str, tip: str) -> None:
         """Mark a pull request whose head is in its base as merged, whoever pushed it."""
         for pull in repository.pulls.values():
-            its = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
-            if its and hosts.contains(repository, tip, pull.head_sha):
+            affected = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
+            if affected and hosts.contains(repository, tip, pull.head_sha):
                 self._merged(pull, who, tip)
 
     def _merged(self, pull: FakeGitHubPull, who: FakeGitHubAccount, commit: str) -> None:
@@ -225,10 +225,10 @@ class Pulls:
         if words_unmet:
             raise FakeGitHubRefused(405, "Repository rule violations found\n\n" + "\n\n".join(words_unmet))
         before = hosts.heads(repository)
-        who = hosts.signature(asker.account, self.world.clock.now_s())
+        signature = hosts.signature(asker.account, self.world.clock.now_s())
         subject = title or f"Merge pull request #{pull.number} from {pull.head_label.replace(':', '/')}"
         text = f"{subject}\n\n{pull.title if message is None else message}"
-        tip = hosts.merge(pull, before[pull.base_ref], method, text, who)
+        tip = hosts.merge(pull, before[pull.base_ref], method, text, signature)
         if tip is None:
             raise FakeGitHubRefused(405, "Pull Request has merge conflicts")
         hosts.point(repository, f"refs/heads/{pull.base_ref}", tip)

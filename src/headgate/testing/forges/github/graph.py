@@ -332,8 +332,8 @@ class FakeGitHubGraph:
         apps = {a.slug: a for a in self._world.apps.values()}
         found = []
         for name in sorted(names):
-            who = self._app(apps[name]) if name in apps else self._actor(self._world.account(name))
-            found.append({"__typename": kind, "actor": who})
+            actor = self._app(apps[name]) if name in apps else self._actor(self._world.account(name))
+            found.append({"__typename": kind, "actor": actor})
         return connection(f"{kind}Connection", found)
 
     def _rule(self, ruleset: Ruleset, rule: dict[str, Any]) -> Node:

@@ -57,9 +57,9 @@ class FakeGitHubPerson:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
         before = hosts.heads(repository)
         parent = before.get(branch) or before.get(base or repository.default_branch)
-        who = hosts.signature(self.account, self.forge.world.clock.now_s())
+        signature = hosts.signature(self.account, self.forge.world.clock.now_s())
         parents = [one for one in (parent, merges) if one]
-        commit = hosts.commit(repository, parents, files, message, who)
+        commit = hosts.commit(repository, parents, files, message, signature)
         hosts.point(repository, f"refs/heads/{branch}", commit)
         self.forge.pulls.pushed(repository, self.account, before)
         return commit

@@ -104,9 +104,9 @@ def update(call: FakeGitHubCall) -> Answer:
         raise FakeGitHubRefused(
             403, "Invalid app_id - check run can only be modified by the GitHub App that created it."
         )
-    was = run.status
+    old_status = run.status
     _write(call, run)
-    if run.status == "completed" and was != "completed":
+    if run.status == "completed" and old_status != "completed":
         call.forge.says.check(call.repository, call.caller.asker.account, run, "completed")
     return 200, call.forge.shows.check_run(call.repository, run)
 

@@ -173,9 +173,9 @@ class FakeGitLabActs:
         """Take an approval back.  Raise FakeGitLabRefused."""
         if who not in one.approvers:
             raise FakeGitLabRefused(404, "404 Not found")
-        was = merges.approved(one)
+        was_approved = merges.approved(one)
         one.approvers.remove(who)
-        self.post.of_request(one, who, "unapproved" if was else "unapproval")
+        self.post.of_request(one, who, "unapproved" if was_approved else "unapproval")
 
     def note(
         self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str, *, resolvable: bool = False

@@ -52,9 +52,9 @@ class FakeGitLabPerson:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
         before = hosts.heads(project)
         parent = before.get(branch) or before.get(base or project.default_branch)
-        who = merging.signature(self.user, self.acts.world.clock.now_s())
+        signature = merging.signature(self.user, self.acts.world.clock.now_s())
         parents = [one for one in (parent, merges) if one]
-        commit = hosts.commit(project, parents, files, message, who)
+        commit = hosts.commit(project, parents, files, message, signature)
         hosts.point(project, f"refs/heads/{branch}", commit)
         self.acts.pushed(project, self.user, before)
         return commit

@@ -176,8 +176,8 @@ class FakeKubernetesServer:
         kind = f"{call.kind}/{call.within}" if call.within else call.kind
         if not self.cluster.may(who, verb, kind, call.namespace):
             where = f' in the namespace "{call.namespace}"' if call.namespace else " at the cluster scope"
-            what = f'{call.kind} "{call.name}" is forbidden' if call.name else f"{call.kind} is forbidden"
-            raise No(403, "Forbidden", f'{what}: User "{who}" cannot {verb} resource "{kind}"{where}')
+            subject = f'{call.kind} "{call.name}" is forbidden' if call.name else f"{call.kind} is forbidden"
+            raise No(403, "Forbidden", f'{subject}: User "{who}" cannot {verb} resource "{kind}"{where}')
 
     def _reviewed(self, who: str, document: Any) -> Any:
         allowed = self.cluster.review(who, document["spec"].get("resourceAttributes") or {})

@@ -115,8 +115,8 @@ class FakeCluster:
         wanted = dict(one.split("=", 1) for one in selector.split(",") if one)
         every = [
             thing
-            for (its, where, _), thing in sorted(self.things.items())
-            if its == kind and namespace in ("", where)
+            for (thing_kind, where, _), thing in sorted(self.things.items())
+            if thing_kind == kind and namespace in ("", where)
             and wanted.items() <= (thing["metadata"].get("labels") or {}).items()
         ]  # fmt: skip
         last = first + limit if limit else len(every)
@@ -208,12 +208,12 @@ class FakeCluster:
         )
 
     def _rules(self, who: str, namespace: str) -> Iterator[Thing]:
-        its, _, account = who.partition(":")
+        space, _, account = who.partition(":")
         for (kind, where, _), binding in list(self.things.items()):
             if kind == "rolebindings" and where == namespace:
                 subjects = [(one["kind"], one.get("namespace"), one["name"]) for one in binding.get("subjects") or ()]
                 role = self.things.get(("roles", namespace, binding["roleRef"]["name"]))
-                if ("ServiceAccount", its, account) in subjects and role is not None:
+                if ("ServiceAccount", space, account) in subjects and role is not None:
                     yield from role.get("rules") or ()
 
     # --- how things come to be
