@@ -394,10 +394,10 @@ async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:
 def test_what_newcomers_are_shown_says_what_time_it_is() -> None:
     clock = [100.0]
     scene = Scene(lambda: clock[0])
-    assert scene.told(5_000, b"{}", {b'"a"': b"1"}) and not scene.told(6_000, b"{}", {b'"a"': b"1"})
+    assert scene.update(5_000, b"{}", {b'"a"': b"1"}) and not scene.update(6_000, b"{}", {b'"a"': b"1"})
     clock[0] += 60
-    said = scene.whole().form(gzip=False, chunked=False)
+    said = scene.full().form(gzip=False, chunked=False)
     assert json.loads(said.partition(b"data: ")[2]) == {"now": 65_000, "status": {}, "items": {"a": 1}}
-    assert scene.told(65_000, b"{}", {}, [b'"a"']) and not scene.told(65_000, b"{}", {}, [b'"a"'])
-    for frame in (scene.change, scene.whole()):
+    assert scene.update(65_000, b"{}", {}, [b'"a"']) and not scene.update(65_000, b"{}", {}, [b'"a"'])
+    for frame in (scene.change, scene.full()):
         assert b'"items":{}' in frame.form(gzip=False, chunked=False)

@@ -162,8 +162,8 @@ class Access:
 
     def check_claim(self, claims: Mapping[str, Any], *, override: bool) -> None:
         """Raise 401 for a claim to administer tenants that is malformed, or that its issuer may not make."""
-        said = claims.get("zuul")
-        admin = said.get("admin", []) if isinstance(said, Mapping) else []
+        claim = claims.get("zuul")
+        admin = claim.get("admin", []) if isinstance(claim, Mapping) else []
         if not isinstance(admin, list):
             raise self.refused(401, "the claim zuul.admin must be a list of tenants", "IncorrectZuulAdminClaimError")
         if admin and not override:
@@ -218,14 +218,14 @@ class Access:
         if not (bearer.everything or self._reads_root(bearer, self.rules().root)):
             raise self.refused(403, "the bearer of this token may not read what is of every tenant")
 
-    def permits(self, bearer: Bearer, tenant: Tenant, permission: str, asked: Mapping[str, str]) -> bool:
-        """Return whether the bearer has the permission; `asked` is project and ref, for permissions with conditions."""
+    def permits(self, bearer: Bearer, tenant: Tenant, permission: str, subject: Mapping[str, str]) -> bool:
+        """Return whether the bearer has the permission; `subject` is project and ref, for conditions."""
         if bearer.everything:
             return True
         if self._overrides(bearer, tenant.name) and permission not in NAMED_ALONE:
             return True
         if tenant.role_mappings:
-            return self._mapped(bearer, tenant.role_mappings, tenant.name, permission, asked)
+            return self._mapped(bearer, tenant.role_mappings, tenant.name, permission, subject)
         if permission in NAMED_ALONE:
             return False
         named = (*tenant.admin_rules, *(tenant.access_rules if permission == "read" else ()))
@@ -236,8 +236,8 @@ class Access:
         return bearer.everything or self._mapped(bearer, self.rules().root.role_mappings, "", "", {})
 
     def _overrides(self, bearer: Bearer, tenant: str) -> bool:
-        said = bearer.claims.get("zuul")
-        admin = said.get("admin") if isinstance(said, Mapping) else None
+        claim = bearer.claims.get("zuul")
+        admin = claim.get("admin") if isinstance(claim, Mapping) else None
         return bearer.override and isinstance(admin, list) and tenant in admin
 
     def _mapped(
@@ -246,20 +246,20 @@ class Access:
         mappings: Mapping[str, Sequence[str]],
         tenant: str,
         permission: str,
-        asked: Mapping[str, str],
+        subject: Mapping[str, str],
     ) -> bool:
         held = (rule for rule in mappings if self._holds(rule, bearer, tenant))
-        return any(self._grants(role, permission, asked) for rule in held for role in mappings[rule])
+        return any(self._grants(role, permission, subject) for rule in held for role in mappings[rule])
 
-    def _grants(self, role: str, permission: str, asked: Mapping[str, str]) -> bool:
+    def _grants(self, role: str, permission: str, subject: Mapping[str, str]) -> bool:
         if role in ROOT_ROLES:
             return permission == "read" or (ROOT_ROLES[role] and permission not in NAMED_ALONE)
         found = self.rules().roles.get(role)
-        said = found.permissions.get(permission) if found else None
-        if not isinstance(said, Mapping):
-            return said is True
-        conditions = said.get("conditions", [])
-        return any(all(asked.get(key) == value for key, value in one.items()) for one in conditions)
+        rule = found.permissions.get(permission) if found else None
+        if not isinstance(rule, Mapping):
+            return rule is True
+        conditions = rule.get("conditions", [])
+        return any(all(subject.get(key) == value for key, value in one.items()) for one in conditions)
 
     def _holds(self, rule: str, bearer: Bearer, tenant: str) -> bool:
         found = self.rules().rules.get(rule)
@@ -267,8 +267,8 @@ class Access:
 
     def refused(self, status: int, why: str, error: str = "MissingAuthError") -> HTTPException:
         """Return the refusal; `error` is the reference's word for why a token is needed or invalid."""
-        said = {401: "invalid_token", 403: "insufficient_scope"}[status]
-        headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{said}" error_description="{_plain(why)}"'}
+        kind = {401: "invalid_token", 403: "insufficient_scope"}[status]
+        headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{kind}" error_description="{_plain(why)}"'}
         extra = {"error": error if status == 401 else "Forbidden", "realm": self.realm}
         return HTTPException(why, status_code=status, headers=headers, extra=extra)
 

@@ -140,11 +140,11 @@ def _routed(site: Site) -> App:
     async def dated(scope: Message, receive: Receive, send: Send) -> None:
         """Add the time since when the store is unreachable: the answer describes the state at that time."""
 
-        async def told(message: Message) -> None:
+        async def send_dated(message: Message) -> None:
             if message["type"] == "http.response.start" and site.away:
                 message["headers"].append((AWAY, str(site.away[0].since).encode()))
             await send(message)
 
-        await app(scope, receive, told)
+        await app(scope, receive, send_dated)
 
     return dated

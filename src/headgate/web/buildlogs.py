@@ -34,7 +34,7 @@ class BuildLogs:
     follow: Follow
     remote: RemoteLogs | None = None
     """Access to logs of executors in other processes."""
-    kept: KeptLogs | None = None
+    stored: KeptLogs | None = None
     """Access to logs in the log store."""
 
     async def files(self, build: str, url: str) -> list[LogFile]:
@@ -44,34 +44,34 @@ class BuildLogs:
             files = await self.remote.files(build)
             if files:
                 return [replace(file, url=f"{url}/{quote(file.path)}") for file in files]
-        if root is not None or found is None or self.kept is None:
+        if root is not None or found is None or self.stored is None:
             return await listed(root or (self.root / build).resolve(), url)
         files = [LogFile(file.path, file.size_bytes, f"{url}/{quote(file.path)}") for file in found.files]
-        if not found.complete and (content := self.kept.file(found, OUTPUT)) is not None:
+        if not found.complete and (content := self.stored.file(found, OUTPUT)) is not None:
             files.insert(0, LogFile(OUTPUT, content.size_bytes, f"{url}/{OUTPUT}"))
         return files
 
-    async def file(self, build: str, path: str, asked: Mapping[str, str]) -> Answer:
-        """Answer a request for a file with the headers `asked`.  Raise 404, 503."""
+    async def file(self, build: str, path: str, headers: Mapping[str, str]) -> Answer:
+        """Answer a request for a file with the headers `headers`.  Raise 404, 503."""
         found = await self.content(build, path)
         if found is not None:
-            return await served(found, path, asked)
-        wanted = {name: asked[name] for name in PASSED_ON if name in asked}
+            return await served(found, path, headers)
+        wanted = {name: headers[name] for name in PASSED_ON if name in headers}
         try:
             return await self._relayed(build, path, wanted)
         except NoLogs as error:
             part = await self._part(build, path)
             if part is None:
                 raise NotFoundException(str(error)) from error
-            return await served(part, path, asked)
+            return await served(part, path, headers)
 
     async def content(self, build: str, path: str) -> Content | None:
         """Return a file that can be read without an executor; None: an executor has it. Raise 404, 503."""
         if (root := self._here(build)) is not None:
             return local(inside(root, path))
         found = await self._stored(build)
-        if found is not None and found.complete and self.kept is not None:
-            content = self.kept.file(found, path.lstrip("/"))
+        if found is not None and found.complete and self.stored is not None:
+            content = self.stored.file(found, path.lstrip("/"))
             if content is None:
                 raise NotFoundException(f"build {build} has no log {path!r}{_why(found)}")
             return content
@@ -110,11 +110,11 @@ class BuildLogs:
             except NoLogs:
                 if found is None:
                     raise
-        if found is None or self.kept is None:
+        if found is None or self.stored is None:
             async for chunk in output(self.follow, (self.root / build).resolve(), over, offset):
                 yield chunk
             return
-        content = self.kept.file(found, OUTPUT)
+        content = self.stored.file(found, OUTPUT)
         if content is None:
             raise NotFoundException(f"build {build} has no output{_why(found)}")
         async for piece in _from(content, offset, build):
@@ -122,10 +122,10 @@ class BuildLogs:
 
     async def missing(self, build: str) -> str:
         """Return the message about incomplete logs of a build that has ended; empty: they are complete."""
-        if self.kept is None or self._here(build) is not None:
+        if self.stored is None or self._here(build) is not None:
             return ""
         try:
-            found = await self.kept.of(build)
+            found = await self.stored.of(build)
         except LogStoreError as error:
             return f"the log store does not answer: {error}"
         if found is not None and found.complete:
@@ -142,10 +142,10 @@ class BuildLogs:
 
     async def _stored(self, build: str) -> Manifest | None:
         """Raise 503 when the store does not answer and no executor has the logs."""
-        if self.kept is None:
+        if self.stored is None:
             return None
         try:
-            return await self.kept.of(build)
+            return await self.stored.of(build)
         except LogStoreError as error:
             log.error("the log store does not answer: %s", error)
             if self.remote is not None:
@@ -155,22 +155,22 @@ class BuildLogs:
     async def _part(self, build: str, path: str) -> Content | None:
         """Return a file of a build whose logs reached the store only in part; None: it is missing. Raise 503."""
         found = await self._stored(build)
-        return self.kept.file(found, path.lstrip("/")) if found is not None and self.kept is not None else None
+        return self.stored.file(found, path.lstrip("/")) if found is not None and self.stored is not None else None
 
-    async def _relayed(self, build: str, path: str, asked: Mapping[str, str]) -> Answer:
+    async def _relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> Answer:
         """Raise NoLogs."""
         if self.remote is None:
             raise NoLogs(f"build {build}: its logs are not here")
-        answer = await self.remote.relayed(build, quote(path.lstrip("/")), asked)
+        answer = await self.remote.relayed(build, quote(path.lstrip("/")), request_headers)
         kind = harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
         about = headers(path, kind)
         about |= {name.title(): answer.headers[name] for name in SAID_BY_EXECUTORS if name in answer.headers}
         return StreamResponse(
-            _whole(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind)
+            _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind)
         )
 
 
-async def _whole(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _pieces(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
         yield piece
 

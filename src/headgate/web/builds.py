@@ -56,21 +56,21 @@ class Builds:
 
     # --- several
 
-    async def builds(self, asked: HistoryQuery) -> list[PastBuild]:
+    async def builds(self, query: HistoryQuery) -> list[PastBuild]:
         """Return the builds under way, then those of the history."""
-        held, live = self.held(), [b for b in await self._live() if _fits(asked, b.id, _facts_of_build(b), b.result)]
-        live = live if asked.ended_ms == (None, None) else []
-        past = await self.site.history.builds(self.tenant, _beyond(asked, len(live)))
+        held, live = self.held(), [b for b in await self._live() if _fits(query, b.id, _facts_of_build(b), b.result)]
+        live = live if query.ended_ms == (None, None) else []
+        past = await self.site.history.builds(self.tenant, _beyond(query, len(live)))
         known = {build.uuid for build in live}
-        found = [*live[asked.skip :], *(build for build in past if build.uuid not in known)][: asked.limit]
-        return [self.told(replace(build, held=build.uuid in held, course=UNSET)) for build in found]
+        found = [*live[query.skip :], *(build for build in past if build.uuid not in known)][: query.limit]
+        return [self.shown(replace(build, held=build.uuid in held, course=UNSET)) for build in found]
 
-    async def buildsets(self, asked: HistoryQuery) -> list[PastBuildset]:
+    async def buildsets(self, query: HistoryQuery) -> list[PastBuildset]:
         """Return the buildsets under way, then those of the history."""
-        live = [s for s in await self._live_sets() if _fits(asked, s.id, _facts_of_set(s), s.result)]
-        past = await self.site.history.buildsets(self.tenant, _beyond(asked, len(live)))
+        live = [s for s in await self._live_sets() if _fits(query, s.id, _facts_of_set(s), s.result)]
+        past = await self.site.history.buildsets(self.tenant, _beyond(query, len(live)))
         known = {found.uuid for found in live}
-        return [*live[asked.skip :], *(one for one in past if one.uuid not in known)][: asked.limit]
+        return [*live[query.skip :], *(one for one in past if one.uuid not in known)][: query.limit]
 
     # --- one
 
@@ -81,7 +81,7 @@ class Builds:
             return None
         ended = found.result is not None and found.start_time
         lost = await self.site.logs.missing(uuid) if ended and uuid.isalnum() and uuid.isascii() else ""
-        return self.told(replace(found, held=uuid in self.held(), log_missing=lost or UNSET))
+        return self.shown(replace(found, held=uuid in self.held(), log_missing=lost or UNSET))
 
     async def buildset(self, uuid: str) -> PastBuildset | None:
         """Return the buildset with its builds and its events."""
@@ -94,16 +94,16 @@ class Builds:
         if found is None:
             return None
         events = (_triggered(found),) if found.event_timestamp else UNSET
-        return replace(found, builds=tuple(map(self.told, builds)) or UNSET, events=events)
+        return replace(found, builds=tuple(map(self.shown, builds)) or UNSET, events=events)
 
     def held(self) -> set[str]:
         """Return the ids of the tenant's builds that are held now."""
         requests = hold_requests(self.site.context.map, self.site.context.mirror)
         return {one.build for one in held_builds(request for request in requests if request.tenant == self.tenant)}
 
-    # --- how they are told
+    # --- how they are shown
 
-    def told(self, build: PastBuild) -> PastBuild:
+    def shown(self, build: PastBuild) -> PastBuild:
         """Return the build with its log, the list of its files, and absolute addresses of artifacts: relative ones are
         below the log. A build that never began has no log.
         """
@@ -115,8 +115,8 @@ class Builds:
         found = tuple(replace(one, url=joined(base, one.url)) for one in build.artifacts)
         public = self.site.context.log_url(self.tenant, build.uuid) if build.result is not None else ""
         if (build.log_url or not build.start_time) and build.log_url != public:
-            whole = build.log_url if not build.log_url or build.log_url.endswith("/") else f"{build.log_url}/"
-            return replace(build, artifacts=found, log_url=whole)
+            log_url = build.log_url if not build.log_url or build.log_url.endswith("/") else f"{build.log_url}/"
+            return replace(build, artifacts=found, log_url=log_url)
         at_store = self.site.context.logs_root and build.result is not None
         url = public if at_store else f"{self.origin}/t/{quote(self.tenant)}/logs/{build.uuid}/"
         if not any(one.metadata.get("type") == "zuul_manifest" for one in found):
@@ -268,20 +268,20 @@ def _triggered(found: PastBuildset) -> SetEvent:
 # --- what a question means for what is not in the history
 
 
-def _beyond(asked: HistoryQuery, live: int) -> HistoryQuery:
+def _beyond(query: HistoryQuery, live: int) -> HistoryQuery:
     """Return the query of the history that takes into account this number of rows before its own."""
-    return replace(asked, skip=max(0, asked.skip - live))
+    return replace(query, skip=max(0, query.skip - live))
 
 
-def _fits(asked: HistoryQuery, number: int, facts: Values, result: str | None) -> bool:
-    least, most = asked.numbers
+def _fits(query: HistoryQuery, number: int, facts: Values, result: str | None) -> bool:
+    least, most = query.numbers
     if (least is not None and number < least) or (most is not None and number > most):
         return False
-    if any(name in facts and not _named(name, wanted, facts[name]) for name, wanted in asked.equal.items()):
+    if any(name in facts and not _named(name, wanted, facts[name]) for name, wanted in query.equal.items()):
         return False
-    without = asked.unequal.get("result", ())
+    without = query.unequal.get("result", ())
     return not (without and (result is None or result in without)) and not any(
-        set(facts.get(name, ())) & set(values) for name, values in asked.unequal.items() if name != "result"
+        set(facts.get(name, ())) & set(values) for name, values in query.unequal.items() if name != "result"
     )
 
 

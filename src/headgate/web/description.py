@@ -49,8 +49,8 @@ class QueryParameter(NamedTuple):
     def described(self) -> Json:
         """Return the OpenAPI parameter."""
         schema = {"type": "array", "items": self.schema} if self.several else self.schema
-        told = {"name": self.name, "in": "query", "schema": schema, "required": False}
-        return {**told, "description": self.text} if self.text else told
+        parameter = {"name": self.name, "in": "query", "schema": schema, "required": False}
+        return {**parameter, "description": self.text} if self.text else parameter
 
 
 class Operation(NamedTuple):
@@ -159,8 +159,8 @@ def _good(one: Operation, answer: Json) -> Json:
     handler, headers = one.handler, {name: {"schema": TEXT} for name in HEADERS}
     if "answers" in handler.opt:
         return {"description": "As asked.", "content": {kind: {"schema": {}} for kind in handler.opt["answers"]}}
-    told = {"description": HTTPStatus(handler.status_code).description, "headers": headers}
-    return {**told, "content": {handler.media_type or JSON: {"schema": answer}}} if one.is_described else told
+    response = {"description": HTTPStatus(handler.status_code).description, "headers": headers}
+    return {**response, "content": {handler.media_type or JSON: {"schema": answer}}} if one.is_described else response
 
 
 def _refusals(handler: Handler, path: str, method: str, keys: list[Json], queries: object) -> Iterator[int]:
@@ -182,5 +182,5 @@ def _refusals(handler: Handler, path: str, method: str, keys: list[Json], querie
 
 
 def _refusal(status: int) -> Json:
-    told = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}, "text/html": {"schema": TEXT}}
-    return {"description": HTTPStatus(status).phrase, "content": told}
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}, "text/html": {"schema": TEXT}}
+    return {"description": HTTPStatus(status).phrase, "content": content}

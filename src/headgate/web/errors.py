@@ -45,13 +45,13 @@ def answer(
     more: Mapping[str, Any] | None = None,  # JSON
 ) -> Response[Any]:
     """Return the answer of this status; `error` is one word for programs, by default the name of the status."""
-    told = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
+    sent = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):
         page = _HTML.format(title=escape(f"{status} {name}"), text=escape(text), edition=edition())
-        return Response(page, status_code=status, media_type="text/html", headers=told)
+        return Response(page, status_code=status, media_type="text/html", headers=sent)
     body = {"error": error or name, "description": text, **(more or {})}
-    return Response(body, status_code=status, media_type="application/json", headers=told)
+    return Response(body, status_code=status, media_type="application/json", headers=sent)
 
 
 def _refused(request: HttpRequest, refused: HTTPException) -> Response[Any]:

@@ -58,8 +58,8 @@ def static_file(name: str, asked_edition: str, accepted: str, known: str) -> Res
     file = files().get(name)
     if file is None:
         raise NotFoundException(f"there is no {name}")
-    kept = FOR_EVER if asked_edition == edition() else "no-cache"
-    headers = {"Cache-Control": kept, "ETag": file.tag, "Vary": "Accept-Encoding"}
+    cache_control = FOR_EVER if asked_edition == edition() else "no-cache"
+    headers = {"Cache-Control": cache_control, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if matches(known, file.tag):
         return Response(None, status_code=304, headers=headers)
     if takes_gzip(accepted):

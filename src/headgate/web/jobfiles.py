@@ -34,9 +34,9 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 Answer = StreamResponse | Response[bytes]
 
 
-async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answer:
-    """Answer a request for a file with the headers `asked`, in lower case. Raise 404 when it is gone, 503 when it is
-    unavailable at the moment.
+async def served(content: Content, name: str, given_headers: Mapping[str, str]) -> Answer:
+    """Answer a request for a file with `given_headers`, whose names are in lower case. Raise 404 when it is gone, 503
+    when it is unavailable at the moment.
     """
     kind = harmless(content.kind)
     about = headers(name, kind)
@@ -44,11 +44,15 @@ async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answe
     if packs:
         about["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
     tag = f'"{content.tag}"' if content.tag else ""
-    wanted = None if asked.get("if-range", tag) != tag else _range(asked.get("range", ""), content.size_bytes)
-    gzips = packs and wanted is None and takes_gzip(asked.get("accept-encoding", ""))
+    wanted = (
+        None
+        if given_headers.get("if-range", tag) != tag
+        else _range(given_headers.get("range", ""), content.size_bytes)
+    )
+    gzips = packs and wanted is None and takes_gzip(given_headers.get("accept-encoding", ""))
     if tag:
         about["ETag"] = f'{tag[:-1]}-gzip"' if gzips else tag
-    if tag and about["ETag"] in re.split(r",\s*", asked.get("if-none-match", "").replace("W/", "")):
+    if tag and about["ETag"] in re.split(r",\s*", given_headers.get("if-none-match", "").replace("W/", "")):
         return Response(b"", status_code=304, headers=about)
     if wanted == ():
         about["Content-Range"] = f"bytes */{content.size_bytes}"
@@ -151,10 +155,10 @@ async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
     yield packing.flush()
 
 
-def _range(said: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
+def _range(header: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
     """Return from where to before where; nothing there: (); None: all of it, as for several ranges at once."""
-    found = _RANGE.fullmatch(said.strip())
-    if found is None or said.strip() == "bytes=-":
+    found = _RANGE.fullmatch(header.strip())
+    if found is None or header.strip() == "bytes=-":
         return None
     first, last = found.groups()
     if not first:

@@ -91,11 +91,11 @@ class RunPlace(NamedTuple):
 
 def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) -> Json:
     """Return the answer of `freeze-job`, and beside it everything else that is known of the job.  JSON."""
-    told = answers.job(job)
+    view = answers.job(job)
     pipeline = layout.pipelines[place.pipeline]
-    for role in (role for phase in PHASES for book in told.get(phase, ()) for role in book["roles"]):
+    for role in (role for phase in PHASES for book in view.get(phase, ()) for role in book["roles"]):
         role["project_default_branch"] = default_branch(layout, role["project"])
-    told |= {
+    view |= {
         "branch": place.branch,
         "items": [],
         "projects": [],
@@ -104,9 +104,9 @@ def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) 
         "pipeline_builds_images": False,
         "override_branch": None,
         "secret_vars": None,
-        "ansible_version": told["ansible_version"] or "",
+        "ansible_version": view["ansible_version"] or "",
     }
-    told["zuul"] |= {
+    view["zuul"] |= {
         "project": _project(place.project),
         "branch": place.branch,
         "build": NO_BUILD,
@@ -128,7 +128,7 @@ def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) 
         "deduplicate": job.deduplicate,
         "_inheritance_path": list(job.inheritance),
     }
-    return {**_ours(job), **told}
+    return {**_ours(job), **view}
 
 
 def _project(source: TenantProject) -> Json:

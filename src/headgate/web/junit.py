@@ -50,7 +50,7 @@ class JUnitReader:
     _suites: list[str] = field(default_factory=list)
     _case: dict[str, str] | None = None
     _status: str = "passed"
-    _said: list[str] = field(default_factory=list)
+    _texts: list[str] = field(default_factory=list)
     _length: int = 0
     _telling: bool = False
     _rooted: bool = False
@@ -83,7 +83,7 @@ class JUnitReader:
         if name == "testsuite":
             self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
-            self._case, self._status, self._said, self._length = attributes, "passed", [], 0
+            self._case, self._status, self._texts, self._length = attributes, "passed", [], 0
         elif self._case is not None and name in ("failure", "error", "skipped"):
             self._status = {"failure": "failed"}.get(name, name)
             self._telling = True
@@ -91,8 +91,8 @@ class JUnitReader:
 
     def _text(self, text: str) -> None:
         if self._telling and self._length < TEXT_MAX_CHARS:
-            self._said.append(text[: TEXT_MAX_CHARS - self._length])
-            self._length += len(self._said[-1])
+            self._texts.append(text[: TEXT_MAX_CHARS - self._length])
+            self._length += len(self._texts[-1])
 
     def _end(self, name: str) -> None:
         self._depth -= 1
@@ -118,7 +118,7 @@ class JUnitReader:
             file=self.file,
             status=self._status,
             seconds=seconds,
-            message="".join(self._said).strip(),
+            message="".join(self._texts).strip(),
         )
         self.cases.append(found)
         if len(self.cases) > 2 * SHOWN_MAX:
@@ -131,10 +131,10 @@ def worst(cases: list[CaseShape]) -> list[CaseShape]:
     return sorted(cases, key=lambda one: (rank[one.status], -(one.seconds or 0.0)))[:SHOWN_MAX]
 
 
-def _number(said: str) -> float | None:
+def _number(text: str) -> float | None:
     """Return seconds as they are written, which may have commas; None for what is none."""
     try:
-        found = float(said.replace(",", "")[:30])
+        found = float(text.replace(",", "")[:30])
     except ValueError:
         return None
     return found if 0 <= found < 1e9 else None

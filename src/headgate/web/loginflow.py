@@ -56,7 +56,7 @@ def read(text: str, now_ms: int) -> Way | None:
     return way if 0 <= now_ms - way.begun_ms <= BEGUN_MAX_S * 1_000 else None
 
 
-def asked(way: Way, known: Authenticator, origin: str) -> dict[str, str]:
+def provider_parameters(way: Way, known: Authenticator, origin: str) -> dict[str, str]:
     """Return the parameters of the request to the provider, besides those that identify the client."""
     digest = hashlib.sha256(way.verifier.encode()).digest()
     return {
@@ -77,9 +77,9 @@ class Return:
     origin: str
     query: Mapping[str, str]
 
-    def way(self, kept: str) -> Way:
+    def way(self, cookie: str) -> Way:
         """Return the way of this browser, if it is the one that is ending.  Raise NotBelieved."""
-        way = read(kept, self.sessions.context.now_ms()) if kept else None
+        way = read(cookie, self.sessions.context.now_ms()) if cookie else None
         if way is None:
             raise NotBelieved("this login was not begun in this browser, or took too long")
         if not hmac.compare_digest(way.state.encode(), self.query.get("state", "").encode()):
@@ -159,8 +159,8 @@ __all__ = [
     "ProviderAway",
     "Return",
     "Way",
-    "asked",
     "begun",
     "expected",
+    "provider_parameters",
     "written",
 ]

@@ -37,11 +37,11 @@ class _Answer:
     def __init__(self, scope: Message, send: Send) -> None:
         self._send = send
         self._api = scope["path"].lstrip("/").startswith("api")
-        asked = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        self._known = asked.get(b"if-none-match", "")
-        self._gzip = takes_gzip(asked.get(b"accept-encoding", ""))
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        self._known = headers.get(b"if-none-match", "")
+        self._gzip = takes_gzip(headers.get(b"accept-encoding", ""))
         self._start: Message | None = None
-        self._own = b"private, no-cache" if b"cookie" in asked else b"no-cache"
+        self._own = b"private, no-cache" if b"cookie" in headers else b"no-cache"
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -53,11 +53,11 @@ class _Answer:
         start, self._start = self._start, None
         body: bytes = message.get("body", b"")
         if not message.get("more_body", False):
-            start, body = await self._whole(start, body)
+            start, body = await self._complete(start, body)
         await self._send(start)
         await self._send({**message, "body": body})
 
-    async def _whole(self, start: Message, body: bytes) -> tuple[Message, bytes]:
+    async def _complete(self, start: Message, body: bytes) -> tuple[Message, bytes]:
         headers: Headers = [(name.lower(), value) for name, value in start.get("headers", ())]
         known = dict(headers)
         if start["status"] == 200 and self._api:
@@ -93,9 +93,9 @@ async def compressed(body: bytes) -> bytes:
     return await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
 
 
-def takes_gzip(said: str) -> bool:
+def takes_gzip(header: str) -> bool:
     """Return whether the sender of this Accept-Encoding header accepts gzip."""
-    for one in said.lower().split(","):
+    for one in header.lower().split(","):
         name, _, weight = one.partition(";")
         if name.strip() in ("gzip", "*"):
             return re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None

@@ -46,8 +46,8 @@ def node_accounts(context: Context) -> list[AccountShape]:
     return sorted(found, key=lambda one: (one.connection, one.region))
 
 
-def _is_at(account: NodeAccount, connection: str, said: dict[str, dict[str, object]]) -> bool:
-    return (connection, str(said.get("provider", {}).get("region", ""))) == (account.connection, account.region)
+def _is_at(account: NodeAccount, connection: str, stored: dict[str, dict[str, object]]) -> bool:
+    return (connection, str(stored.get("provider", {}).get("region", ""))) == (account.connection, account.region)
 
 
 def account_troubles(context: Context) -> Iterator[TroubleShape]:

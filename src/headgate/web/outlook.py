@@ -134,7 +134,7 @@ class Outlook:
 
     def listed(self, change_state: ChangeState) -> ProposedShape:
         """Return the description of a change in a list of changes."""
-        return ProposedShape(**self._said(change_state, {}))
+        return ProposedShape(**self._members(change_state, {}))
 
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
         """Describe a change. `costs` maps (project, pipeline) to the recent buildsets, and to those that were reset."""
@@ -142,25 +142,25 @@ class Outlook:
         change = change_state.change
         needs = tuple(islice(self._needed(change), OTHERS_MAX))
         return ChangeShape(
-            **self._said(change_state, costs),
+            **self._members(change_state, costs),
             message=change.message,
             files=change.files[:FILES_MAX] if change.files is not None else None,
             reason=change_state.reason,
-            vetoes=_said(change_state, change_state.vetoes),
+            vetoes=_statements(change_state, change_state.vetoes),
             needs=needs,
             circle=self._circle(change, needs),
             needed_by=tuple(islice(self._needing(change), OTHERS_MAX)),
             unresolved=change.unresolved,
         )
 
-    def _said(self, change_state: ChangeState, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
+    def _members(self, change_state: ChangeState, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
         """Return the members of a `ProposedShape`."""
         change, details = change_state.change, change_state.details
         return {
             "ref": ref_shape(change, change_state),
             "state": state_of(change_state),
             "approved": change_state.is_approved,
-            "approvals": _said(change_state, change_state.approvals),
+            "approvals": _statements(change_state, change_state.approvals),
             "draft": details.draft if details else None,
             "labels": (details.labels or ()) if details else (),
             "mergeable": details.mergeable if details else None,
@@ -174,8 +174,8 @@ class Outlook:
             lands = pipeline.manager == "dependent" or change.connection in pipeline.lands
             if lands and layouts.landed.takes_part(name, change.project, change.branch):
                 world = self._world(pipeline)
-                said = [*lacking(world, change_state, entering=True), *rulings(world, change_state)]
-                yield MissingRequirements(name, tuple(dict.fromkeys(said)))
+                reasons = [*lacking(world, change_state, entering=True), *rulings(world, change_state)]
+                yield MissingRequirements(name, tuple(dict.fromkeys(reasons)))
 
     def _world(self, pipeline: Pipeline) -> World:
         return World(
@@ -249,7 +249,7 @@ def state_of(change_state: ChangeState) -> str:
     return "landed" if change_state.landed else "open" if change_state.open else "closed"
 
 
-def _said(change_state: ChangeState, words: Iterable[Word]) -> tuple[ApprovalStatement, ...]:
+def _statements(change_state: ChangeState, words: Iterable[Word]) -> tuple[ApprovalStatement, ...]:
     return tuple(
         ApprovalStatement(word.who, word.commit == change_state.change.commit, word.since_ms) for word in words
     )

@@ -63,9 +63,9 @@ def _pipelines(layout: Layout, stanza: Stanza) -> Iterator[ProjectPipeline]:
     for name, section in stanza.body.items():
         if name not in layout.pipelines or not isinstance(section, Table) or is_dropped(layout, name, section):
             continue
-        told: dict[str, list[dict[str, Any]]] = {}
+        shapes: dict[str, list[dict[str, Any]]] = {}
         for job, attributes, line in section_jobs(section):
             named = replace(stanza, kind="job", body=attributes, line=line)
-            told.setdefault(job, []).append(variant(layout, named, job, attaching=True))
+            shapes.setdefault(job, []).append(variant(layout, named, job, attaching=True))
         known = tuple(parameter(one) for one in parameters([Section(stanza, section)]))
-        yield ProjectPipeline(name, known, tuple(tuple(several) for several in told.values()))
+        yield ProjectPipeline(name, known, tuple(tuple(several) for several in shapes.values()))

@@ -58,11 +58,11 @@ class RemoteLogs:
         async for chunk in self._read(f"{home}/logs/{build}/{path}", build):
             yield chunk
 
-    async def relayed(self, build: str, path: str, asked: Mapping[str, str]) -> Relayed:
-        """Ask for a file, or a part of it, with these headers, and have it as its executor answers.  Raise NoLogs."""
+    async def relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> Relayed:
+        """Ask an executor for a file, or a part of it, and return its answer.  Raise NoLogs."""
         home = await self._home(build)
         timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
-        headers = {"accept-encoding": "identity", **asked, **proof}
+        headers = {"accept-encoding": "identity", **request_headers, **proof}
         try:
             request = self.client.build_request("GET", f"{home}/logs/{build}/{path}", timeout=timeout, headers=headers)
             answer = await self.client.send(request, stream=True)

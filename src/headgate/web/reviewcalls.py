@@ -52,8 +52,8 @@ class ReviewCall(NamedTuple):
 
     def may(self, permission: str) -> bool:
         found = self.site.tenant(self.tenant).tenant
-        asked = {"project": self.project}
-        return self.bearer is not None and self.site.access.permits(self.bearer, found, permission, asked)
+        subject = {"project": self.project}
+        return self.bearer is not None and self.site.access.permits(self.bearer, found, permission, subject)
 
 
 def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, change: str) -> ReviewCall:
@@ -71,19 +71,19 @@ def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, cha
     return ReviewCall(site, found, tenant, name, site.access.reader(request))
 
 
-def nobody(asked: ReviewCall) -> str:
+def nobody(call: ReviewCall) -> str:
     """Return the reason why the caller is not a person; empty: they are one."""
-    return "" if asked.bearer is not None and asked.bearer.authenticator and asked.bearer.name else NOBODY
+    return "" if call.bearer is not None and call.bearer.authenticator and call.bearer.name else NOBODY
 
 
-def approving(asked: ReviewCall) -> Approving:
+def approving(call: ReviewCall) -> Approving:
     """Return whether the caller may approve here, and under which name."""
-    change, speaker, bearer = asked.change, asked.speaker, asked.bearer
+    change, speaker, bearer = call.change, call.speaker, call.bearer
     name = bearer.name if bearer is not None else ""
     shown = name if _WHO.fullmatch(name) else "YOU"
-    ref = f"refs/approvals/{shown}/{asked.name}" if speaker.bound else f"refs/approved/{asked.name}"
+    ref = f"refs/approvals/{shown}/{call.name}" if speaker.bound else f"refs/approved/{call.name}"
     command = f"git push origin {change.commit}:{ref}"
-    if bearer is None or not asked.may(APPROVE):
+    if bearer is None or not call.may(APPROVE):
         return Approving(False, "you have no role with the permission approve", "", command)
     if not speaker.auth:
         why = f"nobody has said whose names are those of the git server (people, in [connection {change.connection}])"

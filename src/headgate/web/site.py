@@ -76,7 +76,7 @@ class Site:
     keys: ProjectKeyStore = field(default_factory=NoKeys)
     remote: RemoteLogs | None = None
     """Logs of executors that are not in this process."""
-    kept: KeptLogs | None = None
+    stored: KeptLogs | None = None
     vitals: Vitals | None = None
     """Health and figures of the process; None: they are not served."""
     joined: Callable[[], Session | None] = lambda: None
@@ -111,7 +111,7 @@ class Site:
     """Kind of component that has no member -> since when, in milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
-        self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.kept)
+        self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.stored)
         self.status = Status(self.context, self.tenants)
         estimates = Estimates(self.history, self.context.now_ms)
         self.shots = Shots(self.status, estimates, lambda: self.away, self.troubles)
@@ -192,10 +192,10 @@ class Site:
             return True
         return await self.history.build(tenant, build) is not None
 
-    def allow(self, request: HttpRequest, tenant: str, permission: str, **asked: str) -> None:
-        """Return if the caller has the permission; `asked` gives project and ref. Raise 401, 403, 404 or 415."""
+    def allow(self, request: HttpRequest, tenant: str, permission: str, **subject: str) -> None:
+        """Return if the caller has the permission; `subject` gives project and ref. Raise 401, 403, 404 or 415."""
         must_be_json(request)
-        must_be_permitted(self, request, tenant, permission, asked)
+        must_be_permitted(self, request, tenant, permission, subject)
 
     def allow_all(self, request: HttpRequest) -> None:
         """Check that the caller may do what concerns every tenant. Raise 401, 403, 415."""
@@ -241,7 +241,7 @@ class Site:
         await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)), besides)
 
     async def _ask(self, tenant: str, work: Callable[[str], Management], besides: Sequence[Op]) -> None:
-        await asked(self, self.context.map.events.tenant(tenant).management.stream, work, besides)
+        await outcome_of(self, self.context.map.events.tenant(tenant).management.stream, work, besides)
 
     def pipeline(self, tenant: str, name: str) -> None:
         """Raise 404 when there is none of this name, 422 while that is not known."""
@@ -277,10 +277,10 @@ class Site:
         raise NotFoundException(f"{project} has no change {change!r} that is open or has landed")
 
 
-def _named(changes: Sequence[Change], said: str) -> list[Change]:
+def _named(changes: Sequence[Change], name: str) -> list[Change]:
     """Return the matching changes: only that of the exact name, if there is one."""
-    whole = [one for one in changes if said != one.name and is_called(one, said)]
-    return whole if len(whole) == 1 else [one for one in changes if one in whole or one.name == said]
+    called = [one for one in changes if name != one.name and is_called(one, name)]
+    return called if len(called) == 1 else [one for one in changes if one in called or one.name == name]
 
 
 async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, newrev: str) -> Change:
@@ -318,11 +318,11 @@ def _too_early(why: str) -> HTTPException:
 
 
 def must_be_permitted(
-    site: Site, request: HttpRequest, tenant: str, permission: str, asked: Mapping[str, str] | None = None
+    site: Site, request: HttpRequest, tenant: str, permission: str, subject: Mapping[str, str] | None = None
 ) -> None:
     """Check as `Site.allow` does, where nothing is read from a body. Raise 401, 403, 404."""
     bearer, found = site._bearer(request), site.tenant(tenant).tenant
-    if not site.access.permits(bearer, found, permission, asked or {}):
+    if not site.access.permits(bearer, found, permission, subject or {}):
         raise site.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
 
 
@@ -337,7 +337,7 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
         raise
 
 
-async def asked(site: Site, stream: Stream[E], work: Callable[[str], E], besides: Sequence[Op] = ()) -> str:
+async def outcome_of(site: Site, stream: Stream[E], work: Callable[[str], E], besides: Sequence[Op] = ()) -> str:
     """Return the outcome once it is done; `besides` is written with it. Raise 409 when it could not be done, 503 when
     nobody answered.
     """

@@ -181,13 +181,13 @@ class Status:
         state, damaged = view.state()
         word = "error" if damaged else "disabled" if state.disabled else "normal"
         closings = state_of(self.context, tenant).closings
-        whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
+        closing = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
         branches = partial(branch_of, configured.layouts.landed)
         return PipelineShape(
             name=name,
             description=pipeline.description,
             state=word,
-            closed=whole.why if whole else "",
+            closed=closing.why if closing else "",
             manager=pipeline.manager,
             triggers=tuple(
                 TriggerShape(t.connection, configured.tenant.driver(t.connection)) for t in pipeline.triggers
@@ -231,13 +231,13 @@ class Status:
         others = Counter[str]()
         place = self.context.map.semaphores(tenant)
         shared = self.context.map.global_semaphores
-        for kept in (place, shared):
-            for entry in self.context.mirror.under(kept.path):
-                name = unescape(kept.relative(entry.path))
+        for part in (place, shared):
+            for entry in self.context.mirror.under(part.path):
+                name = unescape(part.relative(entry.path))
                 record = readable(entry, SemaphoreRecord)
-                if record is None or (kept is shared and name not in configured.tenant.semaphores):
+                if record is None or (part is shared and name not in configured.tenant.semaphores):
                     continue
-                own = [one for one in record.holders if kept is place or one.tenant == tenant]
+                own = [one for one in record.holders if part is place or one.tenant == tenant]
                 held.setdefault(name, []).extend(HolderShape(one.buildset, one.job) for one in own)
                 others[name] += len(record.holders) - len(own)
         return [

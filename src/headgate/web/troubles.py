@@ -64,8 +64,8 @@ def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[
             own = (e for e in errors if (e.project, e.branch) == (project, branch) and e.name != NOT_IN_FORCE)
             why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
             text = f"the configuration of {held.commit[:12]} is not in force, and what was there before is"
-            told = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
-            yield TroubleShape(f"{project} {branch}", told, held.since_ms)
+            message = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
+            yield TroubleShape(f"{project} {branch}", message, held.since_ms)
 
 
 def _aside(context: Context, tenant: str) -> Iterator[TroubleShape]:

@@ -24,9 +24,9 @@ def awaited(context: Context) -> dict[str, str]:
         for open in context.zone(zone).open(mirror):
             if open.request.state == "requested":
                 image = open.request.meta.get(IMAGE)
-                told = f"{whose} that runs containers, for the image {image}" if image else whose
+                text = f"{whose} that runs containers, for the image {image}" if image else whose
                 able = any(can_run(one, open) for one in serving)
-                found[open.request.id] = told if able else f"{told}: none is there"
+                found[open.request.id] = text if able else f"{text}: none is there"
     for entry in mirror.under(nodes.requests.path):
         request = readable(entry, NodeRequest)
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:

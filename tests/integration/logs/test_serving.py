@@ -72,7 +72,7 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         await Recorder(context, history)._keep(ended)
         remote = RemoteLogs(context, client, PeerFleet(context))
         kept = KeptLogs(store)
-        site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, kept=kept)
+        site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, stored=kept)
         transport = httpx.ASGITransport(HeadApplication(create_app(site)))
         async with httpx.AsyncClient(transport=transport, base_url="http://gate.example") as asking:
             yield World(asking, build.uuid, store, site)
@@ -140,7 +140,7 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
     uploads = Uploads(LocalLogs(tmp_path / "x"), world.store, lambda: 1, host="dead.example", interval_s=0.01)
     async with uploads.following(world.build):
         await asyncio.to_thread((tmp_path / "x" / world.build / "job-output.txt").write_bytes, LOG)
-        while await world.site.kept.of(world.build) is None:  # type: ignore[union-attr]  # noqa: ASYNC110
+        while await world.site.stored.of(world.build) is None:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     part = await world.get("job-output.txt", range="bytes=-200")
     assert part.status_code == 206 and b"dead.example did not get to keep the rest" in part.content

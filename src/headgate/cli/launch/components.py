@@ -232,7 +232,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         connection_shapes(settings),
         process.keys,
         remote=await remote(settings, context, process.stack),
-        kept=kept_logs(settings),
+        stored=kept_logs(settings),
         vitals=process.vitals,
         joined=lambda: member.session,
         refused=lambda: process.tenancy.refused,

@@ -39,11 +39,11 @@ class Gateway:
 
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the answer to a request without its newline."""
-        asked = line.rstrip(b"\r\n")
-        if _ID.fullmatch(asked) is None:
-            yield b"Invalid build UUID " + _ODD.sub(b"?", asked[:ECHO_MAX])
+        query = line.rstrip(b"\r\n")
+        if _ID.fullmatch(query) is None:
+            yield b"Invalid build UUID " + _ODD.sub(b"?", query[:ECHO_MAX])
             return
-        build = asked.decode()
+        build = query.decode()
         found = self._open(build)
         if found is None or not self._readable(found):
             yield NOT_FOUND
@@ -54,15 +54,15 @@ class Gateway:
                 yield piece
 
     async def _log(self, build: str, found: Open) -> AsyncGenerator[bytes, None]:
-        told = False
+        answered = False
         try:
             async for piece in self.logs.output(build, over(self.context, build), 0):
                 if not self._readable(found):
                     return
-                told = True
+                answered = True
                 yield piece
         except NoLogs:
-            if not told:
+            if not answered:
                 yield FAILED
 
     def _open(self, build: str) -> Open | None:

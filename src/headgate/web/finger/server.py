@@ -77,7 +77,7 @@ class _Served:
             if transport.is_closing():
                 return
             place.busy, place.until_s = True, FOREVER
-            await run_until(one.lost, self._told(line, one, place))
+            await run_until(one.lost, self._write(line, one, place))
             place.until_s = self.door.now() + STALL_MAX_S
             transport.close()
             await one.lost.wait()
@@ -91,7 +91,7 @@ class _Served:
             self._tasks.discard(task)
             transport.abort()
 
-    async def _told(self, line: bytes, one: _Connection, place: AdmittedConnection) -> None:
+    async def _write(self, line: bytes, one: _Connection, place: AdmittedConnection) -> None:
         """Write the answer. Raise OSError when the peer has left."""
         async with aclosing(self._answer(line)) as pieces:
             async for piece in pieces:

@@ -42,7 +42,7 @@ class PageOrigin:
         found = [piece.removeprefix(wanted) for piece in pieces if piece.startswith(wanted)]
         return found[0] if len(found) == 1 and len(found[0]) <= VALUE_MAX_CHARS else ""
 
-    def kept(self, of: str, value: str, age_s: int) -> Cookie:
+    def stored(self, of: str, value: str, age_s: int) -> Cookie:
         """Return what has the browser keep it; `age_s` 0: forget it.  No script sees it, and no request of another site
         has it with it, but for links that people follow."""
         return Cookie(self.name(of), value, age_s, secure=self.safe)
@@ -59,9 +59,9 @@ def place_of(root: str, scheme: str, host: str) -> PageOrigin:
 def ours(place: PageOrigin, headers: Mapping[str, str]) -> bool:
     """Return whether the request comes from one of our own pages, or from a person who followed a link. Browsers
     send our cookies for pages of other origins, too, for example of the same site: those requests do not count."""
-    said = headers.get("origin")
-    if said is not None:
-        return _same(said, place, headers.get("host", ""))
+    origin = headers.get("origin")
+    if origin is not None:
+        return _same(origin, place, headers.get("host", ""))
     site = headers.get("sec-fetch-site", "same-origin")
     followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return site in ("same-origin", "none") or followed

@@ -68,8 +68,8 @@ class ServerCertificates:
         found = []
         for file in (self._tls.certificate, self._tls.key, self._tls.client_ca):
             with contextlib.suppress(OSError):
-                told = file.stat() if file is not None else None
-                found.append((told.st_mtime_ns, told.st_ino, told.st_size) if told else None)
+                facts = file.stat() if file is not None else None
+                found.append((facts.st_mtime_ns, facts.st_ino, facts.st_size) if facts else None)
         return tuple(found)
 
 

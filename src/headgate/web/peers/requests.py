@@ -129,7 +129,7 @@ def _name_of(origin: str) -> str:
 
 
 def _saying_more(send: Send) -> Send:
-    async def told(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))
             known = {name.lower(): value for name, value in headers}
@@ -144,7 +144,7 @@ def _saying_more(send: Send) -> Send:
             message = {**message, "headers": headers}
         await send(message)
 
-    return told
+    return send_with_headers
 
 
 async def _refuse(send: Send, status: int, why: str, *, to_pages: bool = False) -> None:

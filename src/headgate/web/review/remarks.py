@@ -85,10 +85,10 @@ def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple
         if (one.change, one.commit) != (change, commit) or not one.id or not _fits(one):
             odd += 1
             continue
-        told = _told(one, verified=hmac.compare_digest(one.sig.encode(), _signature(secret, one).encode()))
+        remark = _shown(one, verified=hmac.compare_digest(one.sig.encode(), _signature(secret, one).encode()))
         known = found.get(one.id)
-        if known is None or (told.verified and not known.verified):
-            found[one.id] = told
+        if known is None or (remark.verified and not known.verified):
+            found[one.id] = remark
     return sorted(found.values(), key=lambda one: (one.at, one.id)), odd
 
 
@@ -98,7 +98,7 @@ def _fits(one: ReviewRemark) -> bool:
     return sizes and words and 0 <= one.line < 2**31 and 0 <= one.at_ms < 2**53
 
 
-def _told(one: ReviewRemark, *, verified: bool) -> ShownRemark:
+def _shown(one: ReviewRemark, *, verified: bool) -> ShownRemark:
     return ShownRemark(
         id=one.id,
         who=one.who,

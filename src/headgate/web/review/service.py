@@ -54,7 +54,7 @@ class ReviewService:
     joined: Callable[[], Session | None]
     clock: Callable[[], float] = time.monotonic
     fleet: PeerFleet = field(init=False)
-    _kept: OrderedDict[bytes, _Kept] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[bytes, _Kept] = field(default_factory=OrderedDict)
     _size: int = 0
     _asking: dict[bytes, asyncio.Future[MergerAnswer]] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -74,14 +74,14 @@ class ReviewService:
         Raise 503.
         """
         key = msgspec.json.encode(work)
-        kept = self._kept.get(key)
-        if kept is not None and kept.until_s > self.clock():
-            self._kept.move_to_end(key)
-            return self._of(kept.answer, kind)
+        cached = self._cache.get(key)
+        if cached is not None and cached.until_s > self.clock():
+            self._cache.move_to_end(key)
+            return self._of(cached.answer, kind)
         asking = self._asking.get(key)
         if asking is None:
             self._pay(who)
-            asking = self._asking[key] = asyncio.ensure_future(self._asked(work))
+            asking = self._asking[key] = asyncio.ensure_future(self._ask(work))
             asking.add_done_callback(lambda done: self._done(key, work, done))
         return self._of(await asyncio.shield(asking), kind)
 
@@ -89,14 +89,14 @@ class ReviewService:
         """Return the outcome, and drop the cached remarks of its project. Raise 503."""
         self._pay(who)
         try:
-            return self._of(await self._asked(work), kind)
+            return self._of(await self._ask(work), kind)
         finally:
             self.forget(work.project)
 
     def forget(self, project: str) -> None:
         """Have the remarks of a project read again."""
-        for key in [key for key in self._kept if b'"type":"remarks"' in key and _of_project(key, project)]:
-            self._size -= self._kept.pop(key).size
+        for key in [key for key in self._cache if b'"type":"remarks"' in key and _of_project(key, project)]:
+            self._size -= self._cache.pop(key).size
 
     @staticmethod
     def _of(answer: MergerAnswer, kind: type[A]) -> A:
@@ -118,7 +118,7 @@ class ReviewService:
         if len(self._left) > ASKERS_MAX:
             self._left.popitem(last=False)
 
-    async def _asked(self, work: ReviewWork) -> MergerAnswer:
+    async def _ask(self, work: ReviewWork) -> MergerAnswer:
         session = self.joined()
         if session is None:
             raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
@@ -127,8 +127,8 @@ class ReviewService:
             async with asyncio.timeout(ANSWER_WAIT_MAX_S), self._places:
                 meta = {"project": work.project, "for": "review"}
                 body = msgspec.json.encode(work)
-                told = await self.context.merges.call(session, body, precedence=PRECEDENCE, meta=meta)
-            answer: MergerAnswer = decode(told, union(MergerAnswer))
+                encoded = await self.context.merges.call(session, body, precedence=PRECEDENCE, meta=meta)
+            answer: MergerAnswer = decode(encoded, union(MergerAnswer))
             return answer
         except TimeoutError as error:
             raise HTTPException("no merger answered in time; ask again later", status_code=503) from error
@@ -146,11 +146,11 @@ class ReviewService:
         if answer.ok and not isinstance(work, PatchRequest):
             holds_s = MOVING_S if isinstance(work, RemarksRequest) else 6 * MOVING_S
         size = max(ANSWER_MIN_BYTES, len(msgspec.json.encode(answer)))
-        before = self._kept.pop(key, None)
+        before = self._cache.pop(key, None)
         self._size += size - (before.size if before is not None else 0)
-        self._kept[key] = _Kept(answer, self.clock() + holds_s, size)
+        self._cache[key] = _Kept(answer, self.clock() + holds_s, size)
         while self._size > KEPT_MAX_BYTES:
-            self._size -= self._kept.popitem(last=False)[1].size
+            self._size -= self._cache.popitem(last=False)[1].size
 
 
 def _of_project(key: bytes, project: str) -> bool:

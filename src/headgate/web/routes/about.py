@@ -43,10 +43,10 @@ def paths(handlers: Iterable[Handler]) -> dict[str, str]:
     found: dict[str, str] = {}
     several = ((one.name, path) for one in handlers for path in paths_of(one) if path.startswith("/api/"))
     for named, path in dict.fromkeys(several):
-        told = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
-        if told not in found.values():
+        pattern = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
+        if pattern not in found.values():
             number = next(n for n in count() if f"{named}{n or ''}" not in found)
-            found[f"{named}{number or ''}"] = told
+            found[f"{named}{number or ''}"] = pattern
     return found
 
 
@@ -62,9 +62,9 @@ async def tenant_info(site: Site, tenant: str) -> dict[str, Any]:  # JSON
     """Return what this server can do for one tenant; `niz`: whether it has providers of machines."""
     found = site.tenant(tenant)
     protected = not site.access.may_read(None, found.tenant)
-    told = _info(site, found.tenant.authentication_realm, protected=protected)
-    told["capabilities"]["niz"] = bool(found.layouts.landed.singles["provider"])
-    return {"info": {**told, "tenant": tenant}}
+    info = _info(site, found.tenant.authentication_realm, protected=protected)
+    info["capabilities"]["niz"] = bool(found.layouts.landed.singles["provider"])
+    return {"info": {**info, "tenant": tenant}}
 
 
 def _info(site: Site, realm: str, *, protected: bool) -> dict[str, Any]:  # JSON
@@ -86,11 +86,11 @@ def _info(site: Site, realm: str, *, protected: bool) -> dict[str, Any]:  # JSON
 
 def _realm(realm: Realm) -> dict[str, Any]:  # JSON
     known = realm.authenticator
-    told: dict[str, Any] = {"type": "JWT", "driver": known.driver, "client_id": known.client}
-    told["authority"] = known.issuer
+    shape: dict[str, Any] = {"type": "JWT", "driver": known.driver, "client_id": known.client}
+    shape["authority"] = known.issuer
     if known.driver == OPENID:
-        told |= {"scope": known.scope, "load_user_info": known.load_user_info}
-    return told
+        shape |= {"scope": known.scope, "load_user_info": known.load_user_info}
+    return shape
 
 
 @get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})

@@ -72,7 +72,7 @@ class Hand:
         await self._ended(replace(action, outcome=DONE))
 
     @property
-    def said(self) -> str:
+    def explanation(self) -> str:
         """Say, to the owners of the change, who did it and why."""
         bearer = self.site.access.bearer(self.request)
         who = plain(bearer.name) if bearer is not None else "nobody"
@@ -118,7 +118,7 @@ class Hand:
             tenant=self.tenant,
             subject=plain(self.subject),
             reason=plain(self.reason),
-            details={name: plain(said) if isinstance(said, str) else said for name, said in self.details.items()},
+            details={name: plain(value) if isinstance(value, str) else value for name, value in self.details.items()},
         )
 
 

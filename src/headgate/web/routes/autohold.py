@@ -93,7 +93,7 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
     of_tenant = [one for one in hold_requests(site.context.map, site.context.mirror) if one.tenant == tenant]
     if len(of_tenant) >= HOLDS_MAX:
         raise HTTPException(f"tenant {tenant} has {HOLDS_MAX} autoholds; delete some of them first", status_code=409)
-    asked = site.hold_default_s if data.node_hold_expiration is None else data.node_hold_expiration
+    expiration_s = site.hold_default_s if data.node_hold_expiration is None else data.node_hold_expiration
     bearer = site.access.bearer(request)
     return HoldRequest(
         id="",
@@ -102,7 +102,7 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
         job=data.job,
         ref_filter=_filter(site, tenant, project, data),
         count_max=data.count,
-        expiration_s=asked if 0 < asked <= site.hold_max_s else site.hold_max_s,
+        expiration_s=expiration_s if 0 < expiration_s <= site.hold_max_s else site.hold_max_s,
         reason=plain(data.reason or ""),
         who=plain(bearer.name) if bearer is not None else "",
         at_ms=site.context.now_ms(),
@@ -172,8 +172,8 @@ def _of(site: Site, tenant: str) -> list[HoldRequest]:
 
 def _shape(site: Site, request: HttpRequest, one: HoldRequest) -> HoldShape:
     bearer = site.access.reader(request)
-    asked = {"project": one.project.partition("/")[2]}
-    told = bearer is not None and site.access.permits(bearer, site.tenant(one.tenant).tenant, AUTOHOLD, asked)
+    subject = {"project": one.project.partition("/")[2]}
+    located = bearer is not None and site.access.permits(bearer, site.tenant(one.tenant).tenant, AUTOHOLD, subject)
     return HoldShape(
         id=one.id,
         tenant=one.tenant,
@@ -185,17 +185,17 @@ def _shape(site: Site, request: HttpRequest, one: HoldRequest) -> HoldShape:
         reason=one.reason or None,
         node_expiration=one.expiration_s,
         expired=one.expired_ms // 1000 or None,
-        nodes=tuple(_held(build, told=told) for build in one.builds),
+        nodes=tuple(_held(build, located=located) for build in one.builds),
         who=one.who,
     )
 
 
-def _held(build: HeldBuild, *, told: bool) -> HeldShape:
+def _held(build: HeldBuild, *, located: bool) -> HeldShape:
     return HeldShape(
         build=build.build,
         nodes=build.machines,
-        directory=build.directory if told else "",
-        executor=build.executor if told else "",
+        directory=build.directory if located else "",
+        executor=build.executor if located else "",
         until=build.until_ms // 1000,
         over=build.over,
     )

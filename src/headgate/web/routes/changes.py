@@ -84,17 +84,17 @@ async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str],
     known = site.costs.get((tenant, project))
     failed = known is not None and known[1].done() and known[1].exception() is not None
     if known is None or failed or not 0 <= now_ms - known[0] < COSTS_MS:
-        asking = asyncio.ensure_future(_asked(site, tenant, project, now_ms - LATELY_MS))
+        asking = asyncio.ensure_future(_costs_of(site, tenant, project, now_ms - LATELY_MS))
         known = site.costs[tenant, project] = now_ms, asking
     return await asyncio.shield(known[1])
 
 
-async def _asked(site: Site, tenant: str, project: str, since_ms: int) -> dict[tuple[str, str], tuple[int, int]]:
+async def _costs_of(site: Site, tenant: str, project: str, since_ms: int) -> dict[tuple[str, str], tuple[int, int]]:
     try:
-        told = await site.history.reset_costs(tenant, HistoryQuery({"project": [project]}), since_ms)
+        costs = await site.history.reset_costs(tenant, HistoryQuery({"project": [project]}), since_ms)
     except HistoryUnavailable:
         return {}
-    return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in told}
+    return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in costs}
 
 
 ROUTES = (changes, change)

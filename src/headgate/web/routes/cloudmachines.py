@@ -50,10 +50,14 @@ def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
     return node.tenant == tenant if node.request or node.state == "hold" else node.provider in providers
 
 
-def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None, now_ms: int) -> NodeShape:
-    host, said = node.host or {}, node.said["label"]
+def _shape(node: MadeNode, node_request: NodeRequest | None, order: NodeOrder | None, now_ms: int) -> NodeShape:
+    host, label = node.host or {}, node.said["label"]
     about = {name: _text(node.about.get(name)) for name in ("cloud", "region", "az", *_ADDRESSES)}
-    doing = f"{asked.job} of {asked.project}, build {asked.build}" if asked is not None else None
+    doing = (
+        f"{node_request.job} of {node_request.project}, build {node_request.build}"
+        if node_request is not None
+        else None
+    )
     return NodeShape(
         id=node.id,
         uuid=node.id,
@@ -76,11 +80,11 @@ def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None, n
         public_ipv6=about["public_ipv6"],
         private_ipv6=about["private_ipv6"],
         quota=dict(node.uses),
-        max_age=said.get("max-age") or None,
-        max_ready_age=said.get("max-ready-age") or None,
+        max_age=label.get("max-age") or None,
+        max_ready_age=label.get("max-ready-age") or None,
         hold_expiration=node.until_ms // 1000 or None,
         is_locked=bool(node.request),
-        lock_holder=asked.executor if asked is not None else None,
+        lock_holder=node_request.executor if node_request is not None else None,
         request_id=node.request or None,
         request_time=time_text(node.asked_ms),
         slot=node.slot,

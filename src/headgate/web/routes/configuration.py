@@ -57,12 +57,12 @@ async def jobs(site: Site, tenant: str) -> list[JobName]:
 def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
     lines = str(stanzas[0].body.get("description", "")).strip().splitlines()
     tags = dict.fromkeys(str(tag) for s in stanzas for tag in as_list(deep_plain(s.body.get("tags"))))
-    told = ({"parent": parent_of(layout, s), "branches": branches_of(s)} for s in stanzas)
+    variants = ({"parent": parent_of(layout, s), "branches": branches_of(s)} for s in stanzas)
     return JobName(
         name,
         lines[0] if lines else UNSET,
         tuple(tags) or UNSET,
-        tuple({key: value for key, value in one.items() if value} for one in told),
+        tuple({key: value for key, value in one.items() if value} for one in variants),
     )
 
 
@@ -168,10 +168,10 @@ async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # o
         raise NotFoundException("ask …/branch/<branch>/freeze-jobs, …/freeze-job/<job> or …/explain-job/<job>")
     if verb == "/explain-job/":
         layout, canonical = site.tenant(tenant).layouts.landed, site.project(tenant, name)
-        told = explained(layout, wanted, FreezeTarget(branch), pipeline, canonical)
-        if not told.variants and not told.errors:
+        of_job = explained(layout, wanted, FreezeTarget(branch), pipeline, canonical)
+        if not of_job.variants and not of_job.errors:
             raise NotFoundException(f"{name} runs no job {wanted!r} in {pipeline} on {branch}")
-        return explanation(told)
+        return explanation(of_job)
     graph = _graph(site, tenant, pipeline, name, branch)
     found = next((j for j in graph.jobs if j.name == wanted), None)
     if found is None:

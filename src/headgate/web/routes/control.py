@@ -22,7 +22,7 @@ from headgate.web.access import UNAPPROVED, must_be_json
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.routes.onebuild import Why
-from headgate.web.site import Site, asked, ref_of
+from headgate.web.site import Site, outcome_of, ref_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -96,12 +96,12 @@ async def control(
     project, _, verb = rest.strip("/").rpartition("/")
     if verb == AUTOHOLD:
         site.allow(request, tenant, verb, project=project)
-        await hold(site, request, tenant, project, _said(data, ForHold))
+        await hold(site, request, tenant, project, _body_of(data, ForHold))
     elif verb in ("enqueue", "dequeue"):
-        await _moved(site, request, tenant, project, verb, _said(data, ForChange))
+        await _moved(site, request, tenant, project, verb, _body_of(data, ForChange))
     elif verb == "freeze-pipeline":
         must_be_json(request)
-        return _parameters(site, tenant, project, _said(data, ForFreeze))
+        return _parameters(site, tenant, project, _body_of(data, ForFreeze))
     else:
         raise NotFoundException(f"{verb!r} is not known; there are enqueue, dequeue, {AUTOHOLD} and freeze-pipeline")
     return True
@@ -121,7 +121,7 @@ def _parameters(site: Site, tenant: str, project: str, data: ForFreeze) -> dict[
     return {"parameters": [parameter(one) for one in graph.parameters]}
 
 
-def _said(data: dict[str, Any], type: type[B]) -> B:
+def _body_of(data: dict[str, Any], type: type[B]) -> B:
     """Raise 400."""
     try:
         return msgspec.convert(data, type)
@@ -143,7 +143,7 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
     hand = Hand(site, request, UNAPPROVED if data.unapproved else verb, tenant, subject, data.reason, details)
 
     async def work(besides: Sequence[Op]) -> None:
-        wanted = await _wanted(site, tenant, project, verb, data, hand.said)
+        wanted = await _wanted(site, tenant, project, verb, data, hand.explanation)
         await site.ask(tenant, data.pipeline, wanted, besides)
 
     await hand.does(work)
@@ -199,22 +199,22 @@ async def promote(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
         raise HTTPException(f"changes: name at least one, and at most {CHANGES_MAX}", status_code=400)
     subject = f"{', '.join(data.changes)} in {data.pipeline}"
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
-    keys = tuple(_key_of(site, tenant, data.pipeline, said) for said in data.changes)
+    keys = tuple(_key_of(site, tenant, data.pipeline, change) for change in data.changes)
     wanted = Promote(keys, fresh(), data.unapproved)
     hand = Hand(site, request, "promote", tenant, subject, data.reason, details)
     await hand.does(partial(site.ask, tenant, data.pipeline, wanted))
     return True
 
 
-def _key_of(site: Site, tenant: str, pipeline: str, said: str) -> str:
+def _key_of(site: Site, tenant: str, pipeline: str, name: str) -> str:
     """Return the key of the change of a pipeline that is meant; else what was said, which it answers.  Raise 400."""
     site.pipeline(tenant, pipeline)
     there = [change for _, item in site.status.state(tenant, pipeline).state.items() for change in item.changes]
-    keys = {change.key for change in there if is_called(change, said)}
+    keys = {change.key for change in there if is_called(change, name)}
     if len(keys) > 1:
         which = ", ".join(sorted(keys))
-        raise HTTPException(f"several changes are called {said!r}; say which: {which}", status_code=400)
-    return next(iter(keys), said)
+        raise HTTPException(f"several changes are called {name!r}; say which: {which}", status_code=400)
+    return next(iter(keys), name)
 
 
 class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,15 +258,15 @@ async def read_anew(site: Site, request: HttpRequest, data: JSONBody[HowMuch]) -
     """Read the tenant file anew: tenants and projects come and go on every process.  One that is broken is refused, and
     everything goes on as before.  Headgate only."""
     site.allow_all(request)
-    said = list[str]()
+    request_ids = list[str]()
 
     async def work(besides: Sequence[Op]) -> None:
         stream = site.context.map.system.asked.stream
-        said.append(await asked(site, stream, partial(ReadAnew, full=data.full), besides))
+        request_ids.append(await outcome_of(site, stream, partial(ReadAnew, full=data.full), besides))
 
     subject = "the tenant file and every project" if data.full else "the tenant file"
     await Hand(site, request, "reconfigure", subject=subject, reason=data.reason).does(work)
-    return ReadAgain(said[0])
+    return ReadAgain(request_ids[0])
 
 
 VERBS = {"running": "unpause", "paused": "pause", "stopped": "stop"}

@@ -83,8 +83,8 @@ def question(
     if not all(equal.values()):
         return None
     least, most = (number(request, n, 0) if n in request.query else None for n in ("idx_min", "idx_max"))
-    kept = {name: values for name, values in unequal.items() if values}
-    return HistoryQuery(equal, kept, limit, skip, (least, most))
+    nonempty = {name: values for name, values in unequal.items() if values}
+    return HistoryQuery(equal, nonempty, limit, skip, (least, most))
 
 
 def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
@@ -107,8 +107,8 @@ def _canonical(site: Site, tenant: str, name: str) -> str:
     if source is not None:
         return source.project
     hosts = {project.project.partition("/")[0] for project in site.tenant(tenant).tenant.projects}
-    whole = "*" not in name or name.startswith("*") or name.partition("/")[0] in hosts
-    return _bounded("project", name if whole else f"*/{name}")
+    names_host = "*" not in name or name.startswith("*") or name.partition("/")[0] in hosts
+    return _bounded("project", name if names_host else f"*/{name}")
 
 
 def _flag(name: str, value: str) -> bool:
@@ -131,8 +131,8 @@ async def builds(site: Site, request: HttpRequest, tenant: str) -> list[PastBuil
     alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
     branch and job_name."""
     of = Builds.of(site, tenant, request)
-    asked = question(of.site, tenant, request)
-    return await of.builds(asked) if asked else []
+    query = question(of.site, tenant, request)
+    return await of.builds(query) if query else []
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
@@ -148,8 +148,8 @@ async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> Pas
 async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[PastBuildset]:
     """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
     of = Builds.of(site, tenant, request)
-    asked = question(of.site, tenant, request, OF_SETS)
-    return await of.buildsets(asked) if asked else []
+    query = question(of.site, tenant, request, OF_SETS)
+    return await of.buildsets(query) if query else []
 
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
@@ -199,12 +199,12 @@ async def build_times(site: Site, request: HttpRequest, tenant: str) -> list[Bui
     """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
     `end_time` bound when they ended."""
     of = Builds.of(site, tenant, request)
-    asked = question(of.site, tenant, request, OF_TIMES)
-    if asked is None:
+    query = question(of.site, tenant, request, OF_TIMES)
+    if query is None:
         return []
     bounds = (moment(request, "start_time"), moment(request, "end_time"))
     found = await of.site.history.builds(
-        tenant, replace(asked, equal={**asked.equal, "complete": [True]}, ended_ms=bounds)
+        tenant, replace(query, equal={**query.equal, "complete": [True]}, ended_ms=bounds)
     )
     return [_time(one) for one in found]
 
@@ -229,11 +229,11 @@ def _time(build: PastBuild) -> BuildTime:
 
 def moment(request: HttpRequest, name: str) -> int | None:
     """Return milliseconds since the epoch.  Raise 400."""
-    said = request.query.get(name, "")
-    if not said:
+    text = request.query.get(name, "")
+    if not text:
         return None
     try:
-        found = datetime.fromisoformat(said)
+        found = datetime.fromisoformat(text)
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise HTTPException(f"{name}: a time, as 2026-12-31T23:59:59, in UTC", status_code=400) from error
@@ -288,8 +288,8 @@ async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[JobH
     """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
     flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Headgate only."""
     site.tenant(tenant)
-    asked = question(site, tenant, request, (*FILTERS, DAYS))
-    return await site.history.job_health(tenant, asked, _since_ms(site, request)) if asked else []
+    query = question(site, tenant, request, (*FILTERS, DAYS))
+    return await site.history.job_health(tenant, query, _since_ms(site, request)) if query else []
 
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
@@ -297,8 +297,8 @@ async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[Res
     """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
     look back (30); of the latest 20,000 buildsets.  Headgate only."""
     site.tenant(tenant)
-    asked = question(site, tenant, request, (*OF_SETS, DAYS))
-    return await site.history.reset_costs(tenant, asked, _since_ms(site, request)) if asked else []
+    query = question(site, tenant, request, (*OF_SETS, DAYS))
+    return await site.history.reset_costs(tenant, query, _since_ms(site, request)) if query else []
 
 
 @get("/api/tenant/{tenant:str}/statistics", opt={"query": (*OF_SETS, DAYS)})
@@ -307,8 +307,8 @@ async def statistics(site: Site, request: HttpRequest, tenant: str) -> list[Thro
     project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
     back (30); of the latest 20,000 buildsets.  Headgate only."""
     site.tenant(tenant)
-    asked = question(site, tenant, request, (*OF_SETS, DAYS))
-    return await site.history.throughput(tenant, asked, _since_ms(site, request)) if asked else []
+    query = question(site, tenant, request, (*OF_SETS, DAYS))
+    return await site.history.throughput(tenant, query, _since_ms(site, request)) if query else []
 
 
 def _since_ms(site: Site, request: HttpRequest) -> int:

@@ -58,18 +58,18 @@ async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[L
     if bool(build) == bool(project and patchset):
         raise HTTPException("name a build, or a project and a patchset", status_code=400)
     if build:
-        asked = HistoryQuery({"uuid": (build,)}, limit=1, comments=True)
-        live = [told for _, told in _live(site, tenant) if told.build == build]
+        query = HistoryQuery({"uuid": (build,)}, limit=1, comments=True)
+        live = [record for _, record in _live(site, tenant) if record.build == build]
     else:
         source = site.tenant(tenant).tenant.find(project)
         if source is None:
             return []
         same = {"project": (source.project,), "patchset": (patchset,)}
-        asked = HistoryQuery(same, limit=BUILDS_MAX, comments=True)
-        live = [told for changes, told in _live(site, tenant) if _is_of(changes, source.project, patchset)]
-    builds = sorted(await site.history.builds(tenant, asked), key=lambda one: not one.final)
+        query = HistoryQuery(same, limit=BUILDS_MAX, comments=True)
+        live = [record for changes, record in _live(site, tenant) if _is_of(changes, source.project, patchset)]
+    builds = sorted(await site.history.builds(tenant, query), key=lambda one: not one.final)
     past = [_Said(one.uuid, one.job_name, one.pipeline, one.comments or {}) for one in builds]
-    found = [one for told in _latest([*live, *past]) for one in _each(told)]
+    found = [one for record in _latest([*live, *past]) for one in _each(record)]
     return sorted(found, key=lambda one: (one.path, one.line, one.job_name))[:SHOWN_MAX]
 
 
@@ -92,18 +92,18 @@ def _is_of(changes: Iterable[Change], project: str, commit: str) -> bool:
     return any(change.project == project and change.commit == commit for change in changes)
 
 
-def _latest(told: Sequence[_Said]) -> Iterator[_Said]:
+def _latest(records: Sequence[_Said]) -> Iterator[_Said]:
     """Yield the first of each job in each pipeline: what counts is first, and the latest of it."""
     known = set[tuple[str, str]]()
-    for one in told:
+    for one in records:
         if (key := (one.pipeline, one.job_name)) not in known:
             known.add(key)
             yield one
 
 
-def _each(told: _Said) -> Iterator[LineComment]:
+def _each(record: _Said) -> Iterator[LineComment]:
     left = COMMENTS_MAX
-    for path, comments in told.comments.items():
+    for path, comments in record.comments.items():
         for comment in comments[:left]:
             yield LineComment(
                 path=path,
@@ -111,9 +111,9 @@ def _each(told: _Said) -> Iterator[LineComment]:
                 level=comment.level or "",
                 message=comment.message,
                 range=comment.range,
-                build=told.build,
-                job_name=told.job_name,
-                pipeline=told.pipeline,
+                build=record.build,
+                job_name=record.job_name,
+                pipeline=record.pipeline,
             )
         left -= min(left, len(comments))
 

@@ -83,8 +83,8 @@ async def status(site: Site, request: HttpRequest, tenant: str) -> Response[Stat
 async def status_change(site: Site, tenant: str, rest: str) -> list[ItemShape]:
     """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
     its ref or commit."""
-    said = rest.strip("/")
-    meant = {c.key for c in _changes(site, tenant) if said in (c.ref, c.commit) or is_called(c, said)}
+    name = rest.strip("/")
+    meant = {c.key for c in _changes(site, tenant) if name in (c.ref, c.commit) or is_called(c, name)}
     now_ms, status = site.context.now_ms(), (await site.shot(tenant)).status
 
     def of(queue: QueueShape) -> list[ItemShape]:

@@ -62,8 +62,8 @@ async def login_state(site: Site, request: HttpRequest) -> Response[WhoShape]:
 
 
 def _called(bearer: Bearer) -> str:
-    said = (bearer.claims.get(name) for name in NAMES)
-    return line(next((one for one in said if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
+    names = (bearer.claims.get(name) for name in NAMES)
+    return line(next((one for one in names if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
 
 
 def _doors(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
@@ -93,8 +93,8 @@ async def login(site: Site, request: HttpRequest) -> Response[Any]:
     except flow.ProviderAway as away:
         raise HTTPException(f"{away}; try again later", status_code=503) from away
     way = flow.begun(chosen, local(request.query.get("next", "/")), sessions.context.now_ms())
-    there = provider.login(published, flow.asked(way, known, place.origin))
-    cookies = [place.kept(BEGUN, flow.written(way), flow.BEGUN_MAX_S)]
+    there = provider.login(published, flow.provider_parameters(way, known, place.origin))
+    cookies = [place.stored(BEGUN, flow.written(way), flow.BEGUN_MAX_S)]
     return Redirect(there, status_code=303, headers=_FRESH, cookies=cookies)
 
 
@@ -126,7 +126,7 @@ async def callback(site: Site, request: HttpRequest) -> Response[Any]:
     finally:
         sessions.returning.pop(own, None)
     log.info("%s (%s) logged in", line(found.who), found.authenticator)
-    cookies = [place.kept(SESSION, value, sessions.lasts_s), place.kept(BEGUN, "", 0)]
+    cookies = [place.stored(SESSION, value, sessions.lasts_s), place.stored(BEGUN, "", 0)]
     return Redirect(local(way.next), status_code=303, headers=_FRESH, cookies=cookies)
 
 
@@ -139,7 +139,7 @@ async def logout(site: Site, request: HttpRequest) -> Response[bool]:
     if bearer is not None and bearer.session:
         await sessions.end(place.given(SESSION, request.headers))
         log.info("%s (%s) logged out", line(bearer.name), bearer.authenticator)
-    return Response(True, headers=_FRESH, cookies=[place.kept(SESSION, "", 0)])
+    return Response(True, headers=_FRESH, cookies=[place.stored(SESSION, "", 0)])
 
 
 ROUTES = (login_state, login, callback, logout)

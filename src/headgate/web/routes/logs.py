@@ -73,8 +73,8 @@ async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -
         f'<li><a href="{escape(one.url.removeprefix(here))}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>'
         for one in files
     )
-    said = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
-    return Response(_INDEX.format(build=build, rows=rows, said=said), media_type="text/html", headers=ASKED)
+    notice = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
+    return Response(_INDEX.format(build=build, rows=rows, said=notice), media_type="text/html", headers=ASKED)
 
 
 def _below(tenant: str, build: str) -> str:
@@ -154,8 +154,8 @@ async def console(socket: WebSocket, site: Site, tenant: str) -> None:
         await socket.close(1000, "No more data")
     except HTTPException as refused:
         error = refused.extra.get("error", "") if isinstance(refused.extra, dict) else ""
-        said = f"{error}: {refused.detail}" if error else refused.detail
-        await socket.close(4011 if refused.status_code == 404 else 4000, _cut(said))
+        reason = f"{error}: {refused.detail}" if error else refused.detail
+        await socket.close(4011 if refused.status_code == 404 else 4000, _cut(reason))
     except NoLogs as missing:
         await socket.close(4011, _cut(str(missing)))
     except WebSocketDisconnect:

@@ -83,13 +83,13 @@ def _canonical(stanza: Stanza) -> str:
 async def labels(site: Site, tenant: str) -> list[LabelShape]:
     """Return labels that the tenant has, and those that its nodesets ask for, by name."""
     layout = _layout(site, tenant)
-    found = {name: LabelShape(name) for name in (*_asked(layout), *layout.tenant.labels)}
+    found = {name: LabelShape(name) for name in (*_labels_asked_for(layout), *layout.tenant.labels)}
     for name, stanza in layout.singles["label"].items():
         found[name] = LabelShape(name, _canonical(stanza), stanza.body.get("description"))
     return [found[name] for name in sorted(found)]
 
 
-def _asked(layout: Layout) -> Iterator[str]:
+def _labels_asked_for(layout: Layout) -> Iterator[str]:
     stanzas = [one.body for one in layout.singles["nodeset"].values()]
     inline = [v.body.get("nodeset") for several in layout.jobs.values() for v in several]
     for form in (*stanzas, *(one for one in inline if isinstance(one, Table))):
@@ -120,12 +120,12 @@ def _provider(layout: Layout, stanza: Stanza) -> ProviderShape:
         if found is None or found in path:
             break
         path.append(found)
-    told: dict[str, tuple[dict[str, Any], ...]] = {}
+    parts: dict[str, tuple[dict[str, Any], ...]] = {}
     for key, kind in PARTS.items():
         names = sorted({part.name for one in path for part in attached(one, key)})
         known = [one for name in names if (one := layout.singles[kind].get(name)) is not None]
-        told[key] = tuple(_part(one, kind) for one in known)
-    return ProviderShape(stanza.name, _canonical(stanza), told["images"], told["labels"], told["flavors"])
+        parts[key] = tuple(_part(one, kind) for one in known)
+    return ProviderShape(stanza.name, _canonical(stanza), parts["images"], parts["labels"], parts["flavors"])
 
 
 def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
@@ -147,8 +147,8 @@ async def nodes(site: Site, tenant: str) -> list[NodeShape]:
     return sorted(found, key=lambda node: node.id)
 
 
-def _node(site: Site, claim: NodeClaim, asked: NodeRequest | None) -> NodeShape:
-    since_ms = asked.asked_ms if asked is not None and asked.asked_ms else site.context.now_ms()
+def _node(site: Site, claim: NodeClaim, node_request: NodeRequest | None) -> NodeShape:
+    since_ms = node_request.asked_ms if node_request is not None and node_request.asked_ms else site.context.now_ms()
     return NodeShape(
         id=claim.name or claim.machine,
         uuid=claim.machine,
@@ -156,13 +156,15 @@ def _node(site: Site, claim: NodeClaim, asked: NodeRequest | None) -> NodeShape:
         label=claim.label,
         state={"claimed": "requested", "ready": "in-use"}.get(claim.state, "used"),
         state_time=time_text(since_ms) or "",
-        comment=f"{asked.job} of {asked.project}, build {asked.build}" if asked is not None else None,
+        comment=f"{node_request.job} of {node_request.project}, build {node_request.build}"
+        if node_request is not None
+        else None,
         connection_type="ssh",
         provider=claim.partition or None,
-        lock_holder=asked.executor if asked is not None else None,
-        is_locked=asked is not None,
+        lock_holder=node_request.executor if node_request is not None else None,
+        is_locked=node_request is not None,
         request_id=claim.request,
-        request_time=time_text(asked.asked_ms) if asked is not None else None,
+        request_time=time_text(node_request.asked_ms) if node_request is not None else None,
     )
 
 
@@ -262,7 +264,7 @@ async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) 
     build = next(one.build for one in _requests(site, tenant) if one.id == uuid)
     subject = f"{found.job_name} in {found.pipeline_name}, build {build}"
     hand = Hand(site, request, MODIFY_REQUEST, tenant, subject)
-    await hand.does(partial(site.ask, tenant, found.pipeline_name, CancelBuild(build, hand.said)))
+    await hand.does(partial(site.ask, tenant, found.pipeline_name, CancelBuild(build, hand.explanation)))
 
 
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})

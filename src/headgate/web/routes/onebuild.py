@@ -46,7 +46,7 @@ async def cancel(site: Site, request: HttpRequest, tenant: str, uuid: str, data:
     """Stop one build that waits or runs: its job counts as one that did not pass.  Headgate only."""
     found = _allowed(site, request, tenant, uuid, "dequeue")
     hand = Hand(site, request, "cancel", tenant, found.subject, data.reason)
-    await hand.does(partial(site.ask, tenant, found.pipeline, CancelBuild(uuid, hand.said)))
+    await hand.does(partial(site.ask, tenant, found.pipeline, CancelBuild(uuid, hand.explanation)))
     return True
 
 

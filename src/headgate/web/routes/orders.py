@@ -96,8 +96,8 @@ async def open_again(site: Site, request: HttpRequest, tenant: str, data: JSONBo
         named = {"", wanted.pipeline}
         gone = [c for c in now.closings if c.pipeline in named and (not wanted.queue or c.queue == wanted.queue)]
         if not gone:
-            whole = [c for c in now.closings if c.pipeline in named and not c.queue]
-            more = f"; {whole[0].what} is: open that" if whole else ""
+            of_pipeline = [c for c in now.closings if c.pipeline in named and not c.queue]
+            more = f"; {of_pipeline[0].what} is: open that" if of_pipeline else ""
             raise HTTPException(f"{wanted.what} is not closed{more}", status_code=409)
         return replace(now, closings=tuple(c for c in now.closings if c not in gone))
 

@@ -38,10 +38,10 @@ async def throughput(site: Site, request: HttpRequest, tenant: str) -> Throughpu
     `pipeline` and `project`. A buildset counts where it ended; of the latest 20,000 buildsets of the tenant.  Headgate
     only."""
     site.tenant(tenant)
-    asked, span = question(site, tenant, request, OF_THROUGHPUT), _span(site, request)
-    if asked is None:
+    query, span = question(site, tenant, request, OF_THROUGHPUT), _span(site, request)
+    if query is None:
         raise HTTPException("no buildset can match these filters", status_code=400)
-    return await site.history.throughput_over_time(tenant, asked, span)
+    return await site.history.throughput_over_time(tenant, query, span)
 
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
@@ -52,11 +52,11 @@ async def job_flakiness(site: Site, request: HttpRequest, tenant: str) -> Flakin
     passed later, both among the builds that are looked at; of the latest 20,000 buildsets of the tenant.  Headgate
     only."""
     site.tenant(tenant)
-    asked = question(site, tenant, request, OF_FLAKINESS)
+    query = question(site, tenant, request, OF_FLAKINESS)
     job, span = _job(request), _span(site, request)
-    if asked is None:
+    if query is None:
         raise HTTPException("no build can match these filters", status_code=400)
-    return await site.history.flakiness(tenant, asked, job, span)
+    return await site.history.flakiness(tenant, query, job, span)
 
 
 def _job(request: HttpRequest) -> str:

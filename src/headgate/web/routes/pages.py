@@ -82,8 +82,8 @@ def page(script: str, title: str, status: int = 200) -> Response[str]:
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
 async def static(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
     """Serve one of the files that pages are made of."""
-    asked = request.headers
-    return static_file(name, edition, asked.get("accept-encoding", ""), asked.get("if-none-match", ""))
+    headers = request.headers
+    return static_file(name, edition, headers.get("accept-encoding", ""), headers.get("if-none-match", ""))
 
 
 ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)

@@ -87,8 +87,8 @@ async def change(site: Site, request: HttpRequest, connection: str, data: JSONBo
     site.allow_all(request)
     known = [found.connection for found in outboxes(site.context)]
     if connection not in known:
-        said = ", ".join(known) or "none so far"
-        raise NotFoundException(f"nothing was reported to a connection {connection!r}; to {said}")
+        names = ", ".join(known) or "none so far"
+        raise NotFoundException(f"nothing was reported to a connection {connection!r}; to {names}")
     hand = Hand(site, request, f"reports-{data.do}", "", connection, data.reason, {"connection": connection})
 
     async def work(besides: Sequence[Op]) -> None:

@@ -97,13 +97,13 @@ class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of the notes that are no remarks of this change."""
 
 
-async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
-    change = asked.change
-    known = asked.site.status.change_states(asked.tenant).now()
+async def _review(call: ReviewCall, one: str, page: int) -> ReviewAnswer:
+    change = call.change
+    known = call.site.status.change_states(call.tenant).now()
     below = tuple(known[key].change.commit for key in change.bases if key in known)
     where = {"project": change.project, "connection": change.connection, "branch": change.branch}
     work = ReviewRequest(**where, ref=change.ref, commit=change.commit, below=below, one=one, page=page)
-    answer = await asked.site.review.answer(asked.who, work, ReviewAnswer)
+    answer = await call.site.review.answer(call.who, work, ReviewAnswer)
     if not answer.ok:
         raise HTTPException(f"{change.key} cannot be shown: {answer.error}", status_code=409)
     return answer
@@ -119,20 +119,20 @@ async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
 async def review(site: Site, request: HttpRequest, tenant: str) -> ReviewShape:
     """Return the commits and files of a change of plain git.  Headgate only."""
     query = request.query
-    asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     page = number(request, "page", 0)
-    answer = await _review(asked, query.get("commit", ""), page)
+    answer = await _review(call, query.get("commit", ""), page)
     return ReviewShape(
-        commit=asked.change.commit,
+        commit=call.change.commit,
         base=answer.base,
         landed=answer.landed,
         commits=answer.commits,
         more_commits=answer.more_commits,
         files=tuple(_file(page * FILES_A_PAGE + n, one) for n, one in enumerate(answer.files)),
         total=answer.total,
-        approving=approving(asked),
-        may_comment=not nobody(asked) and (asked.may(COMMENT) or asked.may(APPROVE)),
-        may_recheck=asked.may("enqueue"),
+        approving=approving(call),
+        may_comment=not nobody(call) and (call.may(COMMENT) or call.may(APPROVE)),
+        may_recheck=call.may("enqueue"),
     )
 
 
@@ -165,16 +165,16 @@ def _file(number: int, file: ReviewFile) -> FileShape:
 async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     """Return how one file of a change differs.  Headgate only."""
     query = request.query
-    asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
-    listed = (await _review(asked, query.get("commit", ""), which // FILES_A_PAGE)).files
+    listed = (await _review(call, query.get("commit", ""), which // FILES_A_PAGE)).files
     if which % FILES_A_PAGE >= len(listed):
         raise NotFoundException(f"the change has no file {which}")
-    file, change = listed[which % FILES_A_PAGE], asked.change
+    file, change = listed[which % FILES_A_PAGE], call.change
     if "160000" in (file.old_mode, file.new_mode) or file.old == file.new:
         return PatchShape(binary=False, lines=(), more=False, ends="")
     work = PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
-    answer = await asked.site.review.answer(asked.who, work, PatchAnswer)
+    answer = await call.site.review.answer(call.who, work, PatchAnswer)
     if not answer.ok:
         raise HTTPException(answer.error, status_code=409)
     return PatchShape(binary=answer.binary, lines=answer.lines, more=answer.more, ends=answer.ends)
@@ -187,25 +187,25 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
 async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape:
     """Return what people said of a change of plain git and of its last patchsets.  Headgate only."""
     query = request.query
-    asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
-    change, secret = asked.change, await site.review.secret()
-    work = RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(asked)))
-    answer = await site.review.answer(asked.who, work, RemarksAnswer)
+    call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    change, secret = call.change, await site.review.secret()
+    work = RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(call)))
+    answer = await site.review.answer(call.who, work, RemarksAnswer)
     if not answer.ok:
         raise HTTPException(f"what was said of {change.key} cannot be read: {answer.error}", status_code=409)
     read_ones = [read(secret, change.key, commit, lines) for commit, lines in answer.lines.items()]
-    found = sorted((one for told, _ in read_ones for one in told), key=lambda one: (one.at, one.id))
+    found = sorted((one for remarks, _ in read_ones for one in remarks), key=lambda one: (one.at, one.id))
     shown = found[number(request, "skip", 0) :][:REMARKS_MAX]
     more = max(0, len(found) - number(request, "skip", 0) - len(shown))
     return RemarksShape(remarks=tuple(shown), more=more, unread=answer.unread, odd=sum(odd for _, odd in read_ones))
 
 
-async def _earlier(asked: ReviewCall) -> tuple[str, ...]:
+async def _earlier(call: ReviewCall) -> tuple[str, ...]:
     """Return the patchsets of the change that were tested before, latest first; none where that is not known."""
-    change = asked.change
+    change = call.change
     question = HistoryQuery({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
     try:
-        past = await asked.site.history.buildsets(asked.tenant, question)
+        past = await call.site.history.buildsets(call.tenant, question)
     except HistoryUnavailable:
         return ()
     commits = (ref.patchset for one in past for ref in one.refs if ref.change == named(change.name))

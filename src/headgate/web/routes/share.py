@@ -16,9 +16,9 @@ ENTRIES_MAX = 50
 NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 
-def _ended(asked: HistoryQuery) -> HistoryQuery:
+def _ended(query: HistoryQuery) -> HistoryQuery:
     """Return the question about what counts and has ended."""
-    return replace(asked, equal={**asked.equal, "final": [True], "complete": [True]})
+    return replace(query, equal={**query.equal, "final": [True], "complete": [True]})
 
 
 @get(
@@ -29,8 +29,8 @@ async def badge(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     """Return an SVG picture of how the latest buildset ended, with the name of its pipeline. `project`, `pipeline`
     and `branch` select it."""
     site.tenant(tenant)
-    asked = question(site, tenant, request, OF_SETS)
-    found = await site.history.buildsets(tenant, replace(_ended(asked), limit=1)) if asked else []
+    query = question(site, tenant, request, OF_SETS)
+    found = await site.history.buildsets(tenant, replace(_ended(query), limit=1)) if query else []
     if not found:
         raise NotFoundException("no buildset like this has ended")
     good = found[0].result == "SUCCESS"
@@ -63,8 +63,8 @@ async def feed(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     """Return finished buildsets, latest first, as an Atom feed; filters work as for buildsets."""
     site.tenant(tenant)
     must_read(site, request, tenant)
-    asked = question(site, tenant, request, OF_SETS)
-    found = await site.history.buildsets(tenant, replace(_ended(asked), limit=ENTRIES_MAX)) if asked else []
+    query = question(site, tenant, request, OF_SETS)
+    found = await site.history.buildsets(tenant, replace(_ended(query), limit=ENTRIES_MAX)) if query else []
     root = site.root or str(request.base_url).rstrip("/")
     base = f"{root}/t/{quote(tenant)}"
     here = f"{base}/feed.atom" + (f"?{request.url.query}" if request.url.query else "")

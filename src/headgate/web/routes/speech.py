@@ -39,16 +39,16 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
 async def remark(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForRemark]) -> ShownRemark:
     """Say something of a proposed commit, under one's own name: it is kept in its repository.  Headgate only."""
-    asked = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
-    _proposed(asked, data.patchset)
+    call = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
+    _proposed(call, data.patchset)
     if wrong := _unfit(data):
         raise HTTPException(wrong, status_code=400)
-    said = msgspec.structs.asdict(data)
-    about = {name: said[name] for name in ("text", "file", "side", "line", "reply", "resolved")}
-    written, line = await _line(asked, about)
-    await _push(asked, line, {})
-    (told,), _ = read(await site.review.secret(), asked.change.key, written.commit, [line])
-    return told
+    words = msgspec.structs.asdict(data)
+    about = {name: words[name] for name in ("text", "file", "side", "line", "reply", "resolved")}
+    written, line = await _line(call, about)
+    await _push(call, line, {})
+    (remark,), _ = read(await site.review.secret(), call.change.key, written.commit, [line])
+    return remark
 
 
 def _unfit(data: ForRemark) -> str:
@@ -80,21 +80,21 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Approve exactly this commit of a change of plain git under one's own name, or take that back.  What it is worth
     the requirements of the pipelines say, as of any other approval.  Headgate only."""
-    asked = _speaking(site, request, tenant, data.project, data.change, APPROVE)
-    told = approving(asked)
-    if not told.may:
-        raise site.access.refused(403, f"{told.why}; by a push: {told.command}")
-    _proposed(asked, data.patchset)
+    call = _speaking(site, request, tenant, data.project, data.change, APPROVE)
+    approval = approving(call)
+    if not approval.may:
+        raise site.access.refused(403, f"{approval.why}; by a push: {approval.command}")
+    _proposed(call, data.patchset)
     word = {"word": "withdrawn" if data.withdraw else "approved", "text": data.reason[:TEXT_MAX_CHARS]}
     to = "" if data.withdraw else data.patchset
-    words = dict.fromkeys(_approvals(asked, told.who), to)
+    words = dict.fromkeys(_approvals(call, approval.who), to)
 
     async def work(besides: Sequence[Op]) -> None:
         await site.context.store.commit([], besides)
-        await _push(asked, (await _line(asked, word))[1], words)
+        await _push(call, (await _line(call, word))[1], words)
 
     verb = "unapprove" if data.withdraw else "approve"
-    subject, details = f"{asked.name} of {asked.project}", {"commit": data.patchset, "as": told.who}
+    subject, details = f"{call.name} of {call.project}", {"commit": data.patchset, "as": approval.who}
     await Hand(site, request, verb, tenant, subject, data.reason, details).does(work)
     return True
 
@@ -102,15 +102,15 @@ async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 @post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
 async def recheck(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Have a change of plain git tested again, as by a push to `refs/recheck`.  Headgate only."""
-    asked = asked_about(site, request, tenant, data.project, data.change)
-    site.allow(request, tenant, "enqueue", project=asked.project)
-    _proposed(asked, data.patchset)
+    call = asked_about(site, request, tenant, data.project, data.change)
+    site.allow(request, tenant, "enqueue", project=call.project)
+    _proposed(call, data.patchset)
 
     async def work(besides: Sequence[Op]) -> None:
         await site.context.store.commit([], besides)
-        await _push(asked, "", {f"refs/recheck/{asked.name}": data.patchset})
+        await _push(call, "", {f"refs/recheck/{call.name}": data.patchset})
 
-    subject, details = f"{asked.name} of {asked.project}", {"commit": data.patchset}
+    subject, details = f"{call.name} of {call.project}", {"commit": data.patchset}
     await Hand(site, request, "recheck", tenant, subject, data.reason, details).does(work)
     return True
 
@@ -123,18 +123,18 @@ def _speaking(
     bearer = site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)
-    asked = asked_about(site, request, tenant, project, change)._replace(bearer=bearer)
-    if not any(asked.may(one) for one in permissions):
+    call = asked_about(site, request, tenant, project, change)._replace(bearer=bearer)
+    if not any(call.may(one) for one in permissions):
         raise site.access.refused(403, f"you may not {permissions[0]} in tenant {tenant}")
-    if why := nobody(asked):
+    if why := nobody(call):
         raise site.access.refused(403, why)
-    return asked
+    return call
 
 
-def _proposed(asked: ReviewCall, patchset: str) -> None:
+def _proposed(call: ReviewCall, patchset: str) -> None:
     """Raise 409 for another commit than the one that is proposed now."""
-    change = asked.change
-    change_state = asked.site.status.change_states(asked.tenant).now().get(change.key)
+    change = call.change
+    change_state = call.site.status.change_states(call.tenant).now().get(change.key)
     if change_state is None or not change_state.open or change.commit != patchset:
         why = (
             f"{change.key} is proposed as {change.commit[:12]} now"
@@ -144,18 +144,18 @@ def _proposed(asked: ReviewCall, patchset: str) -> None:
         raise HTTPException(f"{why}; look at it again", status_code=409)
 
 
-def _approvals(asked: ReviewCall, who: str) -> list[str]:
+def _approvals(call: ReviewCall, who: str) -> list[str]:
     """Return the refs that approve: one under the name where the server binds names, and the one without a name where
     that is asked for, or nothing else is known."""
-    layout, change = asked.site.tenant(asked.tenant).layouts.landed, asked.change
+    layout, change = call.site.tenant(call.tenant).layouts.landed, call.change
     wanted = any(change.connection in one.require_approved for one in layout.pipelines.values())
-    named = [f"refs/approvals/{who}/{asked.name}"] if asked.speaker.bound else []
-    return [*named, *([f"refs/approved/{asked.name}"] if wanted or not named else [])]
+    named = [f"refs/approvals/{who}/{call.name}"] if call.speaker.bound else []
+    return [*named, *([f"refs/approved/{call.name}"] if wanted or not named else [])]
 
 
-async def _line(asked: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemark, str]:
+async def _line(call: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemark, str]:
     """Return a remark of who asks, signed, and as it stands in a note."""
-    site, change, bearer = asked.site, asked.change, asked.bearer
+    site, change, bearer = call.site, call.change, call.bearer
     assert bearer is not None, "who speaks is somebody"
     made = ReviewRemark(
         id=fresh(),
@@ -170,11 +170,11 @@ async def _line(asked: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRema
     return found, msgspec.json.encode(found).decode()
 
 
-async def _push(asked: ReviewCall, line: str, words: Mapping[str, str]) -> None:
+async def _push(call: ReviewCall, line: str, words: Mapping[str, str]) -> None:
     """Raise 409 with what the git server says."""
-    change = asked.change
+    change = call.change
     work = SayRequest(change.project, change.connection, change.ref, change.commit, line, dict(words))
-    answer = await asked.site.review.say(asked.who, work, SayAnswer)
+    answer = await call.site.review.say(call.who, work, SayAnswer)
     if not answer.ok:
         raise HTTPException(f"the git server does not take it: {answer.error}", status_code=409)
 

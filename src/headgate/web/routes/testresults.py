@@ -70,11 +70,11 @@ async def test_results(site: Site, request: HttpRequest, tenant: str, build: str
     key = (id, found)
     if key not in _known:
         async with _turns:
-            told = await _results(site.logs, id, found)
-        _known[key] = told
+            results = await _results(site.logs, id, found)
+        _known[key] = results
         while len(_known) > KEPT_MAX:
             _known.popitem(last=False)
-    return _known.get(key) or told
+    return _known.get(key) or results
 
 
 def _meant(tenant: str, build: PastBuild) -> Iterator[str]:

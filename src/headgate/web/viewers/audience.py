@@ -107,8 +107,8 @@ class Audience:
         with ours:
             ours.setblocking(False)
             self._enter(tenant, bearer, its, peer, gzip=gzip, chunked=False)
-            while said := await asyncio.get_running_loop().sock_recv(ours, RELAYED_BYTES):
-                yield said
+            while data := await asyncio.get_running_loop().sock_recv(ours, RELAYED_BYTES):
+                yield data
 
     def _enter(
         self, tenant: str, bearer: Bearer | None, there: socket.socket, peer: str, *, gzip: bool, chunked: bool

@@ -71,10 +71,10 @@ class Scene:
     _items: dict[bytes, bytes] = field(default_factory=dict)
     _at: tuple[int, float] = (0, 0.0)
     """Time of this state: milliseconds since the epoch, and by the clock."""
-    _whole: tuple[float, Frame] | None = None
+    _full: tuple[float, Frame] | None = None
     """The frame of the full state, and when it was made, by the clock."""
 
-    def told(self, now_ms: int, text: bytes, fresh: dict[bytes, bytes], gone: Iterable[bytes] = ()) -> bool:
+    def update(self, now_ms: int, text: bytes, fresh: dict[bytes, bytes], gone: Iterable[bytes] = ()) -> bool:
         """Take the latest state: the items that are new or have changed, and the names of removed ones. Return False if
         nothing has changed.
         """
@@ -84,19 +84,19 @@ class Scene:
             return False
         self._items.update(fresh)
         self._text, self._at = text, (now_ms, self.clock_s())
-        self.number, self._whole = self.number + 1, None
+        self.number, self._full = self.number + 1, None
         self.change = self._frame(fresh)
         return True
 
-    def whole(self) -> Frame:
+    def full(self) -> Frame:
         """Return the full state, for viewers who are new or have missed a change."""
         now_s = self.clock_s()
-        if self._whole is None or now_s - self._whole[0] > WHOLE_MAX_S:
-            self._whole = (now_s, self._frame(self._items))
-        return self._whole[1]
+        if self._full is None or now_s - self._full[0] > WHOLE_MAX_S:
+            self._full = (now_s, self._frame(self._items))
+        return self._full[1]
 
     def _frame(self, items: dict[bytes, bytes]) -> Frame:
         at_ms, at_s = self._at
         now_ms = at_ms + int((self.clock_s() - at_s) * 1_000)
-        said = b",".join(b"%b:%b" % one for one in items.items())
-        return Frame(b'event: status\r\ndata: {"now":%d,"status":%b,"items":{%b}}\r\n\r\n' % (now_ms, self._text, said))
+        body = b",".join(b"%b:%b" % one for one in items.items())
+        return Frame(b'event: status\r\ndata: {"now":%d,"status":%b,"items":{%b}}\r\n\r\n' % (now_ms, self._text, body))

@@ -116,11 +116,11 @@ class ViewerHub:
         """Return whether the parent process is still connected."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                said, fds, _, _ = socket.recv_fds(self.door, 1 << 20, 16)
+                message, fds, _, _ = socket.recv_fds(self.door, 1 << 20, 16)
                 self._fds.extend(fds)
-                if not said:
+                if not message:
                     return False
-                self._heard += said
+                self._heard += message
                 self._heed()
         return True
 
@@ -141,7 +141,7 @@ class ViewerHub:
                 head, text, *parts = unpacked(body)
                 now_ms, gone = map(int, head.split())
                 fresh = dict(zip(parts[gone::2], parts[gone + 1 :: 2], strict=True))
-                if self.scenes.setdefault(about, Scene()).told(now_ms, text, fresh, parts[:gone]):
+                if self.scenes.setdefault(about, Scene()).update(now_ms, text, fresh, parts[:gone]):
                     self._fresh.add(about)
 
     def _enter(self, id: int, body: bytes) -> None:
@@ -197,7 +197,7 @@ class ViewerHub:
         scene = self.scenes.get(viewer.scene)
         if scene is None or viewer.sending or viewer.number == scene.number:
             return
-        frame = scene.change if viewer.number and viewer.number == scene.number - 1 else scene.whole()
+        frame = scene.change if viewer.number and viewer.number == scene.number - 1 else scene.full()
         viewer.number = scene.number
         self._send(viewer, frame.form(gzip=viewer.gzip, chunked=viewer.chunked))
 

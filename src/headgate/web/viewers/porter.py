@@ -36,7 +36,7 @@ class Porter:
         self._words: deque[tuple[bytes, socket.socket | None]] = deque()
         self._states: dict[int, tuple[int, bytes, Mapping[bytes, bytes]]] = {}
         """Scene -> the state that is to be sent."""
-        self._said: dict[int, Mapping[bytes, bytes]] = {}
+        self._sent: dict[int, Mapping[bytes, bytes]] = {}
         """Scene -> its items as they were last sent."""
         self._sending = memoryview(b"")
         self._heard = b""
@@ -63,7 +63,7 @@ class Porter:
     def close_scene(self, scene: int) -> None:
         """Have a scene end."""
         self._states.pop(scene, None)
-        self._said.pop(scene, None)
+        self._sent.pop(scene, None)
         self._say(CLOSE, scene)
 
     def tell(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> None:
@@ -88,7 +88,7 @@ class Porter:
         self._socket = self._process = None
         self._words.clear()
         self._states.clear()
-        self._said.clear()
+        self._sent.clear()
         self._sending, self._heard = memoryview(b""), b""
 
     def _begin(self) -> None:
@@ -149,7 +149,7 @@ class Porter:
 
     def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
         """Return the state, with the items that differ from the last one sent, and the names of removed ones."""
-        before, self._said[scene] = self._said.get(scene, {}), items
+        before, self._sent[scene] = self._sent.get(scene, {}), items
         fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]
         gone = [name for name in before if name not in items]
         return packed([b"%d %d" % (now_ms, len(gone)), text, *gone, *fresh])
@@ -157,19 +157,19 @@ class Porter:
     def _hear(self) -> None:
         assert self._socket is not None, "it is read from"
         try:
-            said = self._socket.recv(1 << 16)
+            data = self._socket.recv(1 << 16)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        if not said:
+            data = b""
+        if not data:
             self._end("it ended")
             return
-        self._heard += said
-        whole = len(self._heard) - len(self._heard) % GONE.size
-        for (viewer,) in GONE.iter_unpack(self._heard[:whole]):
+        self._heard += data
+        complete = len(self._heard) - len(self._heard) % GONE.size
+        for (viewer,) in GONE.iter_unpack(self._heard[:complete]):
             self._gone(viewer)
-        self._heard = self._heard[whole:]
+        self._heard = self._heard[complete:]
 
     def _end(self, why: str) -> None:
         log.warning("the process of those who look on is begun anew for the next of them: %s", why)
