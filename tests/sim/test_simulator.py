@@ -281,7 +281,7 @@ def a_part_is_taken_for_the_whole(patch: pytest.MonkeyPatch) -> None:
 
     def whole(queue: Any, item: Any, answer: Any, world: Any, asked: Any) -> Any:
         if answer.ok:
-            return leave(queue, item, "SUCCESS", world, asked, told=False)
+            return leave(queue, item, "SUCCESS", world, asked, report=False)
         return real(queue, item, answer, world, asked)
 
     patch.setattr(absorb, "landed", whole)
