@@ -205,14 +205,14 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
 
 def test_what_stays_odd_rests_longer_each_time_and_many_are_not_asked_at_once() -> None:
     one, now_s, pauses = _Followed("p"), 0.0, list[float]()
-    look = cast(Any, type("Look", (), {"odd": {n: "odd" for n in range(1, 26)}, "asked": set(range(1, 26))}))
+    look = cast(Any, type("Look", (), {"odd": {n: "odd" for n in range(1, 26)}, "attempted": set(range(1, 26))}))
     for _ in range(12):
         one.learn(look, now_s)
         due_s = max(odd.due_s for odd in one.odd.values())
         pauses.append(due_s - now_s)
         now_s = due_s
     assert all(30 * 2**n * 0.75 <= pause <= 30 * 2**n for n, pause in enumerate(pauses[:6])), pauses
-    one.learn(look, now_s, whole=False)
+    one.learn(look, now_s, completed=False)
     assert {odd.due_s for odd in one.odd.values()} == {now_s}, "it may be the forge that is odd"
     assert max(pauses) <= 3600 and len(one.due(now_s)) == 10 and one.due(0) == frozenset()
 

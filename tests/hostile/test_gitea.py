@@ -110,7 +110,7 @@ async def test_a_list_with_holes_holds_up_no_other(here: Ground, monkeypatch: py
 
     async def get(key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
         found = await whole(key, path, query, urgent=urgent)
-        return found._replace(said=[None, {"number": 7}, *found.said]) if path.endswith("/pulls") else found
+        return found._replace(content=[None, {"number": 7}, *found.content]) if path.endswith("/pulls") else found
 
     monkeypatch.setattr(here.client, "get", get)
     opened(here)

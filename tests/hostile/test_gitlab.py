@@ -158,7 +158,7 @@ async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
         found = await whole(key, path, query, urgent=urgent)
         if path.endswith(tuple(odd)) and not empty:
             raise ReporterAway("it answers 500", AGAIN_S)
-        return found._replace(said={**found.said, "sha": None}) if path.endswith(tuple(odd)) else found
+        return found._replace(content={**found.content, "sha": None}) if path.endswith(tuple(odd)) else found
 
     monkeypatch.setattr(here.client, "get", get)
     for number in range(6):

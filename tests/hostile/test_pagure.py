@@ -129,8 +129,8 @@ async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
     async def get(key: ForgeKey, path: str, *args: Any, **more: Any) -> ForgeResponse:
         found = await whole(key, path, *args, **more)
         if path.endswith("/pull-requests"):
-            holes = [None, {"id": 9}, {"id": "x"}, *found.said["requests"]]
-            return found._replace(said={**found.said, "requests": holes})
+            holes = [None, {"id": 9}, {"id": "x"}, *found.content["requests"]]
+            return found._replace(content={**found.content, "requests": holes})
         return found
 
     monkeypatch.setattr(here.client, "get", get)

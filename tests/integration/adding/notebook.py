@@ -25,6 +25,6 @@ class Notebook:
 
 
 async def connect(given: ReporterOptions) -> Reporter:
-    if not given.said["file"].endswith(".txt"):
+    if not given.options["file"].endswith(".txt"):
         raise UserError("file: a name that ends in .txt")
-    return Notebook(given.directory / given.said["file"])
+    return Notebook(given.directory / given.options["file"])

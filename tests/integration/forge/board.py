@@ -76,9 +76,9 @@ class Pull:
 
 def connect(given: DriverOptions) -> Connected:
     """Make the driver as the registry has drivers made."""
-    if len(given.said["token"]) < 8:
+    if len(given.options["token"]) < 8:
         raise UserError("the token is not a token")
-    board = Board(given.directory / given.said.get("place", "board"), given.name)
+    board = Board(given.directory / given.options.get("place", "board"), given.name)
     return Connected(board.git, board)
 
 

@@ -59,15 +59,15 @@ def host_of(server: str) -> str:
     return urlsplit(server if "://" in server else f"//{server}").hostname or ""
 
 
-def address(option: str, said: str) -> str:
+def address(option: str, url: str) -> str:
     """Return the address without a slash at its end. Raise UserError."""
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        raise UserError(f"{option}: {said!r} is not an address; write it as https://git.example.com") from None
+        raise UserError(f"{option}: {url!r} is not an address; write it as https://git.example.com") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
-        raise UserError(f"{option}: {said!r} is not an address; write it as https://git.example.com")
+        raise UserError(f"{option}: {url!r} is not an address; write it as https://git.example.com")
     if parts.scheme == "http" and host not in LOOPBACK:
         raise UserError(f"{option}: http:// is only taken for this machine, as the token goes over it; write https://")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -43,8 +43,8 @@ class CallBudget:
         if until_s > now_s:
             return until_s - now_s
         if self.limit and self.reset_s > now_s:
-            kept = 0 if urgent else int(self.limit * RESERVE)
-            if self.remaining <= max(kept, self._kept_from(project)):
+            reserve = 0 if urgent else int(self.limit * RESERVE)
+            if self.remaining <= max(reserve, self._kept_from(project)):
                 return self.reset_s - now_s + 1
         return 0.0
 
@@ -87,9 +87,9 @@ class CallBudget:
     def refused(self, status: int, headers: Mapping[str, str], message: str, now_s: float) -> float | None:
         """Return how long to pause after a refusal that is about limits, and keep that; None: the refusal is about
         something else."""
-        said, after_s = message.lower(), _number(headers, "retry-after")
+        text, after_s = message.lower(), _number(headers, "retry-after")
         spent = _number(headers, "x-ratelimit-remaining") == 0
-        limited = _PRIMARY in said or any(one in said for one in _SECONDARY)
+        limited = _PRIMARY in text or any(one in text for one in _SECONDARY)
         denied = status == 403 and (limited or after_s is not None)
         if status != 429 and not denied and not (status < 300 and limited):
             return None
@@ -106,5 +106,5 @@ class CallBudget:
 
 
 def _number(headers: Mapping[str, str], name: str) -> int | None:
-    said = headers.get(name, "").strip()
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 16 else None
+    value = headers.get(name, "").strip()
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < 16 else None

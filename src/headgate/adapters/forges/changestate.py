@@ -103,8 +103,8 @@ class ChangeStateReader(ABC, Generic[Pull]):
         approved = pull.head if pull.approved else ""
         now = ChangeState(change, pull.state == "OPEN", approved, pull.state == "MERGED", details=details)
         at_ms = int(self._now_s() * 1000)
-        told = list(events(now, was, pull, frozenset(us), at_ms, first=first, spoken=self.spoken))
-        return now, [await self._with_permission(key, pull.project, event) for event in told]
+        trigger_events = list(events(now, was, pull, frozenset(us), at_ms, first=first, spoken=self.spoken))
+        return now, [await self._with_permission(key, pull.project, event) for event in trigger_events]
 
     async def _files(self, project: str, pull: Pull, heads: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the changed files, from git, which has no limit on their number; None if they cannot be determined
@@ -121,13 +121,13 @@ class ChangeStateReader(ABC, Generic[Pull]):
             return None  # the merge repeats the request
 
     async def _with_permission(self, key: ForgeKey, project: str, event: TriggerEvent) -> TriggerEvent:
-        said = event.happening
-        if said is None or said.who is None or not said.who.name or said.who.permission:
+        happening = event.happening
+        if happening is None or happening.who is None or not happening.who.name or happening.who.permission:
             return event
-        who = replace(said.who, permission=await self.permission(key, project, said.who.name))
-        votes = tuple(replace(vote, who=who) if vote.who.name == who.name else vote for vote in said.votes)
-        happening: ForgeEvent = replace(said, who=who, votes=votes)
-        return replace(event, happening=happening)
+        who = replace(happening.who, permission=await self.permission(key, project, happening.who.name))
+        votes = tuple(replace(vote, who=who) if vote.who.name == who.name else vote for vote in happening.votes)
+        updated: ForgeEvent = replace(happening, who=who, votes=votes)
+        return replace(event, happening=updated)
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
         """Return read, write, admin or none; empty if unknown."""
@@ -137,7 +137,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
             return known
         try:
             answer = await self._rest.get(key, f"/repos/{project}/collaborators/{quote(login, safe='')}/permission")
-            known = PERMISSIONS.get(str(answer.said["permission"]), str(answer.said["permission"]))
+            known = PERMISSIONS.get(str(answer.content["permission"]), str(answer.content["permission"]))
         except NotThere:
             known = "none"
         except (ForgeDenied, Rejected):

@@ -74,8 +74,8 @@ class ReportMark:
     @property
     def text(self) -> str:
         """Return the mark as it is stored."""
-        said = f"{self.updated}|{self.remark}|{self.review}|{self.again}"
-        return f"{said}|{self.floor}" if self.floor else said
+        text = f"{self.updated}|{self.remark}|{self.review}|{self.again}"
+        return f"{text}|{self.floor}" if self.floor else text
 
 
 def told_apart(updated: str, before: ReportMark, now_s: float) -> str:
@@ -91,8 +91,8 @@ def marked(pull: AnyPull, before: ReportMark) -> ReportMark:
     """Return the mark after all events are reported."""
     remark = max((one.id for one in pull.remarks), default=0)
     review = max((one.id for one in pull.reviews), default=0)
-    asked = _asked_again(pull)
-    return ReportMark(pull.updated, max(remark, before.remark), max(review, before.review), asked)
+    rerequested = _asked_again(pull)
+    return ReportMark(pull.updated, max(remark, before.remark), max(review, before.review), rerequested)
 
 
 def _asked_again(pull: AnyPull) -> str:
@@ -138,7 +138,7 @@ def events(
     if was is not None and before.draft is not None and before.draft != pull.draft:
         action = "converted_to_draft" if pull.draft else "ready_for_review"
         yield tell(EventKind.STIRRED, ForgeEvent(spoken.pull, action, pull.doer(action)), pull.updated)
-    for happening, what in _said(pull, before, mark, us, since_ms=at_ms - OLD_MS if first else 0, spoken=spoken):
+    for happening, what in _activity(pull, before, mark, us, since_ms=at_ms - OLD_MS if first else 0, spoken=spoken):
         yield tell(EventKind.STIRRED, happening, *what)
 
 
@@ -146,10 +146,11 @@ def _edited(was: Change, now: Change) -> bool:
     return (was.title, was.message, was.branch) != (now.title, now.message, now.branch)
 
 
-def _said(
+def _activity(
     pull: AnyPull, before: Details, mark: ReportMark, us: frozenset[str], since_ms: int, spoken: Spoken
 ) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
-    """Yield the comments of people and the reports of programs, each with its identity."""
+    """Yield the changes of labels, the comments and reviews of people, and the reports of programs, each with its
+    identity."""
     for name in pull.labels:
         if name not in (before.labels or ()):
             yield (
@@ -164,17 +165,17 @@ def _said(
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
             yield ForgeEvent(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)
     yield from _reviewed(pull, before, mark, us, spoken)
-    told = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
+    known_states = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:
         own = report.status.who in us
         if not own or (before.statuses is not None and report.status.state not in UNDER_WAY):
             yield from _reported(
-                report, told, ForgeAccount(report.status.who, permission="write" if own else ""), spoken
+                report, known_states, ForgeAccount(report.status.who, permission="write" if own else ""), spoken
             )
-    asked = _asked_again(pull)
-    if asked and asked != mark.again:
+    rerequested = _asked_again(pull)
+    if rerequested and rerequested != mark.again:
         again = tuple(one.status for one in pull.reports if one.asked_again)
-        yield ForgeEvent(spoken.check, "rerequested", statuses=again), (asked,)
+        yield ForgeEvent(spoken.check, "rerequested", statuses=again), (rerequested,)
 
 
 def _reviewed(
@@ -188,22 +189,22 @@ def _reviewed(
         known = votes.get(one.who.name)
         if one.state == "dismissed":
             if known is not None and known.value != "dismissed" and known.since_ms == one.at_ms:
-                said = ForgeEvent(spoken.review, "dismissed", votes=(vote,), state="dismissed")
-                yield said, (one.id, "dismissed")
+                event = ForgeEvent(spoken.review, "dismissed", votes=(vote,), state="dismissed")
+                yield event, (one.id, "dismissed")
         elif one.id > mark.review:
             action, state = (spoken.submitted, one.state) if spoken.submitted else (one.state, "")
             yield ForgeEvent(spoken.review, action, one.who, votes=(vote,), state=state), (one.id,)
 
 
 def _reported(
-    report: ProgramReport, told: dict[tuple[str, str, bool], str], who: ForgeAccount, spoken: Spoken
+    report: ProgramReport, known_states: dict[tuple[str, str, bool], str], who: ForgeAccount, spoken: Spoken
 ) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
     one = report.status
-    if told.get((one.who, one.name, one.check)) == one.state:
+    if known_states.get((one.who, one.name, one.check)) == one.state:
         return
     if not one.check:
         state = one.state if spoken.flags else ""
-        said = ForgeEvent(spoken.pull, "status", who, statuses=(one,), state=state)
-        yield said, (one.who, one.name, one.state, report.at_ms)
+        event = ForgeEvent(spoken.pull, "status", who, statuses=(one,), state=state)
+        yield event, (one.who, one.name, one.state, report.at_ms)
     elif report.at_ms:  # the check has ended
         yield ForgeEvent(spoken.check, "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)

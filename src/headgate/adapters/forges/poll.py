@@ -96,14 +96,14 @@ class ProjectLook:
     """Canonical name of the project."""
     known: KnownChanges
     hints: Sequence[Hint]
-    whole: bool
+    full: bool
     """Whether to look at the whole project rather than at hinted places."""
     again: frozenset[int] = frozenset()
     """Changes whose last look failed: they come last, and another failure does not count against the forge."""
     resting: frozenset[int] = frozenset()
     """Changes whose last look failed and that are not due yet; they are looked at only if hinted at."""
     more: bool = False
-    asked: set[int] = field(default_factory=set)
+    attempted: set[int] = field(default_factory=set)
     """Changes whose look was attempted."""
     odd: dict[int, str] = field(default_factory=dict)
     """Changes whose look failed, while other looks succeed -> the reason."""
@@ -129,25 +129,23 @@ class ProjectLook:
             self.hints = [hint for hint in self.hints if hint.order is None]
         old = self.known.heads.get(self.project)
         self._heads = dict(old or {})
-        seen = await self._refs(old) if self.whole or any(hint.ref for hint in self.hints) else None
-        if self.protection is not None and (
-            self.whole or self._rules_moved or self._heads.keys() != (old or {}).keys()
-        ):
-            said, self.unseen = await self.protection()
-            seen = replace(seen or Sighting(), protections={self.project: said} if said is not None else {})
+        seen = await self._refs(old) if self.full or any(hint.ref for hint in self.hints) else None
+        if self.protection is not None and (self.full or self._rules_moved or self._heads.keys() != (old or {}).keys()):
+            protection, self.unseen = await self.protection()
+            seen = replace(seen or Sighting(), protections={self.project: protection} if protection is not None else {})
         if seen is not None:
             yield seen
         change_states: list[ChangeState] = []
-        told: list[TriggerEvent] = []
+        trigger_events: list[TriggerEvent] = []
         async for change_state, events in self._changes(first=old is None):
             change_states.append(change_state)
-            told += events
+            trigger_events += events
             if len(change_states) >= BATCH_MAX:
-                yield Sighting(tuple(change_states), tuple(told))
-                change_states, told = [], []
+                yield Sighting(tuple(change_states), tuple(trigger_events))
+                change_states, trigger_events = [], []
         answered = tuple(hint.id for hint in self.hints)
-        if change_states or told or answered:
-            yield Sighting(tuple(change_states), tuple(told), answered=answered)
+        if change_states or trigger_events or answered:
+            yield Sighting(tuple(change_states), tuple(trigger_events), answered=answered)
 
     async def _orders(self) -> Sighting:
         """Accept the commands of people who may write, according to the forge; their hints name the person and the
@@ -189,13 +187,13 @@ class ProjectLook:
         own = of_project(self.known.change_states, self.project)
         for change_state in own.values():
             if change_state.untold:
-                yield self._told(change_state)
+                yield self._as_landed(change_state)
         failed, before = 0, self.again | self.resting
         for number in await self._due(own):
             was = self.known.change_states.get(numbered(self.project, str(number)))
-            if was is not None and (was.untold or (was.landed and not self.whole)):
+            if was is not None and (was.untold or (was.landed and not self.full)):
                 continue
-            self.asked.add(number)
+            self.attempted.add(number)
             try:
                 found = await self._one(number, was, first)
             except (ForgeDenied, Rejected, ReporterAway) as error:
@@ -212,7 +210,7 @@ class ProjectLook:
 
     async def _one(self, number: int, was: ChangeState | None, first: bool) -> Found | None:
         try:
-            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.whole)
+            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.full)
         except NotThere:
             return None  # it was transferred, or never existed
 
@@ -225,7 +223,7 @@ class ProjectLook:
         if self._rules_moved:
             self.asking.forget_rules()
             found |= {int(s.change.number) for s in own.values() if s.open}
-        if self.whole:
+        if self.full:
             found |= await self._moved(own) - self.resting
         return sorted(found, key=lambda number: (number in self.again | self.resting, number))
 
@@ -236,13 +234,14 @@ class ProjectLook:
         moved = {number for number, one in there.items() if one}
         return moved | {number for number, s in known.items() if s.open and number not in there}
 
-    def _told(self, change_state: ChangeState) -> Found:
-        """Return a change as it is after the gate has landed it, and the event of that, without a call to the forge."""
+    def _as_landed(self, change_state: ChangeState) -> Found:
+        """Return the state of a change that the gate has landed, and the event of its merge, without a call to the
+        forge."""
         change = change_state.change
         id = derived(change.key, "landed", change.commit)
         details = replace(change_state.details, state="MERGED") if change_state.details is not None else None
-        told = TriggerEvent(EventKind.MERGED, change, id, happening=self.asking.words.landed)
-        return replace(change_state, untold=False, details=details), [told]
+        event = TriggerEvent(EventKind.MERGED, change, id, happening=self.asking.words.landed)
+        return replace(change_state, untold=False, details=details), [event]
 
     def _in_words(self, event: TriggerEvent) -> TriggerEvent:
         return replace(event, happening=self.asking.words.pushed) if event.kind is EventKind.REF_UPDATED else event

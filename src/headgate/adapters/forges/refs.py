@@ -42,18 +42,18 @@ async def look_at_refs(
             as_it_was(old, ref, heads)
         found = await moved_heads(connection, project, mirror, old, heads)
         heads, again = found.now, found.more or bool(gone)
-        events += map(_told, found.updates)
+        events += map(_ref_updated, found.updates)
     others = moved_refs(connection, project, seen, watched(refs, misfits))
     if others is not None:
         again = again or others.more
-        events += map(_told, others.updates)
+        events += map(_ref_updated, others.updates)
     if old is not None and heads == old and others is None:
         return Looked(None, again)
     moved = {project: heads} if old is None or heads != old else {}
     return Looked(Sighting((), tuple(events), moved, {project: others.now} if others is not None else {}), again)
 
 
-def _told(change: Change) -> TriggerEvent:
+def _ref_updated(change: Change) -> TriggerEvent:
     at_ms = int(time.time() * 1000)
     id = derived(EventKind.REF_UPDATED, change.project, change.ref, change.old_commit, change.commit, str(at_ms))
     return TriggerEvent(EventKind.REF_UPDATED, change, id, at_ms)

@@ -24,7 +24,7 @@ class DriverOptions(NamedTuple):
     """Hold what a driver is given for one connection."""
 
     name: str
-    said: Mapping[str, str]
+    options: Mapping[str, str]
     """The options that are set in the connection's section."""
     directory: Path
     """Directory of the settings file; paths are relative to it."""

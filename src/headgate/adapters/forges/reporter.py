@@ -107,37 +107,37 @@ class ChangeReporter(ABC):
         state = str(how["status"])
         description = f"{report.pipeline} status: {state}"
         url = str(how.get("status-url") or page(report))
-        said = {"state": state, "context": name, "description": description[:DESCRIPTION_MAX]}
+        status = {"state": state, "context": name, "description": description[:DESCRIPTION_MAX]}
         commit = change.commit if change.commit.strip("0") else change.old_commit
-        await self._rest.write("POST", key, f"{repo}/statuses/{commit}", said | ({"target_url": url} if url else {}))
+        await self._rest.write("POST", key, f"{repo}/statuses/{commit}", status | ({"target_url": url} if url else {}))
 
-    async def review(self, key: ForgeKey, path: str, report: QueueReport, said: Mapping[str, Any]) -> None:
+    async def review(self, key: ForgeKey, path: str, report: QueueReport, review: Mapping[str, Any]) -> None:
         """Post a review once for each report, which a mark in its `body` identifies."""
         mark = f"<!-- headgate {report.id} -->"
         us = await self._who.us()
         async for reviews in self._rest.pages(key, path):
             if any(mark in (one.get("body") or "") and (one.get("user") or {}).get("login") in us for one in reviews):
                 return
-        await self._rest.write("POST", key, path, {**said, "body": f"{said['body']}\n\n{mark}"})
+        await self._rest.write("POST", key, path, {**review, "body": f"{review['body']}\n\n{mark}"})
 
     async def comment(
         self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, trouble: str
     ) -> None:
         """Write the report into the one comment of this pipeline, which is edited."""
         mark = mark_of(name)
-        said = {"body": body(report, mark, trouble)}
+        content = {"body": body(report, mark, trouble)}
         place = f"{repo}/issues/{change.number}"
         if ("asked", place, "") not in self.known:
             await self._own_comments(key, place)
         id = self.known.get(("comment", place, mark))
         if id is not None:
             try:
-                await self._rest.write("PATCH", key, f"{repo}/issues/comments/{id}", said)
+                await self._rest.write("PATCH", key, f"{repo}/issues/comments/{id}", content)
                 return
             except NotThere:
                 self.known.pop(("comment", place, mark), None)  # somebody removed it
-        made = await self._rest.write("POST", key, f"{place}/comments", said)
-        self.remember("comment", place, mark, int(made.said["id"]))
+        made = await self._rest.write("POST", key, f"{place}/comments", content)
+        self.remember("comment", place, mark, int(made.content["id"]))
 
     async def _own_comments(self, key: ForgeKey, place: str) -> None:
         """Find our comments for all pipelines, once."""
@@ -164,9 +164,9 @@ def heading(report: QueueReport) -> str:
 
 def body(report: QueueReport, mark: str, trouble: str = "") -> str:
     """Return the text of a comment: short enough, and without markup of jobs and messages."""
-    said = inert(visible(report.message))
+    message = inert(visible(report.message))
     address = page(report)
-    parts = [f"**{heading(report)}**", said, trouble, address if address and address not in said else ""]
+    parts = [f"**{heading(report)}**", message, trouble, address if address and address not in message else ""]
     text = "\n\n".join(part for part in parts if part.strip())
     room = BODY_MAX - len(mark)
     if len(text) > room:

@@ -78,7 +78,7 @@ class ForgeServerError(ReporterAway):
 
 class ForgeResponse(NamedTuple):
     status: int
-    said: Any
+    content: Any
     """JSON; None if there was none."""
     headers: Mapping[str, str]
 
@@ -112,7 +112,7 @@ class Rest(ABC):
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
         self.limits: ForgeLimits = Alone()
         """Shares limits of this API with other processes."""
-        self._told: dict[str, QuietUntil] = {}
+        self._shared: dict[str, QuietUntil] = {}
         self._http: httpx.AsyncClient | None = None
         self.budgets: dict[tuple[str, str], CallBudget] = {}
         self.calls: Counter[str] = Counter()
@@ -124,9 +124,9 @@ class Rest(ABC):
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """Return the headers of every request: the credentials, and the requested format."""
 
-    def encoded(self, said: Any) -> bytes:
+    def encoded(self, content: Any) -> bytes:
         """Return the body of a request in the format that `headers` names."""
-        return msgspec.json.encode(said)
+        return msgspec.json.encode(content)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -144,28 +144,28 @@ class Rest(ABC):
         return await self._get(key, _with(path, query), urgent)
 
     async def pages(
-        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
+        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, complete: bool = False
     ) -> AsyncIterator[Any]:
-        """Yield the pages of a list. Raise as `get`, and ListTooLong if the `whole` list is required and too long."""
+        """Yield the pages of a list. Raise as `get`, and ListTooLong if the list must be `complete` and is too long."""
         url: str | None = _with(path, {**self.page_size, **query})
         for _ in range(PAGES_MAX):
             if url is None:
                 return
             answer = await self._get(key, url, urgent)
-            yield answer.said
+            yield answer.content
             link = answer.headers.get("link", "")
             url = _next(link, self._api)
-            if whole and url is None and _NEXT in link:
+            if complete and url is None and _NEXT in link:
                 raise ListTooLong
-        if whole and url is not None:
+        if complete and url is not None:
             raise ListTooLong
 
-    async def write(self, method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
+    async def write(self, method: str, key: ForgeKey, path: str, content: Any = None) -> ForgeResponse:
         """Send a writing request; those of each account go one after the other. Raise as `get`."""
         lock = self._writing.setdefault(key.who, asyncio.Lock())
         async with lock:
             self.calls["rest"] += 1
-            return await self._rest(method, key, path, said, {}, urgent=True)
+            return await self._rest(method, key, path, content, {}, urgent=True)
 
     async def _get(self, key: ForgeKey, url: str, urgent: bool) -> ForgeResponse:
         known = self._known.get((key.who, url))
@@ -179,11 +179,11 @@ class Rest(ABC):
         return answer
 
     async def _rest(
-        self, method: str, key: ForgeKey, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
+        self, method: str, key: ForgeKey, url: str, content: Any, headers: Mapping[str, str], *, urgent: bool
     ) -> ForgeResponse:
         budget, project = self.budget(key), self.about(url)
         self.may(budget, key, urgent, project)
-        body = None if said is None else self.encoded(said)
+        body = None if content is None else self.encoded(content)
         place = url if "://" in url else self._api + url
         for _ in range(REDIRECTS_MAX):
             answer = await self.sent(method, place, key, headers, body)
@@ -230,20 +230,20 @@ class Rest(ABC):
     def heed(self, budget: CallBudget, key: ForgeKey, kind: str) -> None:
         """Share new limits with other processes."""
         account, now = f"{key.who} {kind}", budget.quiet(self._now_s())
-        told = self._told.get(account, NO_LIMIT)
-        if now.all_s > told.all_s + SAME_S or now.spare_s > told.spare_s + SAME_S:
-            self._told[account] = now
+        shared = self._shared.get(account, NO_LIMIT)
+        if now.all_s > shared.all_s + SAME_S or now.spare_s > shared.spare_s + SAME_S:
+            self._shared[account] = now
             self.limits.learned(account, now)
 
     async def sent(self, method: str, url: str, key: ForgeKey, headers: Mapping[str, str], body: bytes | None) -> Heard:
         """Send the request and return the answer. Raise ReporterAway, Rejected."""
-        said = {"User-Agent": "headgate", **self.headers(key), **headers}
+        all_headers = {"User-Agent": "headgate", **self.headers(key), **headers}
         if self._http is None:
             self._http = self._make()
         try:
             async with (
                 asyncio.timeout(ANSWER_MAX_S),
-                self._http.stream(method, url, content=body, headers=said) as answer,
+                self._http.stream(method, url, content=body, headers=all_headers) as answer,
             ):
                 found = bytearray()
                 async for chunk in answer.aiter_bytes():
@@ -263,15 +263,15 @@ class Rest(ABC):
         if answer.status == 304 or (answer.status < 300 and not answer.body):
             return None
         try:
-            said = msgspec.json.decode(answer.body)
+            content = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = None
+            content = None
             if answer.status < 300:
                 raise ReporterAway(f"{self._host} answers something that is not JSON", AGAIN_S) from None
         if answer.status < 300:
             budget.answered()
-            return said
-        message = _message(said, answer.status)
+            return content
+        message = _message(content, answer.status)
         wait_s = budget.refused(answer.status, answer.headers, message, now_s)
         if wait_s is not None:
             raise ReporterAway(f"{self._host}: {message}", wait_s, alone=True)
@@ -302,12 +302,12 @@ class Heard:
     body: bytes
 
 
-def _message(said: Any, status: int) -> str:
+def _message(content: Any, status: int) -> str:
     """Return the forge's error message, as one text."""
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         return f"it answers {status}"
-    parts = [str(said.get("message", ""))]
-    for error in said.get("errors") or [] if isinstance(said.get("errors"), list) else []:
+    parts = [str(content.get("message", ""))]
+    for error in content.get("errors") or [] if isinstance(content.get("errors"), list) else []:
         parts.append(str(error.get("message") or error.get("code") or "") if isinstance(error, dict) else str(error))
     return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it answers {status}"
 
@@ -315,12 +315,12 @@ def _message(said: Any, status: int) -> str:
 def in_one_form(body: bytes) -> bytes:
     """Return the error as a `message` of text, whichever form the forge uses: a text, lists by member, or `error`."""
     try:
-        said = msgspec.json.decode(body)
+        content = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return body
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         return body
-    parts = [said.get("message"), said.get("error_description") or said.get("error"), said.get("errors")]
+    parts = [content.get("message"), content.get("error_description") or content.get("error"), content.get("errors")]
     return msgspec.json.encode({"message": "; ".join(text for part in parts if (text := _text(part)))})
 
 

@@ -70,7 +70,7 @@ class _Followed:
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
     hints: list[_Came] = field(default_factory=list)
     """Waiting hints, each with its arrival in monotonic seconds."""
-    whole_s: float = 0.0
+    full_s: float = 0.0
     """When the next look at the whole project is due, in monotonic seconds."""
     failures: int = 0
     odd: dict[int, _Odd] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class _Followed:
     def hint(self, hint: Hint) -> None:
         self.hints.append((hint, time.monotonic()))
         if len(self.hints) > HINTS_MAX:
-            self.whole_s = 0.0
+            self.full_s = 0.0
         self.stirred.set()
 
     def due(self, now_s: float) -> frozenset[int]:
@@ -97,15 +97,15 @@ class _Followed:
         found = sorted((one.due_s, number) for number, one in self.odd.items() if one.due_s <= now_s)
         return frozenset(number for _, number in found[:ODD_AT_ONCE_MAX])
 
-    def learn(self, look: ProjectLook, now_s: float, *, whole: bool = True) -> bool:
+    def learn(self, look: ProjectLook, now_s: float, *, completed: bool = True) -> bool:
         """Note which changes failed and which no longer do; tell whether a new one failed. If the look was not
-        completed (`whole`), the forge itself may have failed: these changes come last in the next look."""
+        `completed`, the forge itself may have failed: these changes come last in the next look."""
         fresh = look.odd.keys() - self.odd.keys()
-        for number in look.asked - look.odd.keys():
+        for number in look.attempted - look.odd.keys():
             self.odd.pop(number, None)
         for number, why in look.odd.items():
-            times = (self.odd[number].times if number in self.odd else 0) + whole
-            pause_s = min(ODD_S * 2 ** min(times - 1, 10), ODD_MAX_S) if whole else 0.0
+            times = (self.odd[number].times if number in self.odd else 0) + completed
+            pause_s = min(ODD_S * 2 ** min(times - 1, 10), ODD_MAX_S) if completed else 0.0
             self.odd[number] = _Odd(why, times, now_s + pause_s * random.uniform(0.75, 1.0))
         return bool(fresh)
 
@@ -132,7 +132,7 @@ class PollSource(Protocol):
         known: KnownChanges,
         hints: Sequence[Hint],
         *,
-        whole: bool,
+        full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
         """Return a look at a project, not started yet. Raise NotLetIn, ReporterAway, ForgeDenied."""
@@ -182,7 +182,7 @@ class Watching:
             return
         if not hint.project:
             for each in self._followed.values():
-                each.whole_s = 0.0
+                each.full_s = 0.0
                 each.stirred.set()
         self._elsewhere.append(hint)
         self._elsewhere_stirred.set()
@@ -195,7 +195,7 @@ class Watching:
     ) -> AsyncIterator[Sighting]:
         """See `ports.forge.Watch`."""
         for one in self._followed.values():
-            one.whole_s = 0.0
+            one.full_s = 0.0
         names, all_known = Names((self._projects or {}).values()), KnownChanges(known, heads, refs)
         works = [self._follow(one, all_known, names) for one in self._followed.values()]
         works.append(self._answer_elsewhere())
@@ -276,35 +276,35 @@ class Watching:
         """Look once; return the longest pause before the next look, and what is wrong with the repository."""
         async with self._places:
             now_s = time.monotonic()
-            whole = one.whole_s <= now_s
+            full = one.full_s <= now_s
             again = one.due(now_s) | one.unsettled
-            look = await self._source.look(one.project, names, known, hints, whole=whole, again=again)
+            look = await self._source.look(one.project, names, known, hints, full=full, again=again)
             look.resting = frozenset(one.odd) - again
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
                 look.protection = None
-            if whole:  # a later hint at the whole project requires another look
-                one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
+            if full:  # a later hint at the whole project requires another look
+                one.full_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             try:
                 async for sighting in look.sightings():
                     await self._tell(sighting)
             except BaseException:
-                one.whole_s = 0.0 if whole else one.whole_s
-                one.learn(look, time.monotonic(), whole=False)
+                one.full_s = 0.0 if full else one.full_s
+                one.learn(look, time.monotonic(), completed=False)
                 raise
             one.misfits = one.misfits if look.misfits is None else look.misfits
             one.unseen = one.unseen if look.unseen is None else look.unseen
             if one.learn(look, time.monotonic()):  # our access may have been revoked
                 self._source.refused(one.project)
-            told = _told(look.asking.words.noun, one.odd)
-            trouble = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *told)))
+            failures = _failures(look.asking.words.noun, one.odd)
+            trouble = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *failures)))
             one.unsettled = frozenset(look.unsettled)
             one.settling = min(one.settling + 1, 10) if one.unsettled else 0
             if look.more:
-                one.whole_s = 0.0
+                one.full_s = 0.0
                 return 1.0, trouble
             now_s = time.monotonic()
-            wait_s = min([one.whole_s, *(odd.due_s for odd in one.odd.values())]) - now_s
+            wait_s = min([one.full_s, *(odd.due_s for odd in one.odd.values())]) - now_s
             wait_s = min(max(0.0, wait_s), self._every_s)
             return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, trouble
 
@@ -319,6 +319,6 @@ class Watching:
             pass  # the next look is due
 
 
-def _told(noun: str, odd: Mapping[int, _Odd]) -> list[str]:
+def _failures(noun: str, odd: Mapping[int, _Odd]) -> list[str]:
     found = sorted(odd.items())[:TOLD_MAX]
     return [f"{noun} {number} cannot be looked at: {line(one.why, 300)}" for number, one in found]

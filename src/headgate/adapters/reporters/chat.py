@@ -91,4 +91,4 @@ def _said(text: str | io.StringIO) -> str:
 
 async def connect(given: ReporterOptions) -> Reporter:
     """Return the reporter for the chats of a connection. Raise ChatUnusable."""
-    return ChatReporter.of(given.said)
+    return ChatReporter.of(given.options)

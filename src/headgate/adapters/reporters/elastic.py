@@ -219,5 +219,5 @@ def _time(at_ms: int) -> str | None:
 
 async def connect(given: ReporterOptions) -> Reporter:
     """Return the reporter for the servers of a connection. Raise ElasticUnusable."""
-    elastic = Elastic.of(given.said, given.directory, given.tls())
+    elastic = Elastic.of(given.options, given.directory, given.tls())
     return ElasticReporter(await given.stack.enter_async_context(elastic_client(elastic)), elastic)

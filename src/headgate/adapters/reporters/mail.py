@@ -183,4 +183,4 @@ def _hexadecimal(*parts: str) -> str:
 
 async def connect(given: ReporterOptions) -> Reporter:
     """Return the reporter for the mail of a connection."""
-    return MailReporter(MailServer.of(given.said, given.directory))
+    return MailReporter(MailServer.of(given.options, given.directory))

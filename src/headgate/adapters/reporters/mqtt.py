@@ -181,4 +181,4 @@ def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
 
 async def connect(given: ReporterOptions) -> Reporter:
     """Return the reporter for the broker of a connection. Raise MqttUnusable."""
-    return MqttReporter(Broker.of(given.said, given.directory))
+    return MqttReporter(Broker.of(given.options, given.directory))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # commands that only name drivers do not import these
 class ReporterOptions(NamedTuple):
     """Hold what a driver is given for one connection."""
 
-    said: Mapping[str, str]
+    options: Mapping[str, str]
     """The options that are set in the connection's section."""
     directory: Path
     """Directory of the settings file; paths are relative to it."""

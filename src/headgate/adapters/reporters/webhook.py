@@ -115,4 +115,4 @@ def webhook_client(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
 async def connect(given: ReporterOptions) -> Reporter:
     """Return the reporter for the webhook of a connection."""
     client = await given.stack.enter_async_context(webhook_client(given.tls()))
-    return WebhookReporter(client, Webhook.of(given.said))
+    return WebhookReporter(client, Webhook.of(given.options))

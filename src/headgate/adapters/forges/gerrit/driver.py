@@ -156,8 +156,8 @@ def git_connection(server: Server, poll_interval_s: float = 30.0) -> GitConnecti
     if server.git_over_ssh:
         config["core.sshCommand"] = shlex.join(["ssh", *ssh_options(server)])
     else:
-        said = base64.b64encode(f"{server.user}:{server.password}".encode()).decode()
-        config[f"http.{server.baseurl}/.extraHeader"] = f"Authorization: Basic {said}"
+        credentials = base64.b64encode(f"{server.user}:{server.password}".encode()).decode()
+        config[f"http.{server.baseurl}/.extraHeader"] = f"Authorization: Basic {credentials}"
         config[f"http.{server.baseurl}/.followRedirects"] = "false"  # git's requests contain the password, too
         if not server.verify_ssl:
             config[f"http.{server.baseurl}/.sslVerify"] = "false"

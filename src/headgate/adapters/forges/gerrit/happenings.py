@@ -33,9 +33,9 @@ def events(
     was: ChangeState | None, now: ChangeState, info: ChangeInfo, comments: Sequence[GerritComment], at_ms: int
 ) -> tuple[TriggerEvent, ...]:
     """Return the new events. `comments`: those on the patch set as a whole."""
-    told = [
+    found = [
         *_proposed(was, now, info),
-        *_said(was, now, info, comments),
+        *_comments(was, now, info, comments),
         *_set(was, now, info),
         *_closed(was, now, info),
     ]
@@ -49,7 +49,7 @@ def events(
             one.fresh,
             happening=one.happening,
         )
-        for one in told
+        for one in found
     )
 
 
@@ -77,7 +77,7 @@ def _proposed(was: ChangeState | None, now: ChangeState, info: ChangeInfo) -> It
         yield _What(EventKind.STIRRED, ForgeEvent("change-restored", who=by), info.mark)
 
 
-def _said(
+def _comments(
     was: ChangeState | None, now: ChangeState, info: ChangeInfo, comments: Sequence[GerritComment]
 ) -> Iterator[_What]:
     before = _values(was, now)

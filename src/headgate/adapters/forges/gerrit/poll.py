@@ -51,8 +51,8 @@ class Looker:
             now = replace(now, checks=was.checks)
         talks = any("omment" in message.message for message in unheard(was, info))
         comments = await self._rest.patchset_comments(number) if talks and was != now else ()
-        told = events(was, now, info, comments, self._now_ms())
-        return GerritLookResult(now, told) if told or was != now else None
+        new_events = events(was, now, info, comments, self._now_ms())
+        return GerritLookResult(now, new_events) if new_events or was != now else None
 
     async def read(self, info: ChangeInfo, was: ChangeState | None, *, afresh: bool = False) -> ChangeState:
         """Return the state of a change after an answer. Raise GerritAway, GerritRefused."""

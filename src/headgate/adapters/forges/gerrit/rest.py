@@ -98,8 +98,13 @@ class GerritRest:
         found: dict[int, ChangeInfo] = {}
         start = 0
         while True:
-            asked = [("q", query), ("n", str(self._page)), ("S", str(start)), *(("o", option) for option in options)]
-            page = await self._get("changes/", list[ChangeInfo], asked)
+            parameters = [
+                ("q", query),
+                ("n", str(self._page)),
+                ("S", str(start)),
+                *(("o", option) for option in options),
+            ]
+            page = await self._get("changes/", list[ChangeInfo], parameters)
             found.update({one.number: one for one in page})  # changes that move up meanwhile occur twice
             start += len(page)
             if not page or not page[-1].more or len(found) >= most:
@@ -112,8 +117,8 @@ class GerritRest:
     async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, GerritFile]:
         """Return the differences from the parent of that number; 0: those that Gerrit shows. Raise GerritAway,
         GerritRefused."""
-        asked = [("parent", str(parent))] if parent else []
-        return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, GerritFile], asked)
+        parameters = [("parent", str(parent))] if parent else []
+        return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, GerritFile], parameters)
 
     async def patchset_comments(self, number: int) -> tuple[GerritComment, ...]:
         """Return the comments that are about a patch set as a whole.  Raise GerritAway, GerritRefused."""
@@ -134,8 +139,8 @@ class GerritRest:
         await self._post(f"changes/{number}/revisions/{revision}/submit", {})
         return await self.change(number)
 
-    async def _get(self, path: str, kind: type[T], asked: Sequence[tuple[str, str]] = ()) -> T:
-        answer = await self._call("GET", path, asked)
+    async def _get(self, path: str, kind: type[T], parameters: Sequence[tuple[str, str]] = ()) -> T:
+        answer = await self._call("GET", path, parameters)
         try:
             return msgspec.json.decode(answer.removeprefix(_GUARD), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -144,8 +149,10 @@ class GerritRest:
     async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
         return await self._call("POST", path, (), msgspec.json.encode(body))
 
-    async def _call(self, method: str, path: str, asked: Sequence[tuple[str, str]], body: bytes | None = None) -> bytes:
-        url = httpx.URL(f"{self._server.baseurl}/a/{path}", params=list(asked) or None)
+    async def _call(
+        self, method: str, path: str, parameters: Sequence[tuple[str, str]], body: bytes | None = None
+    ) -> bytes:
+        url = httpx.URL(f"{self._server.baseurl}/a/{path}", params=list(parameters) or None)
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json; charset=UTF-8"
@@ -176,9 +183,9 @@ async def _bounded(answer: httpx.Response, most: int) -> bytes:
     return bytes(found)
 
 
-def _refused(path: str, answer: httpx.Response, said: str) -> NoReturn:
+def _refused(path: str, answer: httpx.Response, text: str) -> NoReturn:
     status = answer.status_code
-    why = f"it answers {path} with {status}{f': {said}' if said else ''}"
+    why = f"it answers {path} with {status}{f': {text}' if text else ''}"
     if answer.is_redirect:
         raise GerritRefused(status, f"{why}; redirections are not followed: give `baseurl` the address itself")
     if status in _PATIENCE or status >= 500:

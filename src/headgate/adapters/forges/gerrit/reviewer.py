@@ -32,14 +32,14 @@ def review(posting: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
     body: dict[str, Any] = {"tag": f"{TAG}{report.pipeline}"}
     labels = {name: int(value) for name, value in how.items() if name not in KEYS} if current else {}
     strange = ", ".join(name for name in labels if name not in info.labels)
-    said = visible(report.message)
+    message = visible(report.message)
     if strange:
         why = f"{info.project} has no label {strange}: nobody is given that vote"
-        said = f"{cut(said)}\n\n{why}"
+        message = f"{cut(message)}\n\n{why}"
         if not how.get("comment", True):
             raise ValueError(why)
-    if how.get("comment", True) and said:
-        body["message"] = said if strange else cut(said)
+    if how.get("comment", True) and message:
+        body["message"] = message if strange else cut(message)
     if current:
         if known := {name: value for name, value in labels.items() if name in info.labels}:
             body["labels"] = known
@@ -65,12 +65,12 @@ def is_told(body: Mapping[str, Any], posting: OutboxMessage, info: ChangeInfo, u
 
 
 def file_comments(
-    said: Mapping[str, tuple[FileComment, ...]], files: Mapping[str, object] | None
+    reported: Mapping[str, tuple[FileComment, ...]], files: Mapping[str, object] | None
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the jobs' comments on files that the change has, up to the limit."""
     found: dict[str, list[dict[str, Any]]] = {}
     left = COMMENTS_MAX
-    for path, comments in said.items():
+    for path, comments in reported.items():
         if files is not None and path not in files:
             continue
         for comment in comments[:left]:

@@ -23,8 +23,8 @@ def rules(info: ChangeInfo) -> tuple[Rule, ...]:
 
 
 def _rule(one: Requirement, info: ChangeInfo) -> Rule:
-    asked = one.description or one.submittability.expression
-    text = f"lacks {one.name}{f': {asked[:TEXT_MAX_CHARS]}' if asked else ''}"
+    condition = one.description or one.submittability.expression
+    text = f"lacks {one.name}{f': {condition[:TEXT_MAX_CHARS]}' if condition else ''}"
     return (
         Rule(text, met=True) if one.is_met else Rule(text, met=False, missing=missing(one, set(info.permitted_labels)))
     )

@@ -41,9 +41,9 @@ class Server:
     replication_delay_s: float = 0.0
 
     @classmethod
-    def of(cls, name: str, said: Mapping[str, str]) -> Server:
+    def of(cls, name: str, settings: Mapping[str, str]) -> Server:
         """Return the options of a section, with absolute paths. Raise UserError."""
-        options = _Section(said)
+        options = _Section(settings)
         server = options.text("server") or options.wrong("server", "it has no default; it is the host of Gerrit")
         user = options.text("user") or options.wrong("user", "it has no default; it is the account that Headgate has")
         baseurl = (options.text("baseurl") or f"https://{server}").rstrip("/")
@@ -72,7 +72,7 @@ class Server:
             digest=how == "digest",
             verify_ssl=options.flag("verify_ssl", True),
             git_over_ssh=options.flag("git_over_ssh", False),
-            stream_events=streams and not any(key.startswith(_BROKERS) for key in said),
+            stream_events=streams and not any(key.startswith(_BROKERS) for key in settings),
             replication_delay_s=float(options.number("replication_delay", 0, 0, 3600)),
         )
 
@@ -96,14 +96,14 @@ class Server:
 
 
 class _Section:
-    def __init__(self, said: Mapping[str, str]) -> None:
-        self._said = said
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
 
     def wrong(self, option: str, why: str) -> str:
         raise UserError(f"{option}: {why}")
 
     def text(self, option: str) -> str:
-        return self._said.get(option, "").strip()
+        return self._settings.get(option, "").strip()
 
     def flag(self, option: str, default: bool) -> bool:
         value = self.text(option).lower()
@@ -140,17 +140,17 @@ def change_project(server: Server, url: str) -> str:
 def _words(server: Server, url: str) -> list[str]:
     """Return the components of a URL's path below the server's, or none if it belongs to another server."""
     try:
-        said, base = urlsplit(url.strip()), urlsplit(server.baseurl)
+        parts, base = urlsplit(url.strip()), urlsplit(server.baseurl)
     except ValueError:
         return []
-    if (said.hostname or "").lower() not in {(base.hostname or "").lower(), server.server, server.canonical_hostname}:
+    if (parts.hostname or "").lower() not in {(base.hostname or "").lower(), server.server, server.canonical_hostname}:
         return []
-    path = said.path
+    path = parts.path
     if base.path and base.path != "/":
         if not f"{path}/".startswith(f"{base.path}/"):
             return []
         path = path[len(base.path) :]
     words = [word for word in path.split("/") if word]
-    if not words and said.fragment:  # /#/c/N, as before Gerrit 2.15
-        return [word for word in said.fragment.split("/") if word]
+    if not words and parts.fragment:  # /#/c/N, as before Gerrit 2.15
+        return [word for word in parts.fragment.split("/") if word]
     return words

@@ -15,9 +15,11 @@ PATHS = ("sshkey", "known_hosts")
 
 def connect(given: DriverOptions) -> Connected:
     """Raise UserError for what is wrong with the section."""
-    paths = {name: str(given.directory / Path(given.said[name]).expanduser()) for name in PATHS if name in given.said}
-    server = Server.of(given.name, {**given.said, **paths})
+    paths = {
+        name: str(given.directory / Path(given.options[name]).expanduser()) for name in PATHS if name in given.options
+    }
+    server = Server.of(given.name, {**given.options, **paths})
     client = gerrit_client(server)
-    pace = GerritPace.every(float(given.said.get("poll_delay", 0)))
+    pace = GerritPace.every(float(given.options.get("poll_delay", 0)))
     forge = GerritForge(server, GerritRest(client, server), given.engine, pace=pace, now_ms=given.now_ms)
     return Connected(git_connection(server), forge, client.aclose)

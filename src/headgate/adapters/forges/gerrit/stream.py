@@ -67,8 +67,8 @@ def ssh_options(server: Server) -> list[str]:
         options |= {"UserKnownHostsFile": f'"{server.known_hosts}"', "GlobalKnownHostsFile": "/dev/null"}
     if server.sshkey:
         options["IdentitiesOnly"] = "yes"
-    said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    return [*said, *(["-i", server.sshkey] if server.sshkey else [])]
+    arguments = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return [*arguments, *(["-i", server.sshkey] if server.sshkey else [])]
 
 
 def command(server: Server, program: str = "ssh") -> list[str]:
@@ -105,14 +105,14 @@ async def _hints(server: Server, process: Process, complaint: asyncio.Future[str
     assert process.stdout is not None
     while True:
         try:
-            said = await process.stdout.readuntil()
+            raw_line = await process.stdout.readuntil()
         except asyncio.IncompleteReadError:
             break
         except asyncio.LimitOverrunError as error:
             await _passed_over(process.stdout, error.consumed)
             yield GerritHint()
             continue
-        found = hint(said)
+        found = hint(raw_line)
         if found is not None:
             yield found
     status = await process.wait()
@@ -133,10 +133,10 @@ async def _passed_over(stream: asyncio.StreamReader, size: int) -> None:
             return
 
 
-def hint(said: bytes) -> GerritHint | None:
+def hint(raw_line: bytes) -> GerritHint | None:
     """Return the place that a line hints at; None if it does not concern us."""
     try:
-        event = msgspec.json.decode(said, type=StreamEvent)
+        event = msgspec.json.decode(raw_line, type=StreamEvent)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return GerritHint()
     if event.type.startswith(_NOISE):
@@ -160,27 +160,27 @@ def _of_change_ref(project: str, ref: str) -> GerritHint | None:
     return GerritHint(int(number), project, ref) if number.isascii() and number.isdecimal() else None
 
 
-def _why(server: Server, status: int, said: str) -> str:
-    where, all_said = f"{server.ssh_server}:{server.port}", said.lower()
-    said = line(said[-SAID_MAX_CHARS:])
-    if _STRANGER in all_said:
+def _why(server: Server, status: int, text: str) -> str:
+    where, lowered = f"{server.ssh_server}:{server.port}", text.lower()
+    text = line(text[-SAID_MAX_CHARS:])
+    if _STRANGER in lowered:
         known = server.known_hosts or "~/.ssh/known_hosts"
         of = server.ssh_server if server.port == 22 else f"[{server.ssh_server}]:{server.port}"
         return (
             f"{where} does not have a key that {known} names for {of}; `ssh-keyscan -p {server.port} "
             f"{server.ssh_server}` shows what it has: add that line once you know that it is the right one"
         )
-    if _DENIED in all_said:
-        return f"{where} does not let {server.user} in: {said}; give the account the public half of `sshkey`"
-    return f"{where}: ssh ended with {status}{f': {said}' if said else ''}"
+    if _DENIED in lowered:
+        return f"{where} does not let {server.user} in: {text}; give the account the public half of `sshkey`"
+    return f"{where}: ssh ended with {status}{f': {text}' if text else ''}"
 
 
 async def _complaint(process: Process) -> str:
     assert process.stderr is not None
-    kept = b""
+    tail = b""
     while piece := await process.stderr.read(COMPLAINT_MAX_BYTES):
-        kept = (kept + piece)[-COMPLAINT_MAX_BYTES:]
-    return " ".join(kept.decode("utf-8", "replace").split())
+        tail = (tail + piece)[-COMPLAINT_MAX_BYTES:]
+    return " ".join(tail.decode("utf-8", "replace").split())
 
 
 async def _ended(process: Process) -> None:

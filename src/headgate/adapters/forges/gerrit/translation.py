@@ -115,8 +115,8 @@ def votes(info: ChangeInfo) -> tuple[Vote, ...]:
     """Return the votes on the current patch set; a value of 0 is no vote."""
     return tuple(
         Vote(ForgeAccount(vote.username, vote.email), label, str(vote.value), int(moment(vote.date) * 1000))
-        for label, said in sorted(info.labels.items())
-        for vote in said.all
+        for label, label_info in sorted(info.labels.items())
+        for vote in label_info.all
         if vote.value
     )
 

@@ -55,7 +55,7 @@ class Watcher:
         self._wanted, self._projects, self._pace = wanted, frozenset(projects), pace
         self._ear = Ear(server, wanted, self._projects, pace, program)
         self._trouble = self._told_trouble = ""
-        self._asked_s = self._all_asked_s = self._refs_asked_s = float("-inf")
+        self._searched_s = self._all_searched_s = self._refs_read_s = float("-inf")
         """When recent changes, all open changes and all refs were last requested."""
         self._refs_troubles: dict[str, str] = {}
 
@@ -103,7 +103,7 @@ class Watcher:
         now = dict(known)
         quiet = {project for project in self._projects if heads.get(project) is None}
         numbers = dict(taken.numbers)
-        found, everywhere = await self._asked(taken, now)
+        found, everywhere = await self._searched(taken, now)
         numbers |= {number: numbers.get(number, False) for number in found}
         for some in _portions(sorted(numbers), AT_ONCE):
             sighting = await self._look(some, numbers, known, quiet)
@@ -115,27 +115,27 @@ class Watcher:
         if taken.answered:
             yield Sighting(answered=tuple(taken.answered))
 
-    async def _asked(self, taken: GerritWatchList, now: Mapping[str, ChangeState]) -> tuple[set[int], bool]:
+    async def _searched(self, taken: GerritWatchList, now: Mapping[str, ChangeState]) -> tuple[set[int], bool]:
         """Return the changes that differ from their known states, by the searches that are due, and whether these were
         complete."""
         at_s = time.monotonic()
-        if taken.everywhere or at_s - self._all_asked_s >= self._pace.all_s:
+        if taken.everywhere or at_s - self._all_searched_s >= self._pace.all_s:
             there = [one for query in self._queries("status:open") for one in await self._rest.changes(query, ())]
             listed = {one.number for one in there}
             self._looker.learn(now.values())
-            whole = (await self._rest.info()).change.submit_whole_topic
-            turned = {one.number for one in there} if whole != self._looker.whole_topics else set()
-            self._looker.whole_topics = whole
+            whole_topics = (await self._rest.info()).change.submit_whole_topic
+            turned = {one.number for one in there} if whole_topics != self._looker.whole_topics else set()
+            self._looker.whole_topics = whole_topics
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
             gone = {int(s.change.number) for s in ours if s.untold or s.open}
-            self._asked_s = self._all_asked_s = at_s
+            self._searched_s = self._all_searched_s = at_s
             return self._differing(there, now) | (gone - listed) | turned, True
-        if at_s - self._asked_s < self._pace.lately_s:
+        if at_s - self._searched_s < self._pace.lately_s:
             return set(), False
-        since_s = at_s - self._asked_s + MARGIN_S
+        since_s = at_s - self._searched_s + MARGIN_S
         queries = self._queries(f"-age:{int(since_s) + 1}s")
         differing = self._differing([one for q in queries for one in await self._rest.changes(q, ())], now)
-        self._asked_s = at_s
+        self._searched_s = at_s
         self._ear.found(differing - set(taken.numbers))
         return differing, False
 
@@ -171,8 +171,8 @@ class Watcher:
             self._stir_above(one, by_number)
         if not found:
             return None
-        told = (event for one in found if one.change_state.change.project not in quiet for event in one.events)
-        return Sighting(tuple(one.change_state for one in found), tuple(told))
+        events = (event for one in found if one.change_state.change.project not in quiet for event in one.events)
+        return Sighting(tuple(one.change_state for one in found), tuple(events))
 
     async def _all(self, looks: Sequence[Coroutine[Any, Any, GerritLookResult | None]]) -> list[GerritLookResult]:
         """Return the news of these changes. A change whose look alone fails yields nothing, and is tried again as long
@@ -206,8 +206,8 @@ class Watcher:
     def _due_refs(self, taken: GerritWatchList, everywhere: bool) -> set[str]:
         at_s = time.monotonic()
         every_s = self._pace.refs_told_s if self._ear.listens else self._pace.refs_s
-        if everywhere or at_s - self._refs_asked_s >= every_s:
-            self._refs_asked_s = at_s
+        if everywhere or at_s - self._refs_read_s >= every_s:
+            self._refs_read_s = at_s
             return set(self._projects)
         return taken.refs & self._projects
 
@@ -248,7 +248,7 @@ class Watcher:
         if least_s:
             await asyncio.sleep(least_s)
             return
-        wait_s = max(0.0, self._asked_s + self._pace.lately_s - time.monotonic())
+        wait_s = max(0.0, self._searched_s + self._pace.lately_s - time.monotonic())
         doubt_s = self._ear.doubt_s()
         try:
             async with asyncio.timeout(wait_s if doubt_s is None else min(wait_s, doubt_s)):

@@ -33,25 +33,25 @@ class GiteaAccount(OnTheWeb):
         return f"{self.web}/api/v1"
 
 
-def account(name: str, said: Mapping[str, str]) -> GiteaAccount:
+def account(name: str, options: Mapping[str, str]) -> GiteaAccount:
     """Return the account that a section of the settings describes. Raise UserError."""
-    server = said.get("server", "")
-    web = address("baseurl", said.get("baseurl") or (server if "://" in server else f"https://{server}"))
+    server = options.get("server", "")
+    web = address("baseurl", options.get("baseurl") or (server if "://" in server else f"https://{server}"))
     host = urlsplit(web).hostname or ""
-    if not said.get("api_token"):
+    if not options.get("api_token"):
         raise UserError("it needs api_token: a token of the account that Headgate has there, which may write")
-    clone = said.get("cloneurl") or (f"ssh://git@{host}" if said.get("sshkey") else web)
+    clone = options.get("cloneurl") or (f"ssh://git@{host}" if options.get("sshkey") else web)
     if clone.startswith(("http://", "https://")):
         clone = address("cloneurl", clone)
-    canonical = said.get("canonical_hostname") or host_of(server) or host
+    canonical = options.get("canonical_hostname") or host_of(server) or host
     return GiteaAccount(
         name,
         web,
         canonical,
         clone.rstrip("/"),
-        said["api_token"],
-        said.get("webhook_token", ""),
-        said.get("user", ""),
-        said.get("sshkey", ""),
-        said.get("verify_ssl", "true").lower() in TRUE,
+        options["api_token"],
+        options.get("webhook_token", ""),
+        options.get("user", ""),
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
     )

@@ -72,8 +72,8 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
         until_s, known = self._protections.get(pull.project, (0.0, {}))
         if until_s <= self._now_s():
             try:
-                said = (await self._rest.get(key, f"/repos/{pull.project}/branch_protections")).said or []
-                known = {str(one.get("rule_name") or one.get("branch_name")): one for one in said}
+                protections = (await self._rest.get(key, f"/repos/{pull.project}/branch_protections")).content or []
+                known = {str(one.get("rule_name") or one.get("branch_name")): one for one in protections}
             except (NotThere, ForgeDenied, Rejected):
                 known = {}
             self._protections[pull.project] = (self._now_s() + FRESH_S, known)

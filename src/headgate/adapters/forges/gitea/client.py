@@ -56,21 +56,21 @@ class GiteaClient(Rest):
         return super().taken(answer, budget)
 
     async def pages(
-        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
+        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, complete: bool = False
     ) -> AsyncIterator[Any]:
         """See `Rest`. Pages are counted, since links to the next page have the address that the server believes it
         has."""
         seen, before = 0, None
         for page in range(1, PAGES_MAX + 1):
             answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)
-            if not answer.said or answer.said == before:
+            if not answer.content or answer.content == before:
                 return
-            yield answer.said
-            seen, before = seen + len(answer.said), answer.said
+            yield answer.content
+            seen, before = seen + len(answer.content), answer.content
             total = answer.headers.get("x-total-count", "")
             if total.isdecimal() and seen >= int(total[:12]):
                 return
-        if whole:
+        if complete:
             raise ListTooLong
 
     # --- credentials
@@ -87,7 +87,7 @@ class GiteaClient(Rest):
     async def us(self) -> tuple[str, ...]:
         """See `explain.Who`."""
         if not self._login:
-            self._login = str((await self.get(self.key, "/user")).said["login"])
+            self._login = str((await self.get(self.key, "/user")).content["login"])
         return (self._login,)
 
     async def git(self, _project: str) -> Mapping[str, str]:
@@ -98,8 +98,8 @@ class GiteaClient(Rest):
         if not account.clone.startswith(("http://", "https://")):
             return {}
         basic = base64.b64encode(f"{account.user or 'headgate'}:{account.api_token}".encode()).decode()
-        said = {
+        config = {
             f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}",
             f"http.{account.clone}/.followRedirects": "false",  # git's requests contain the token, too
         }
-        return said if account.verify_ssl else {**said, f"http.{account.clone}/.sslVerify": "false"}
+        return config if account.verify_ssl else {**config, f"http.{account.clone}/.sslVerify": "false"}

@@ -68,10 +68,10 @@ def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> 
         raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
-    said = headers.get("x-gitea-signature") or headers.get("x-forgejo-signature") or ""
-    if not said:
+    signature = headers.get("x-gitea-signature") or headers.get("x-forgejo-signature") or ""
+    if not signature:
         raise Misdelivered("the delivery is not signed (X-Gitea-Signature): set the secret of the webhook")
-    if not _is_signed(account, headers, said, body):
+    if not _is_signed(account, headers, signature, body):
         raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
     event, id = _header(headers, "event-type") or _header(headers, "event"), _header(headers, "delivery")
     if not event or not _ID.fullmatch(id):
@@ -79,12 +79,12 @@ def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> 
     return event, id
 
 
-def _is_signed(account: GiteaAccount, headers: Mapping[str, str], said: str, body: bytes) -> bool:
+def _is_signed(account: GiteaAccount, headers: Mapping[str, str], signature: str, body: bytes) -> bool:
     """Tell whether the body is signed or, for a form, the JSON in it, which is what Gitea signs."""
 
     def fits(text: bytes) -> bool:
         wanted = hmac.new(account.webhook_token.encode(), text, hashlib.sha256).hexdigest()
-        return hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode())
+        return hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode())
 
     return fits(body) or (is_form(headers) and fits(unfolded(headers, body)))
 
@@ -105,16 +105,16 @@ def hint(
     event, id = verified(account, headers, body)
     if not (event.startswith("pull_request") or event in ("issue_comment", "status", "repository", *_REFS)):
         return Ignored(f"nothing follows from {event[:100]}")
-    said = _read(event, unfolded(headers, body))
-    if said.repository is None or not _NAME.fullmatch(said.repository.full_name):
+    delivery = _read(event, unfolded(headers, body))
+    if delivery.repository is None or not _NAME.fullmatch(delivery.repository.full_name):
         return Ignored(f"{event[:100]} names no repository")
-    project = account.canonical(said.repository.full_name)
+    project = account.canonical(delivery.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
-    told = event == "status" or _TOLD.fullmatch(event) is not None
-    if told and said.sender is not None and said.sender.login in us:
+    only_reports = event == "status" or _TOLD.fullmatch(event) is not None
+    if only_reports and delivery.sender is not None and delivery.sender.login in us:
         return Ignored("Headgate did it itself")
-    return _named(event, id, project, said, us)
+    return _named(event, id, project, delivery, us)
 
 
 def _read(event: str, body: bytes) -> _Delivered:
@@ -125,25 +125,25 @@ def _read(event: str, body: bytes) -> _Delivered:
         raise Misdelivered(why, 400) from error
 
 
-def _named(event: str, id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint | Ignored:
+def _named(event: str, id: str, project: str, delivery: _Delivered, us: Collection[str]) -> Hint | Ignored:
     """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
-    change = said.pull_request or said.issue
+    change = delivery.pull_request or delivery.issue
     if event in _COMMENTS:
-        if not (said.is_pull or said.pull_request or (said.issue and said.issue.pull_request)):
+        if not (delivery.is_pull or delivery.pull_request or (delivery.issue and delivery.issue.pull_request)):
             return Ignored("it is a comment on an issue")
-        if said.action not in ("created", "reviewed"):
-            return Ignored(f"nothing follows from {event} {said.action[:100]}")
+        if delivery.action not in ("created", "reviewed"):
+            return Ignored(f"nothing follows from {event} {delivery.action[:100]}")
     if change is not None:
-        if change.state == "closed" and said.action != "closed":
+        if change.state == "closed" and delivery.action != "closed":
             return Ignored("the change is closed")
-        ours = change.merged and said.sender is not None and said.sender.login in us
+        ours = change.merged and delivery.sender is not None and delivery.sender.login in us
         return Hint(id, project, str(change.number), commit=change.merge_commit_sha or "" if ours else "")
     if event == "status":
-        return Hint(id, project, commit=said.sha) if _SHA.fullmatch(said.sha) else Ignored("it names no commit")
+        return Hint(id, project, commit=delivery.sha) if _SHA.fullmatch(delivery.sha) else Ignored("it names no commit")
     if event in _REFS:
-        ref = said.ref or ""
+        ref = delivery.ref or ""
         return Hint(
-            id, project, ref=(ref if ref.startswith("refs/") else _REF_TYPES.get(said.ref_type, "") + ref)[:1000]
+            id, project, ref=(ref if ref.startswith("refs/") else _REF_TYPES.get(delivery.ref_type, "") + ref)[:1000]
         )
     return Hint(id, project)

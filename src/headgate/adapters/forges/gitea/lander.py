@@ -73,13 +73,13 @@ class GiteaLander:
 
     async def _there(self, change: Change) -> Any:
         path = f"/repos/{self._client.account.short(change.project)}/pulls/{change.number}"
-        return (await self._client.get(self._client.key, path)).said
+        return (await self._client.get(self._client.key, path)).content
 
     async def _merge(self, work: LandRequest, change: Change, method: str) -> MergeLanded | NotLanded:
-        said = {"Do": method, "head_commit_id": change.commit, **_message(change, method)}
+        request = {"Do": method, "head_commit_id": change.commit, **_message(change, method)}
         path = f"/repos/{self._client.account.short(change.project)}/pulls/{change.number}/merge"
         try:
-            await self._client.write("POST", self._client.key, path, said)
+            await self._client.write("POST", self._client.key, path, request)
         except ReporterAway:
             # It may be merged although no answer came.
             done = await self._merged(work, change, await self._there(change))
@@ -98,19 +98,19 @@ class GiteaLander:
         done = await self._merged(work, change, there)
         if done is not None:
             return done
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         if there["head"]["sha"] != change.commit:
             return NotLanded(f"Gitea does not merge it: its head is no more {change.commit[:12]}, which was tested")
         if there["state"] != "open":
             return NotLanded("Gitea does not merge it: it is closed")
-        if isinstance(error, Rejected) and error.status == 405 and _WAITS in said.lower():
+        if isinstance(error, Rejected) and error.status == 405 and _WAITS in reason.lower():
             if self._patience.lasts(_waits(change)):
-                raise ReportPutOff(f"Gitea has not worked out whether it can be merged: {said}")
+                raise ReportPutOff(f"Gitea has not worked out whether it can be merged: {reason}")
             return NotLanded(
                 f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has said that it conflicts with {change.branch}, "
-                f"or that this is still worked out: {said}"
+                f"or that this is still worked out: {reason}"
             )
-        return NotLanded(f"Gitea does not merge it: {said}{_advice(error, said)}")
+        return NotLanded(f"Gitea does not merge it: {reason}{_advice(error, reason)}")
 
     async def _merged(self, work: LandRequest, change: Change, there: Any) -> MergeLanded | None:
         """Return the result of a merge of this very head into this very branch, if it is merged already."""
@@ -120,7 +120,7 @@ class GiteaLander:
         if not wanted or not commit:
             return MergeLanded(commit)
         path = f"/repos/{self._client.account.short(change.project)}/git/commits/{commit}"
-        found = (await self._client.get(self._client.key, path, {"stat": "false", "files": "false"})).said
+        found = (await self._client.get(self._client.key, path, {"stat": "false", "files": "false"})).content
         return MergeLanded(commit, differs=str(found["commit"]["tree"]["sha"]) != wanted)
 
 
@@ -137,8 +137,8 @@ def _message(change: Change, method: str) -> dict[str, str]:
     return {"MergeTitleField": title, "MergeMessageField": body[:MESSAGE_MAX]}
 
 
-def _advice(error: Exception, said: str) -> str:
-    low = said.lower()
+def _advice(error: Exception, reason: str) -> str:
+    low = reason.lower()
     if isinstance(error, Rejected) and error.status == 423:
         return "; the repository is archived"
     if "not allowed to merge" in low and "reason" not in low:

@@ -28,7 +28,7 @@ async def protection(client: GiteaClient, project: str) -> Guarded:
     provide: earlier values hold for that. Raise as `GiteaClient.get`."""
     protected, path = set[str](), f"/repos/{project}/branches"
     try:
-        async for page in client.pages(client.key, path, urgent=False, whole=True):
+        async for page in client.pages(client.key, path, urgent=False, complete=True):
             protected |= {str(one["name"]) for one in page if one["protected"]}
     except ListTooLong:
         return None, f"it has too many branches to ask which are protected: {_HOLDS}"
@@ -55,13 +55,13 @@ class GiteaSource:
         known: KnownChanges,
         hints: Sequence[Hint],
         *,
-        whole: bool,
+        full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
         """See `forges.watch.Source`."""
         asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
-        look = ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
+        look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
         look.protection = asking.protection
         return look
 

@@ -65,23 +65,23 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
     """Return a pull request of `project` (owner/name). `since`: oldest time of comments to read. Raise NotThere,
     ForgeDenied, Rejected, ReporterAway."""
     repo = f"/repos/{project}"
-    said = (await client.get(client.key, f"{repo}/pulls/{number}", urgent=urgent)).said
+    pull = (await client.get(client.key, f"{repo}/pulls/{number}", urgent=urgent)).content
     query: Query = {"since": since} if since else {}
     try:
-        head, base = str(said["head"]["sha"]), str(said["base"]["ref"])
+        head, base = str(pull["head"]["sha"]), str(pull["base"]["ref"])
     except (LookupError, TypeError) as error:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
     try:
-        remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).said or []
+        remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).content or []
     except ResponseTooLarge:  # they all come in one answer, and strangers write them: go on without them
         remarks = []
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
     branch = None
-    if said["state"] == "open":
+    if pull["state"] == "open":
         branch = await _branch(client, f"{repo}/branches/{quote(base, safe='/')}", urgent)
     try:
-        return _pull(project, said, remarks, reviews, statuses, branch)
+        return _pull(project, pull, remarks, reviews, statuses, branch)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
 
@@ -101,19 +101,19 @@ async def _statuses(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
     for page in range(1, LISTED_MAX // 50 + 1):
         query: Query = {**client.page_size, "page": page}
         try:
-            said = (await client.get(client.key, path, query, urgent=urgent)).said
+            combined = (await client.get(client.key, path, query, urgent=urgent)).content
         except NotThere:
             return []  # the commit does not exist there yet
-        fresh = said["statuses"] or []
+        fresh = combined["statuses"] or []
         found += fresh
-        if not fresh or len(found) >= int(said["total_count"]):
+        if not fresh or len(found) >= int(combined["total_count"]):
             break
     return found
 
 
 async def _branch(client: GiteaClient, path: str, urgent: bool) -> Mapping[str, Any] | None:
     try:
-        found: Mapping[str, Any] = (await client.get(client.key, path, urgent=urgent)).said
+        found: Mapping[str, Any] = (await client.get(client.key, path, urgent=urgent)).content
     except (NotThere, ForgeDenied):
         return None
     return found
@@ -121,60 +121,66 @@ async def _branch(client: GiteaClient, path: str, urgent: bool) -> Mapping[str, 
 
 def _pull(
     project: str,
-    said: Mapping[str, Any],
+    pull: Mapping[str, Any],
     remarks: list[Any],
     reviews: list[Any],
     statuses: list[Any],
     branch: Mapping[str, Any] | None,
 ) -> GiteaPull:
-    merged = bool(said["merged"])
+    merged = bool(pull["merged"])
     there = [one for one in reviews if one["user"] is not None]
     return GiteaPull(
-        project=str(((said["base"].get("repo") or {}).get("full_name")) or project),
-        number=int(said["number"]),
-        title=str(said["title"]),
-        body=str(said["body"] or "").replace("\r\n", "\n"),
-        url=str(said["html_url"]),
-        state="MERGED" if merged else "OPEN" if said["state"] == "open" else "CLOSED",
-        draft=bool(said["draft"]) if "draft" in said else str(said["title"]).lower().startswith(PREFIXES),
-        created_ms=ms(said["created_at"]),
-        updated=str(said["updated_at"]),
-        head=str(said["head"]["sha"]),
-        base=str(said["base"]["ref"]),
-        base_commit=str(said["base"]["sha"]),
-        author=_account(said["user"]),
-        mergeable=True if said["mergeable"] else None,  # false may also mean that Gitea is still working it out
-        merge_commit=str(said.get("merge_commit_sha") or "") if merged else "",
-        labels=tuple(str(one["name"]) for one in (said["labels"] or ())[:LABELS_MAX]),
+        project=str(((pull["base"].get("repo") or {}).get("full_name")) or project),
+        number=int(pull["number"]),
+        title=str(pull["title"]),
+        body=str(pull["body"] or "").replace("\r\n", "\n"),
+        url=str(pull["html_url"]),
+        state="MERGED" if merged else "OPEN" if pull["state"] == "open" else "CLOSED",
+        draft=bool(pull["draft"]) if "draft" in pull else str(pull["title"]).lower().startswith(PREFIXES),
+        created_ms=ms(pull["created_at"]),
+        updated=str(pull["updated_at"]),
+        head=str(pull["head"]["sha"]),
+        base=str(pull["base"]["ref"]),
+        base_commit=str(pull["base"]["sha"]),
+        author=_account(pull["user"]),
+        mergeable=True if pull["mergeable"] else None,  # false may also mean that Gitea is still working it out
+        merge_commit=str(pull.get("merge_commit_sha") or "") if merged else "",
+        labels=tuple(str(one["name"]) for one in (pull["labels"] or ())[:LABELS_MAX]),
         reviews=tuple(_review(one) for one in there if one["state"] in _STATES),
         remarks=tuple(_remark(one) for one in remarks),
         reports=tuple(_report(one) for one in statuses),
-        merge_base=str(said.get("merge_base") or ""),
+        merge_base=str(pull.get("merge_base") or ""),
         opinions=tuple(_opinion(one) for one in there),
         branch=branch,
     )
 
 
-def _account(said: Mapping[str, Any] | None) -> ForgeAccount:
-    return ForgeAccount(str(said["login"]), str(said.get("email") or "")) if said else ForgeAccount("Ghost")
+def _account(user: Mapping[str, Any] | None) -> ForgeAccount:
+    return ForgeAccount(str(user["login"]), str(user.get("email") or "")) if user else ForgeAccount("Ghost")
 
 
-def _review(said: Mapping[str, Any]) -> Reviewed:
-    state = "dismissed" if said["dismissed"] else _STATES[said["state"]]
-    return Reviewed(int(said["id"]), _account(said["user"]), state, ms(said["submitted_at"]), bool(said["official"]))
+def _review(review: Mapping[str, Any]) -> Reviewed:
+    state = "dismissed" if review["dismissed"] else _STATES[review["state"]]
+    return Reviewed(
+        int(review["id"]), _account(review["user"]), state, ms(review["submitted_at"]), bool(review["official"])
+    )
 
 
-def _opinion(said: Mapping[str, Any]) -> Opinion:
-    who = str(said["user"]["login"])
-    return Opinion(who, str(said["state"]), bool(said["official"]), bool(said["stale"]), bool(said["dismissed"]))
+def _opinion(review: Mapping[str, Any]) -> Opinion:
+    who = str(review["user"]["login"])
+    return Opinion(
+        who, str(review["state"]), bool(review["official"]), bool(review["stale"]), bool(review["dismissed"])
+    )
 
 
-def _remark(said: Mapping[str, Any]) -> PullRemark:
-    return PullRemark(int(said["id"]), _account(said["user"]), str(said["body"] or ""), ms(said["created_at"]))
+def _remark(comment: Mapping[str, Any]) -> PullRemark:
+    return PullRemark(
+        int(comment["id"]), _account(comment["user"]), str(comment["body"] or ""), ms(comment["created_at"])
+    )
 
 
-def _report(said: Mapping[str, Any]) -> ProgramReport:
-    who, url = _account(said.get("creator")).name, str(said.get("target_url") or "")
+def _report(status: Mapping[str, Any]) -> ProgramReport:
+    who, url = _account(status.get("creator")).name, str(status.get("target_url") or "")
     return ProgramReport(
-        ProgramStatus(who, str(said["context"]), str(said["status"]).lower(), url=url), ms(said["updated_at"])
+        ProgramStatus(who, str(status["context"]), str(status["status"]).lower(), url=url), ms(status["updated_at"])
     )

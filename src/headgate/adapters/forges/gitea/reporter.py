@@ -57,7 +57,7 @@ class GiteaTeller(ChangeReporter):
         """See `ChangeReporter`: Gitea returns all comments at once; if they are too many, none counts as ours, and a
         new one is written."""
         try:
-            yield (await self._client.get(key, path)).said or []
+            yield (await self._client.get(key, path)).content or []
         except ResponseTooLarge:
             yield []
 
@@ -78,7 +78,7 @@ class GiteaTeller(ChangeReporter):
             ids = await self._ids(key, repo, put)
             await self._client.write("POST", key, path, {"labels": [ids[name] for name in put]})
         if off:
-            there = {str(one["name"]): int(one["id"]) for one in (await self._client.get(key, path)).said or ()}
+            there = {str(one["name"]): int(one["id"]) for one in (await self._client.get(key, path)).content or ()}
             for name in off:
                 if name in there:
                     with suppress(NotThere):  # the label is removed already
@@ -96,7 +96,7 @@ class GiteaTeller(ChangeReporter):
         for name in names:
             if name not in found:
                 made = await self._client.write("POST", key, f"{repo}/labels", {"name": name, "color": COLOR})
-                found[name] = int(made.said["id"])
+                found[name] = int(made.content["id"])
         return found
 
     # --- the review
@@ -109,14 +109,14 @@ class GiteaTeller(ChangeReporter):
         if not how.get("review") and not notes:
             return ""
         text, event = str(how.get("review-body") or heading(report)), REVIEWS[str(how.get("review") or "comment")]
-        said: dict[str, Any] = {"event": event, "body": text, "commit_id": change.commit}
+        review: dict[str, Any] = {"event": event, "body": text, "commit_id": change.commit}
         try:
-            await self.review(key, path, report, {**said, "comments": notes} if notes else said)
+            await self.review(key, path, report, {**review, "comments": notes} if notes else review)
         except (Rejected, ForgeServerError) as error:
             if not notes:
                 raise
             if how.get("review"):
-                await self.review(key, path, report, said)
+                await self.review(key, path, report, review)
             return f"What jobs say of lines could not be written: {error}"
         return ""
 

@@ -76,9 +76,9 @@ def _statuses(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
     patterns, all statuses must succeed."""
     states = {one.status.name: one.status.state for one in pull.reports}
     bad = {name for name, state in states.items() if state not in GOOD}
-    asked = {pattern: {name for name in states if matches(pattern, name)} for pattern in patterns}
-    missing = {pattern for pattern, found in asked.items() if not found}
-    lacking = tuple(sorted(missing | (bad & set().union(*asked.values()) if patterns else bad)))
+    matching = {pattern: {name for name in states if matches(pattern, name)} for pattern in patterns}
+    missing = {pattern for pattern, found in matching.items() if not found}
+    lacking = tuple(sorted(missing | (bad & set().union(*matching.values()) if patterns else bad)))
     if not patterns and not lacking:
         return
     names = lacking or tuple(patterns)

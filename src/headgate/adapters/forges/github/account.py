@@ -60,31 +60,31 @@ class GitHubAccount:
         return f"{self.canonical_hostname}/{short}"
 
 
-def account(name: str, said: Mapping[str, str], key: str = "") -> GitHubAccount:
+def account(name: str, options: Mapping[str, str], key: str = "") -> GitHubAccount:
     """Return the account that a section of the settings describes; `key`: content of the file `app_key`. Raise
     UserError."""
-    server = said.get("server") or PUBLIC
+    server = options.get("server") or PUBLIC
     web = server if "://" in server else f"https://{server}"
     parts = urlsplit(web)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise UserError(f"server: {server!r} is not a host name; write it as github.example.com")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise UserError("server: http:// is only taken for this machine, as tokens go over it; leave it out")
-    app_id = said.get("app_id", "")
-    if bool(app_id) != bool(said.get("app_key")):
+    app_id = options.get("app_id", "")
+    if bool(app_id) != bool(options.get("app_key")):
         raise UserError("it needs both app_id and app_key, or neither")
     if app_id and not app_id.isdecimal():
         raise UserError(f"app_id: {app_id!r} is not a number; it is on the page of the app's settings")
     if app_id and not re.search("-----BEGIN (RSA )?PRIVATE KEY-----", key):
-        raise UserError(f"app_key: {said['app_key']} is not a private key in PEM; the app's settings make one")
+        raise UserError(f"app_key: {options['app_key']} is not a private key in PEM; the app's settings make one")
     return GitHubAccount(
         name,
         f"{parts.scheme}://{parts.netloc}",
-        said.get("canonical_hostname") or parts.hostname,
+        options.get("canonical_hostname") or parts.hostname,
         app_id,
         key,
-        said.get("api_token", ""),
-        said.get("webhook_token", ""),
-        said.get("sshkey", ""),
-        said.get("verify_ssl", "true").lower() in TRUE,
+        options.get("api_token", ""),
+        options.get("webhook_token", ""),
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
     )

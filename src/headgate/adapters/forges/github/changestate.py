@@ -61,7 +61,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
             return known
         try:
             answer = await self._rest.get(key, f"/repos/{project}/rulesets/{id}")
-            known = answer.said.get("current_user_can_bypass") in BYPASSES
+            known = answer.content.get("current_user_can_bypass") in BYPASSES
         except (NotThere, ForgeDenied, Rejected):
             known = False
         self._bypasses[project, id] = (now_s + FRESH_S, known)

@@ -45,8 +45,8 @@ class GitHubClient(Rest):
 
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
-        said = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
-        return {**said, "Authorization": f"Bearer {key.token}"} if key.token else said
+        headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
+        return {**headers, "Authorization": f"Bearer {key.token}"} if key.token else headers
 
     def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
@@ -58,15 +58,15 @@ class GitHubClient(Rest):
             raise GitHubUnauthorized(str(error)) from error
 
     async def _rest(
-        self, method: str, key: ForgeKey, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
+        self, method: str, key: ForgeKey, url: str, content: Any, headers: Mapping[str, str], *, urgent: bool
     ) -> ForgeResponse:
         try:
-            return await super()._rest(method, key, url, said, headers, urgent=urgent)
+            return await super()._rest(method, key, url, content, headers, urgent=urgent)
         except GitHubUnauthorized as error:
             key = await self._renewed(key, error)
         self.calls["rest"] += 1
         try:
-            return await super()._rest(method, key, url, said, headers, urgent=urgent)
+            return await super()._rest(method, key, url, content, headers, urgent=urgent)
         except GitHubUnauthorized as error:
             raise self._away(key, error) from error
 
@@ -92,13 +92,13 @@ class GitHubClient(Rest):
         as_json = {"Content-Type": "application/json"}
         answer = await self.sent("POST", self.account.graphql, key, as_json, body)
         try:
-            said = self.learned(answer, budget, key, project, "graphql")
+            response = self.learned(answer, budget, key, project, "graphql")
         except GitHubUnauthorized as refused:
             key = await self._renewed(key, refused)
             self.calls["graphql"] += 1
             answer = await self.sent("POST", self.account.graphql, key, as_json, body)
-            said = self.learned(answer, budget, key, project, "graphql")
-        errors = said.get("errors") or [] if isinstance(said, dict) else []
+            response = self.learned(answer, budget, key, project, "graphql")
+        errors = response.get("errors") or [] if isinstance(response, dict) else []
         for error in errors:
             message = str(error.get("message", ""))
             if error.get("type") == "RATE_LIMITED":
@@ -107,7 +107,7 @@ class GitHubClient(Rest):
                 raise ReporterAway(message, wait_s or AGAIN_S, alone=True)
             if error.get("type") == "NOT_FOUND":
                 raise NotThere(message)
-        data = said.get("data") if isinstance(said, dict) else None
+        data = response.get("data") if isinstance(response, dict) else None
         if not isinstance(data, dict):
             raise Rejected(answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "it said no data")
         for error in errors[:3]:

@@ -60,13 +60,13 @@ class Deliveries:
     async def _failed_deliveries(self, watching: Watching) -> None:
         key, path = self._tokens.app_key(), "/app/hook/deliveries"
         query: Query = {"per_page": FAILED_MAX, "status": "failure"}
-        failed = (await self._client.get(key, path, query, urgent=False)).said
+        failed = (await self._client.get(key, path, query, urgent=False)).content
         fresh = [one for one in failed if str(one["guid"]) not in self._failed]
         self._failed = {str(one["guid"]) for one in failed}
         us = frozenset(await self._tokens.us())
         for one in sorted(fresh, key=lambda one: ms(one["delivered_at"])):
-            said = (await self._client.get(key, f"{path}/{one['id']}", urgent=False)).said
-            body = msgspec.json.encode(said["request"]["payload"])
+            delivery = (await self._client.get(key, f"{path}/{one['id']}", urgent=False)).content
+            body = msgspec.json.encode(delivery["request"]["payload"])
             known, account = watching.looks_at, self._client.account
             try:
                 found = place(account, us, known, str(one["event"]), str(one["guid"]), body)

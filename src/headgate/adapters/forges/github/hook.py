@@ -119,13 +119,13 @@ def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
         raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
-    said = headers.get("x-hub-signature-256", "")
-    if not said:
+    signature = headers.get("x-hub-signature-256", "")
+    if not signature:
         raise Misdelivered(
             "the delivery is not signed with SHA-256 (X-Hub-Signature-256): set the secret of the webhook"
         )
     wanted = "sha256=" + hmac.new(account.webhook_token.encode(), body, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
+    if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
         raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
     event, guid = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
     if not event or not _GUID.fullmatch(guid):
@@ -150,20 +150,20 @@ def place(
         return Ignored("it is a ping; the webhook works")
     if event not in _ACTIONS:
         return Ignored(f"nothing follows from {event[:100]}")
-    said = _read(event, body)
+    delivery = _read(event, body)
     wanted = _ACTIONS[event]
-    if wanted is not None and said.action not in wanted:
-        return Ignored(f"nothing follows from {event} {said.action[:100]}")
-    if said.repository is None or not _NAME.fullmatch(said.repository.full_name):
+    if wanted is not None and delivery.action not in wanted:
+        return Ignored(f"nothing follows from {event} {delivery.action[:100]}")
+    if delivery.repository is None or not _NAME.fullmatch(delivery.repository.full_name):
         return Ignored(f"{event} names no repository")
-    project = account.canonical(said.repository.full_name)
+    project = account.canonical(delivery.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
-    if said.action == "requested_action":
-        return _ordered(account, guid, project, said)
-    if _ours(event, said, us):
+    if delivery.action == "requested_action":
+        return _ordered(account, guid, project, delivery)
+    if _ours(event, delivery, us):
         return Ignored("Headgate did it itself")
-    return _named(event, guid, project, said, us)
+    return _named(event, guid, project, delivery, us)
 
 
 def _read(event: str, body: bytes) -> _Delivered:
@@ -177,58 +177,61 @@ def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
     """Return our app's slug if a genuine delivery contains it, which saves a call; empty if not."""
     if headers.get("x-github-event") not in ("check_run", "check_suite", "issue_comment"):
         return ""
-    said = _read("", unfolded(headers, body))
-    run = said.check_run or said.check_suite
-    app = run.app if run is not None else said.comment.performed_via_github_app if said.comment else None
+    delivery = _read("", unfolded(headers, body))
+    run = delivery.check_run or delivery.check_suite
+    app = run.app if run is not None else delivery.comment.performed_via_github_app if delivery.comment else None
     return app.slug or "" if app is not None and str(app.id) == account.app_id else ""
 
 
-def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
+def _ours(event: str, delivery: _Delivered, us: frozenset[str]) -> bool:
     """Return whether the delivery only reports what Headgate wrote. Its own merges and pushes must be seen
     nevertheless."""
     if event in ("check_run", "check_suite"):
-        run = said.check_run or said.check_suite
+        run = delivery.check_run or delivery.check_suite
         mine = run is not None and run.app is not None and (run.app.slug or "") in us
-        return mine and said.action == "completed"
-    told = event in ("status", "issue_comment", "pull_request_review") or said.action in ("labeled", "unlabeled")
-    return told and said.sender.login in us
+        return mine and delivery.action == "completed"
+    only_reports = event in ("status", "issue_comment", "pull_request_review") or delivery.action in (
+        "labeled",
+        "unlabeled",
+    )
+    return only_reports and delivery.sender.login in us
 
 
-def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) -> Hint | Ignored:
+def _ordered(account: GitHubAccount, guid: str, project: str, delivery: _Delivered) -> Hint | Ignored:
     """Return the request of somebody who used a button; their permission is checked later. GitHub notifies only the app
     of a run, and only that app knows the run's change."""
-    run, wanted = said.check_run, said.requested_action
+    run, wanted = delivery.check_run, delivery.requested_action
     if run is None or run.app is None or not account.app_id or str(run.app.id) != account.app_id:
         return Ignored("it is a button of somebody else")
     if wanted is None or wanted.identifier != ABORT:
         return Ignored("it is not a button of Headgate's")
     try:
-        meant = msgspec.json.decode(run.external_id or "", type=Meant)
+        target = msgspec.json.decode(run.external_id or "", type=Meant)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Ignored("the check run does not say what it is of")
-    if not (meant.event and meant.change.isdecimal() and len(meant.change) < 10 and said.sender.login):
+    if not (target.event and target.change.isdecimal() and len(target.change) < 10 and delivery.sender.login):
         return Ignored("the check run does not say which item it is of")
-    order = ButtonOrder(said.sender.login, meant.tenant, meant.pipeline, meant.event)
-    return Hint(guid, project, meant.change, order=order)
+    order = ButtonOrder(delivery.sender.login, target.tenant, target.pipeline, target.event)
+    return Hint(guid, project, target.change, order=order)
 
 
-def _named(event: str, guid: str, project: str, said: _Delivered, us: frozenset[str]) -> Hint | Ignored:
+def _named(event: str, guid: str, project: str, delivery: _Delivered, us: frozenset[str]) -> Hint | Ignored:
     """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
-    if event == "issue_comment" and (said.issue is None or said.issue.pull_request is None):
+    if event == "issue_comment" and (delivery.issue is None or delivery.issue.pull_request is None):
         return Ignored("it is a comment on an issue")
-    change = said.pull_request or said.issue
-    if change is not None and change.state == "closed" and said.action != "closed":
+    change = delivery.pull_request or delivery.issue
+    if change is not None and change.state == "closed" and delivery.action != "closed":
         return Ignored("the change is closed")
     if change is not None:
-        merged = change.merge_commit_sha or "" if change.merged and said.sender.login in us else ""
+        merged = change.merge_commit_sha or "" if change.merged and delivery.sender.login in us else ""
         return Hint(guid, project, str(change.number), commit=merged)
-    run = said.check_run or said.check_suite
-    commit = said.sha if run is None else run.head_sha
+    run = delivery.check_run or delivery.check_suite
+    commit = delivery.sha if run is None else run.head_sha
     if commit:
         return Hint(guid, project, commit=commit) if _SHA.fullmatch(commit) else Ignored("it names no commit")
     if event in ("push", "create", "delete"):
-        ref = said.ref or ""
+        ref = delivery.ref or ""
         if ref.startswith("refs/") or event == "push":
             return Hint(guid, project, ref=ref[:1_000])
         return Ignored("a push says the same")

@@ -68,15 +68,15 @@ class GitHubLander:
 
     async def _base(self, key: ForgeKey, project: str, change: Change) -> str:
         """Return the present target branch: the author may choose another one, and GitHub merges there."""
-        said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
-        return str(said["base"]["ref"])
+        pull = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).content
+        return str(pull["base"]["ref"])
 
     async def _merge(
         self, key: ForgeKey, project: str, work: LandRequest, change: Change, method: str
     ) -> MergeLanded | NotLanded:
-        said = {"sha": change.commit, "merge_method": method, **_message(change, method)}
+        request = {"sha": change.commit, "merge_method": method, **_message(change, method)}
         try:
-            answer = await self._client.write("PUT", key, f"/repos/{project}/pulls/{change.number}/merge", said)
+            answer = await self._client.write("PUT", key, f"/repos/{project}/pulls/{change.number}/merge", request)
         except ReporterAway:
             # It may be merged although no answer came.
             done = await self._merged(key, project, work, change)
@@ -85,7 +85,7 @@ class GitHubLander:
             return done
         except (ForgeDenied, Rejected) as error:
             return await self._refused(key, project, work, change, error)
-        return await self._landed(key, project, work, change, str(answer.said["sha"]))
+        return await self._landed(key, project, work, change, str(answer.content["sha"]))
 
     async def _refused(
         self, key: ForgeKey, project: str, work: LandRequest, change: Change, error: ForgeDenied | Rejected
@@ -93,26 +93,26 @@ class GitHubLander:
         done = await self._merged(key, project, work, change)
         if done is not None:
             return done
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         if isinstance(error, Rejected) and error.status == 409:
             return NotLanded(f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested")
-        if isinstance(error, Rejected) and error.status == 405 and any(one in said.lower() for one in _WAITS):
-            raise ReportPutOff(f"GitHub has not worked out whether it can be merged: {said}") from error
+        if isinstance(error, Rejected) and error.status == 405 and any(one in reason.lower() for one in _WAITS):
+            raise ReportPutOff(f"GitHub has not worked out whether it can be merged: {reason}") from error
         hidden = "" if self._tokens.reads_rules(project) else _HIDDEN
-        return NotLanded(f"GitHub does not merge it: {said}{_advice(said) or hidden}")
+        return NotLanded(f"GitHub does not merge it: {reason}{_advice(reason) or hidden}")
 
     async def _merged(self, key: ForgeKey, project: str, work: LandRequest, change: Change) -> MergeLanded | None:
         """Return the result of a merge of this very head into this very branch, if it is merged already."""
-        said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
-        if not said.get("merged") or (said["head"]["sha"], said["base"]["ref"]) != (change.commit, change.branch):
+        pull = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).content
+        if not pull.get("merged") or (pull["head"]["sha"], pull["base"]["ref"]) != (change.commit, change.branch):
             return None
-        return await self._landed(key, project, work, change, str(said["merge_commit_sha"] or ""))
+        return await self._landed(key, project, work, change, str(pull["merge_commit_sha"] or ""))
 
     async def _landed(self, key: ForgeKey, project: str, work: LandRequest, change: Change, commit: str) -> MergeLanded:
         wanted = tested_tree(work, change)
         if not wanted or not commit:
             return MergeLanded(commit)
-        found = (await self._client.get(key, f"/repos/{project}/git/commits/{commit}")).said
+        found = (await self._client.get(key, f"/repos/{project}/git/commits/{commit}")).content
         return MergeLanded(commit, differs=str(found["tree"]["sha"]) != wanted)
 
 
@@ -124,8 +124,8 @@ def _message(change: Change, method: str) -> dict[str, str]:
     return {"commit_title": f"{change.title} (#{change.number})"[:250], "commit_message": body[:MESSAGE_MAX]}
 
 
-def _advice(said: str) -> str:
-    low = said.lower()
+def _advice(reason: str) -> str:
+    low = reason.lower()
     if "resource not accessible" in low:
         return "; the app lacks a permission: contents: write, and workflows: write where it changes .github/workflows"
     if "merge queue" in low:

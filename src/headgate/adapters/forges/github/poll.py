@@ -85,14 +85,14 @@ class GitHubSource:
         known: KnownChanges,
         hints: Sequence[Hint],
         *,
-        whole: bool,
+        full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
         """See `forges.watch.Source`."""
         key = await self.tokens.of(self.client.account.short(project))
         asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), project)
         at = self.client.account.name
-        look = ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
+        look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
         look.protection, look.may_write = asking.protection, asking.may_write
         asking.reads_rules = self.tokens.reads_rules(self.client.account.short(project))
         look.hidden = "" if asking.reads_rules else HIDDEN

@@ -142,15 +142,15 @@ async def look(client: GitHubClient, key: ForgeKey, project: str, number: int, *
     for _ in range(PAGES_MAX):
         data = await client.query(key, QUERY, urgent=urgent, owner=owner, name=name, number=number, **cursors)
         repository = data.get("repository")
-        said = repository.get("pullRequest") if repository else None
-        if repository is None or said is None:
+        pull = repository.get("pullRequest") if repository else None
+        if repository is None or pull is None:
             raise NotThere(f"{project} has no pull request {number}")
         try:
-            page = _pull(str(repository["nameWithOwner"]), said)
+            page = _pull(str(repository["nameWithOwner"]), pull)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
         found = page if found is None or found.head != page.head else _joined(found, page, cursors)
-        cursors = {"contexts": _more(_contexts(said)), "threads": _more(said["reviewThreads"])}
+        cursors = {"contexts": _more(_contexts(pull)), "threads": _more(pull["reviewThreads"])}
         if not any(cursors.values()):
             break
     assert found is not None, "at least one page was asked for"
@@ -168,55 +168,55 @@ def _more(connection: Mapping[str, Any] | None) -> str | None:
     return str(info["endCursor"]) if info.get("hasNextPage") else None
 
 
-def _contexts(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    for one in said["head"]["nodes"]:
+def _contexts(pull: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    for one in pull["head"]["nodes"]:
         rollup = one["commit"]["statusCheckRollup"]
-        if rollup is not None and one["commit"]["oid"] == said["headRefOid"]:
+        if rollup is not None and one["commit"]["oid"] == pull["headRefOid"]:
             contexts: Mapping[str, Any] = rollup["contexts"]
             return contexts
     return None
 
 
-def _pull(project: str, said: Mapping[str, Any]) -> GitHubPull:
-    contexts, base = _contexts(said), said["baseRef"] or {}
-    merge_commit, signed = said["mergeCommit"], said["signatures"]
+def _pull(project: str, pull: Mapping[str, Any]) -> GitHubPull:
+    contexts, base = _contexts(pull), pull["baseRef"] or {}
+    merge_commit, signed = pull["mergeCommit"], pull["signatures"]
     rules = base.get("rules")
     return GitHubPull(
         project=project,
-        number=int(said["number"]),
-        title=said["title"],
-        body=(said["body"] or "").replace("\r\n", "\n"),
-        url=said["url"],
-        state=said["state"],
-        draft=said["isDraft"],
-        created_ms=ms(said["createdAt"]),
-        updated=said["updatedAt"],
-        head=said["headRefOid"],
-        base=said["baseRefName"],
-        base_commit=said["baseRefOid"],
-        author=_account(said["author"]),
-        mergeable={"MERGEABLE": True, "CONFLICTING": False}.get(said["mergeable"]),
-        merge_state=said["mergeStateStatus"],
-        decision=said["reviewDecision"] or "",
-        as_admin=bool(said["viewerCanMergeAsAdmin"]),
+        number=int(pull["number"]),
+        title=pull["title"],
+        body=(pull["body"] or "").replace("\r\n", "\n"),
+        url=pull["url"],
+        state=pull["state"],
+        draft=pull["isDraft"],
+        created_ms=ms(pull["createdAt"]),
+        updated=pull["updatedAt"],
+        head=pull["headRefOid"],
+        base=pull["baseRefName"],
+        base_commit=pull["baseRefOid"],
+        author=_account(pull["author"]),
+        mergeable={"MERGEABLE": True, "CONFLICTING": False}.get(pull["mergeable"]),
+        merge_state=pull["mergeStateStatus"],
+        decision=pull["reviewDecision"] or "",
+        as_admin=bool(pull["viewerCanMergeAsAdmin"]),
         merge_commit=merge_commit["oid"] if merge_commit else "",
-        labels=tuple(one["name"] for one in said["labels"]["nodes"]),
-        reviews=_reviews(said["reviews"]),
-        opinions=_reviews(said["opinions"]),
-        remarks=tuple(_remark(one) for one in said["comments"]["nodes"]),
+        labels=tuple(one["name"] for one in pull["labels"]["nodes"]),
+        reviews=_reviews(pull["reviews"]),
+        opinions=_reviews(pull["opinions"]),
+        remarks=tuple(_remark(one) for one in pull["comments"]["nodes"]),
         reports=tuple(_report(one) for one in (contexts["nodes"] if contexts else ())),
-        unresolved=sum(not one["isResolved"] for one in said["reviewThreads"]["nodes"]),
+        unresolved=sum(not one["isResolved"] for one in pull["reviewThreads"]["nodes"]),
         signed=signed["totalCount"] <= len(signed["nodes"])
         and all((one["commit"]["signature"] or {}).get("isValid") for one in signed["nodes"]),
         protection=base.get("branchProtectionRule"),
         rules=tuple(rules["nodes"]) if rules is not None else None,
-        deeds=tuple(_deed(one) for one in said["deeds"]["nodes"]),
+        deeds=tuple(_deed(one) for one in pull["deeds"]["nodes"]),
     )
 
 
-def _deed(said: Mapping[str, Any]) -> PullAction:
-    label = (said.get("label") or {}).get("name", "")
-    return PullAction(DEEDS[said["__typename"]], ForgeAccount(login(said["actor"])), str(label))
+def _deed(timeline_item: Mapping[str, Any]) -> PullAction:
+    label = (timeline_item.get("label") or {}).get("name", "")
+    return PullAction(DEEDS[timeline_item["__typename"]], ForgeAccount(login(timeline_item["actor"])), str(label))
 
 
 def login(actor: Mapping[str, Any] | None) -> str:
@@ -231,28 +231,30 @@ def _account(actor: Mapping[str, Any] | None) -> ForgeAccount:
     return ForgeAccount(login(actor), str(actor.get("email") or "") if actor else "")
 
 
-def _reviews(said: Mapping[str, Any] | None) -> tuple[Reviewed, ...]:
-    return tuple(_review(one) for one in said["nodes"] if one["submittedAt"]) if said is not None else ()
+def _reviews(page: Mapping[str, Any] | None) -> tuple[Reviewed, ...]:
+    return tuple(_review(one) for one in page["nodes"] if one["submittedAt"]) if page is not None else ()
 
 
-def _review(said: Mapping[str, Any]) -> Reviewed:
-    at_ms = ms(said["submittedAt"])
-    pushes = bool(said["authorCanPushToRepository"])
-    return Reviewed(int(said["fullDatabaseId"]), _account(said["author"]), said["state"].lower(), at_ms, pushes)
+def _review(review: Mapping[str, Any]) -> Reviewed:
+    at_ms = ms(review["submittedAt"])
+    pushes = bool(review["authorCanPushToRepository"])
+    return Reviewed(int(review["fullDatabaseId"]), _account(review["author"]), review["state"].lower(), at_ms, pushes)
 
 
-def _remark(said: Mapping[str, Any]) -> PullRemark:
-    return PullRemark(int(said["fullDatabaseId"]), _account(said["author"]), said["body"], ms(said["createdAt"]))
+def _remark(comment: Mapping[str, Any]) -> PullRemark:
+    return PullRemark(
+        int(comment["fullDatabaseId"]), _account(comment["author"]), comment["body"], ms(comment["createdAt"])
+    )
 
 
-def _report(said: Mapping[str, Any]) -> ProgramReport:
-    if said["__typename"] == "StatusContext":
-        who, state = login(said["creator"]), said["state"].lower()
-        status = ProgramStatus(who, said["context"], state, url=said["targetUrl"] or "")
-        return ProgramReport(status, ms(said["createdAt"]))
-    suite, ended = said["checkSuite"], said["completedAt"]
+def _report(context: Mapping[str, Any]) -> ProgramReport:
+    if context["__typename"] == "StatusContext":
+        who, state = login(context["creator"]), context["state"].lower()
+        status = ProgramStatus(who, context["context"], state, url=context["targetUrl"] or "")
+        return ProgramReport(status, ms(context["createdAt"]))
+    suite, ended = context["checkSuite"], context["completedAt"]
     slug = (suite["app"] or {}).get("slug", "") if suite else ""
-    state = (said["conclusion"] or said["status"]).lower()
-    again = bool(suite) and suite["status"] == "QUEUED" and said["status"] == "COMPLETED"
-    status = ProgramStatus(slug, said["name"], state, check=True, url=said["detailsUrl"] or "")
+    state = (context["conclusion"] or context["status"]).lower()
+    again = bool(suite) and suite["status"] == "QUEUED" and context["status"] == "COMPLETED"
+    status = ProgramStatus(slug, context["name"], state, check=True, url=context["detailsUrl"] or "")
     return ProgramReport(status, ms(ended) if ended else 0, again)

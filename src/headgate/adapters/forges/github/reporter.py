@@ -80,25 +80,25 @@ class GitHubTeller(ChangeReporter):
         self, key: ForgeKey, path: str, change: Change, report: QueueReport, how: Mapping[str, Any]
     ) -> None:
         text = str(how.get("review-body") or heading(report))
-        said = {"event": REVIEWS[str(how["review"])], "commit_id": change.commit, "body": text}
-        await self.review(key, path, report, said)
+        review = {"event": REVIEWS[str(how["review"])], "commit_id": change.commit, "body": text}
+        await self.review(key, path, report, review)
 
     # --- the check run
 
     async def _check(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
         """Create or update the check run of this pipeline; return why that is impossible, for people."""
-        said = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        run = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if self._client.account.webhook_token:  # without webhooks, Headgate does not learn that a button is used
-            said["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
+            run["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
         batches = list(_batches(notes_of(report, change)))
-        output = {"title": said["output"]["title"], "summary": said["output"]["summary"]}
+        output = {"title": run["output"]["title"], "summary": run["output"]["summary"]}
         try:
             async with self._changing.setdefault(f"{repo} {change.commit} {name}", asyncio.Lock()):
                 id = await self._own_run(key, repo, change.commit, name, ends=value in CONCLUDED)
-                first = {**said, "output": {**output, "annotations": batches[0]}} if batches else said
+                first = {**run, "output": {**output, "annotations": batches[0]}} if batches else run
                 if id is None:
                     made = await self._client.write("POST", key, f"{repo}/check-runs", first)
-                    id = int(made.said["id"])
+                    id = int(made.content["id"])
                 else:
                     first = {k: v for k, v in first.items() if k != "head_sha"}
                     await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", first)
@@ -134,7 +134,7 @@ class GitHubTeller(ChangeReporter):
         query: dict[str, str | int] = {"per_page": 100}
         if self._client.account.app_id:
             query["app_id"] = int(self._client.account.app_id)
-        found = (await self._client.get(key, f"{repo}/commits/{commit}/check-runs", query)).said["check_runs"]
+        found = (await self._client.get(key, f"{repo}/commits/{commit}/check-runs", query)).content["check_runs"]
         self.remember("asked", f"{repo} {commit}", "", 0)
         for one in reversed(found):
             self.remember("run", f"{repo} {commit}", str(one["name"]), int(one["id"]))
@@ -147,17 +147,17 @@ def check_run(report: QueueReport, name: str, change: Change, value: str, now: s
     """Return a check run with the settings of the configuration."""
     about = Meant(report.tenant, report.pipeline, change.number, report.event)
     summary = body(report, "")[: BODY_MAX - 1].strip() or heading(report)
-    said: dict[str, Any] = {
+    run: dict[str, Any] = {
         "name": name,
         "head_sha": change.commit,
         "external_id": msgspec.json.encode(about).decode(),
         "output": {"title": heading(report), "summary": summary},
     }
     if address := page(report):
-        said["details_url"] = address
+        run["details_url"] = address
     if value in CONCLUDED:
-        return said | {"status": "completed", "conclusion": value, "completed_at": now}
-    return said | {"status": value}
+        return run | {"status": "completed", "conclusion": value, "completed_at": now}
+    return run | {"status": value}
 
 
 def button(pipeline: str) -> dict[str, str]:

@@ -26,11 +26,11 @@ def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] =
     if pull.rules is None:
         return None
     found = [replace(one, bypassed=True) if pull.as_admin else one for one in _classic(pull, frozenset(us))]
-    for said in pull.rules:
-        ruleset = said["repositoryRuleset"] or {}
+    for rule in pull.rules:
+        ruleset = rule["repositoryRuleset"] or {}
         free = ruleset.get("databaseId") in bypassed
         where = f" (ruleset {ruleset.get('name') or 'without a name'})"
-        found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, said)]
+        found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, rule)]
     named = any(one.met is not True and not one.bypassed for one in found)
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
         return None  # the missing status may be the one that the gate will set
@@ -42,43 +42,43 @@ def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] =
 def lacking(pull: GitHubPull, us: Collection[str]) -> set[int]:
     """Return the ids of the rulesets with unmet rules, for which to find out whether we may bypass them."""
     return {
-        said["repositoryRuleset"]["databaseId"]
-        for said in pull.rules or ()
-        if said["repositoryRuleset"] and any(one.met is not True for one in _of_ruleset(pull, said))
+        rule["repositoryRuleset"]["databaseId"]
+        for rule in pull.rules or ()
+        if rule["repositoryRuleset"] and any(one.met is not True for one in _of_ruleset(pull, rule))
     }
 
 
 def _classic(pull: GitHubPull, us: frozenset[str]) -> Iterator[Rule]:
-    said = pull.protection
-    if said is None:
+    protection = pull.protection
+    if protection is None:
         return
-    if said["requiresStatusChecks"]:
-        yield from _checks(pull, said["requiredStatusCheckContexts"] or ())
-        if said["requiresStrictStatusChecks"]:
+    if protection["requiresStatusChecks"]:
+        yield from _checks(pull, protection["requiredStatusCheckContexts"] or ())
+        if protection["requiresStrictStatusChecks"]:
             yield _strict(pull)
-    if said["requiresApprovingReviews"]:
-        count, owners = said["requiredApprovingReviewCount"] or 0, said["requiresCodeOwnerReviews"]
-        free = bool(us & _actors(said["bypassPullRequestAllowances"]))
+    if protection["requiresApprovingReviews"]:
+        count, owners = protection["requiredApprovingReviewCount"] or 0, protection["requiresCodeOwnerReviews"]
+        free = bool(us & _actors(protection["bypassPullRequestAllowances"]))
         yield replace(_reviews(pull, count, owners), bypassed=free)
-    if said["requiresConversationResolution"]:
+    if protection["requiresConversationResolution"]:
         yield _threads(pull)
-    if said["requiresCommitSignatures"]:
+    if protection["requiresCommitSignatures"]:
         yield _signatures(pull)
-    if said["lockBranch"]:
+    if protection["lockBranch"]:
         yield Rule(f"needs the branch {pull.base} to be unlocked", False)
-    if said["restrictsPushes"]:
-        ours = bool(us & _actors(said["pushAllowances"]))
+    if protection["restrictsPushes"]:
+        ours = bool(us & _actors(protection["pushAllowances"]))
         yield Rule(f"needs Headgate to be among those who may push to {pull.base}", ours)
 
 
-def _actors(said: Mapping[str, Any] | None) -> set[str]:
-    actors = [one["actor"] or {} for one in said["nodes"]] if said else []
+def _actors(allowances: Mapping[str, Any] | None) -> set[str]:
+    actors = [one["actor"] or {} for one in allowances["nodes"]] if allowances else []
     return {str(actor.get("slug") or actor.get("login") or "") for actor in actors} - {""}
 
 
-def _of_ruleset(pull: GitHubPull, said: Mapping[str, Any]) -> Iterator[Rule]:
-    how = said["parameters"] or {}
-    match said["type"]:
+def _of_ruleset(pull: GitHubPull, rule: Mapping[str, Any]) -> Iterator[Rule]:
+    how = rule["parameters"] or {}
+    match rule["type"]:
         case "REQUIRED_STATUS_CHECKS":
             yield from _checks(pull, [one["context"] for one in how["requiredStatusChecks"]])
             if how["strictRequiredStatusChecksPolicy"]:
@@ -98,16 +98,16 @@ def _of_ruleset(pull: GitHubPull, said: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
-    said: dict[str, str] = {}
+    states: dict[str, str] = {}
     for one in pull.reports:
         state = one.status.state
-        if said.get(one.status.name) not in PASSES or state not in PASSES:
-            said[one.status.name] = state
-    missing = tuple(sorted(name for name in wanted if said.get(name) not in PASSES))
+        if states.get(one.status.name) not in PASSES or state not in PASSES:
+            states[one.status.name] = state
+    missing = tuple(sorted(name for name in wanted if states.get(name) not in PASSES))
     if not wanted:
         return
     text = f"needs {'these statuses' if len(wanted) > 1 else 'this status'} to be good: {', '.join(missing or wanted)}"
-    waits = bool(missing) and all(said.get(name) in UNDER_WAY for name in missing)
+    waits = bool(missing) and all(states.get(name) in UNDER_WAY for name in missing)
     yield Rule(text, None if waits else not missing, missing=missing)
 
 

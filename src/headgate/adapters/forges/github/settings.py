@@ -19,11 +19,11 @@ from headgate.ports.reporter import ReporterAway
 
 def connect(given: DriverOptions) -> Connected:
     """Return the forge, which has sent nothing yet. Raise UserError."""
-    said = dict(given.said)
+    options = dict(given.options)
     for option in ("app_key", "sshkey"):
-        if option in said:
-            said[option] = str((given.directory / said[option]).expanduser())
-    one = account(given.name, said, _key(said.get("app_key", "")))
+        if option in options:
+            options[option] = str((given.directory / options[option]).expanduser())
+    one = account(given.name, options, _key(options.get("app_key", "")))
     client = GitHubClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
     client.limits = given.limits
     tokens = Tokens(client, lambda: given.now_ms() / 1000)
@@ -34,7 +34,7 @@ def connect(given: DriverOptions) -> Connected:
         access=partial(_access, one, tokens),
         forget=lambda project: tokens.forget(one.short(project)),
     )
-    forge = GitHubForge(client, tokens, given.engine, lands=said.get("land", "merge"))
+    forge = GitHubForge(client, tokens, given.engine, lands=options.get("land", "merge"))
     return Connected(git, forge, forge.close)
 
 

@@ -54,9 +54,9 @@ class Tokens:
     def app_key(self) -> ForgeKey:
         """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
-        said = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
+        claims = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
         try:
-            token = jwt.encode(said, account.app_key, algorithm="RS256")
+            token = jwt.encode(claims, account.app_key, algorithm="RS256")
         except (ValueError, TypeError, jwt.PyJWTError) as error:
             raise UserError(f"[connection {account.name}] app_key cannot be used: {error}") from error
         return ForgeKey(f"app {account.app_id}", token)
@@ -91,10 +91,10 @@ class Tokens:
             return None
         except ForgeDenied as error:
             raise GitHubAppNotInstalled(f"the app is not let in: {error}; look at app_id and app_key") from error
-        self.slug = str(answer.said.get("app_slug") or self.slug)
-        found = int(answer.said["id"])
+        self.slug = str(answer.content.get("app_slug") or self.slug)
+        found = int(answer.content["id"])
         self._installed[project] = found
-        self._granted[found] = answer.said.get("permissions") or {}
+        self._granted[found] = answer.content.get("permissions") or {}
         return found
 
     async def _token(self, project: str, installation: int) -> ForgeKey:
@@ -108,9 +108,9 @@ class Tokens:
             self._installed.pop(project, None)
             self._tokens.pop(installation, None)
             raise GitHubAppNotInstalled(f"the app has no token for {project}: {error}") from error
-        key = ForgeKey(f"installation {installation}", str(answer.said["token"]))
-        self._granted[installation] = answer.said.get("permissions") or self._granted.get(installation, {})
-        ends_s = datetime.fromisoformat(str(answer.said["expires_at"])).timestamp()
+        key = ForgeKey(f"installation {installation}", str(answer.content["token"]))
+        self._granted[installation] = answer.content.get("permissions") or self._granted.get(installation, {})
+        ends_s = datetime.fromisoformat(str(answer.content["expires_at"])).timestamp()
         self._tokens[installation] = _Token(key, ends_s)
         return key
 
@@ -142,11 +142,11 @@ class Tokens:
         account = self._client.account
         if account.app_id:
             if not self.slug:
-                self.slug = str((await self._client.get(self.app_key(), "/app")).said["slug"])
+                self.slug = str((await self._client.get(self.app_key(), "/app")).content["slug"])
             return (self.slug, f"{self.slug}[bot]")
         if account.api_token and not self.login:
             key = ForgeKey(f"token of {account.name}", account.api_token)
-            self.login = str((await self._client.get(key, "/user")).said["login"])
+            self.login = str((await self._client.get(key, "/user")).content["login"])
         return (self.login,) if self.login else ()
 
     async def git(self, project: str) -> Mapping[str, str]:
@@ -158,8 +158,8 @@ class Tokens:
         if not key.token:
             return {}
         basic = base64.b64encode(f"x-access-token:{key.token}".encode()).decode()
-        said = {f"http.{account.web}/.extraHeader": f"Authorization: Basic {basic}"}
-        return said if account.verify_ssl else {**said, f"http.{account.web}/.sslVerify": "false"}
+        config = {f"http.{account.web}/.extraHeader": f"Authorization: Basic {basic}"}
+        return config if account.verify_ssl else {**config, f"http.{account.web}/.sslVerify": "false"}
 
 
 def _quoted(path: str) -> str:

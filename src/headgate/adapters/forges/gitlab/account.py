@@ -45,30 +45,30 @@ class GitLabAccount(OnTheWeb):
         return f"/projects/{quote(self.short(project), safe='')}"
 
 
-def account(name: str, said: Mapping[str, str]) -> GitLabAccount:
+def account(name: str, options: Mapping[str, str]) -> GitLabAccount:
     """Return the account that a section of the settings describes. Raise UserError."""
-    server = said.get("server") or PUBLIC
-    web = _web(said, server)
-    clone = said.get("cloneurl") or web
-    if not said.get("api_token"):
+    server = options.get("server") or PUBLIC
+    web = _web(options, server)
+    clone = options.get("cloneurl") or web
+    if not options.get("api_token"):
         raise UserError("it needs an api_token: a token of an account of its own, with the scope api")
     return GitLabAccount(
         name,
         web,
-        said.get("canonical_hostname") or host_of(said.get("server") or web),
-        said["api_token"],
-        said.get("api_token_name") or "headgate",
-        said.get("webhook_token", ""),
-        _signing_key(said.get("webhook_signing_token", "")),
+        options.get("canonical_hostname") or host_of(options.get("server") or web),
+        options["api_token"],
+        options.get("api_token_name") or "headgate",
+        options.get("webhook_token", ""),
+        _signing_key(options.get("webhook_signing_token", "")),
         clone.rstrip("/"),
-        said.get("sshkey", ""),
-        said.get("verify_ssl", "true").lower() in TRUE,
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
     )
 
 
-def _web(said: Mapping[str, str], server: str) -> str:
-    option = "baseurl" if said.get("baseurl") else "server"
-    web = said.get("baseurl") or (server if "://" in server else f"https://{server}")
+def _web(options: Mapping[str, str], server: str) -> str:
+    option = "baseurl" if options.get("baseurl") else "server"
+    web = options.get("baseurl") or (server if "://" in server else f"https://{server}")
     parts = urlsplit(web)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UserError(f"{option}: {web!r} is not an address of a GitLab; write it as https://gitlab.example.com")
@@ -81,13 +81,13 @@ def _web(said: Mapping[str, str], server: str) -> str:
     return web.rstrip("/")
 
 
-def _signing_key(said: str) -> bytes:
-    if not said:
+def _signing_key(token: str) -> bytes:
+    if not token:
         return b""
     try:
-        if not said.startswith(SIGNING):
-            raise ValueError(said)
-        return base64.b64decode(said.removeprefix(SIGNING), validate=True)
+        if not token.startswith(SIGNING):
+            raise ValueError(token)
+        return base64.b64decode(token.removeprefix(SIGNING), validate=True)
     except (ValueError, binascii.Error):
         raise UserError(
             f"webhook_signing_token: it is not a signing token: GitLab shows one that begins with {SIGNING}"

@@ -78,8 +78,8 @@ class GitLabChangeStateReader:
         details = _details(request, us, was.details if was is not None else None)
         approved = request.head if request.approved else ""
         now = ChangeState(change, open, approved, request.state == "merged", details=details)
-        told = list(events(now, was, request, frozenset(us), int(self._now_s() * 1000), first=first))
-        return now, [await self._with_permission(request, event) for event in told]
+        trigger_events = list(events(now, was, request, frozenset(us), int(self._now_s() * 1000), first=first))
+        return now, [await self._with_permission(request, event) for event in trigger_events]
 
     async def _files(self, request: GitLabMergeRequest, heads: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the changed files, from git, which has no limit on their number; None if they cannot be determined
@@ -96,11 +96,11 @@ class GitLabChangeStateReader:
             return None  # the merge repeats the request
 
     async def _with_permission(self, request: GitLabMergeRequest, event: TriggerEvent) -> TriggerEvent:
-        said = event.happening
-        if said is None or said.who is None or said.who.name not in request.ids:
+        happening = event.happening
+        if happening is None or happening.who is None or happening.who.name not in request.ids:
             return event
-        may = await self._people.permission(request.project, request.ids[said.who.name])
-        return replace(event, happening=replace(said, who=replace(said.who, permission=may)))
+        may = await self._people.permission(request.project, request.ids[happening.who.name])
+        return replace(event, happening=replace(happening, who=replace(happening.who, permission=may)))
 
 
 def _details(request: GitLabMergeRequest, us: Collection[str], was: Details | None) -> Details:

@@ -38,8 +38,8 @@ class GitLabClient(Rest):
 
     def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
-        said = {"Accept": "application/json", "Content-Type": "application/json"}
-        return {**said, "Authorization": f"Bearer {key.token}"}
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        return {**headers, "Authorization": f"Bearer {key.token}"}
 
     def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
@@ -57,14 +57,14 @@ class GitLabClient(Rest):
                 f"{error} (is the api_token of [connection {self.account.name}] a good one?)"
             ) from error
 
-    async def change(self, method: str, project: str, path: str, said: Mapping[str, Any]) -> ForgeResponse:
+    async def change(self, method: str, project: str, path: str, content: Mapping[str, Any]) -> ForgeResponse:
         """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise as
         `get`."""
         place = self.account.path(project)
         try:
-            return await self.write(method, self.key, place + path, said)
+            return await self.write(method, self.key, place + path, content)
         except Rejected as error:
             if error.status != 405 or _MOVED not in str(error):
                 raise
-        id = (await self.get(self.key, place)).said["id"]
-        return await self.write(method, self.key, f"/projects/{int(id)}{path}", said)
+        id = (await self.get(self.key, place)).content["id"]
+        return await self.write(method, self.key, f"/projects/{int(id)}{path}", content)

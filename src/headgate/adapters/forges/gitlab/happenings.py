@@ -81,7 +81,7 @@ def events(
     elif _edited(was, now):
         yield tell(EventKind.STIRRED, ForgeEvent(EVENT, "changed"), request.updated)
     same = was is not None and was.change.commit == change.commit
-    for happening, what in _said(request, before, us, same=same, since_ms=at_ms - OLD_MS if first else 0):
+    for happening, what in _activity(request, before, us, same=same, since_ms=at_ms - OLD_MS if first else 0):
         yield tell(EventKind.STIRRED, happening, *what)
 
 
@@ -92,10 +92,11 @@ def _edited(was: ChangeState, now: ChangeState) -> bool:
     return ready or (was.change.message, was.change.branch) != (now.change.message, now.change.branch)
 
 
-def _said(
+def _activity(
     request: GitLabMergeRequest, before: Details, us: frozenset[str], *, same: bool, since_ms: int
 ) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
-    """Yield the comments, each with its identity. `same`: no other commit was pushed."""
+    """Yield the changes of labels and approvals, and the comments, each with its identity. `same`: no other commit was
+    pushed."""
     old, new = before.labels or (), request.labels
     added, removed = tuple(n for n in new if n not in old), tuple(n for n in old if n not in new)
     if added or removed:

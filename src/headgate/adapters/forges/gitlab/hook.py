@@ -85,10 +85,10 @@ def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, no
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
     if account.webhook_token:
-        said = headers.get("x-gitlab-token", "")
-        if not said:
+        token = headers.get("x-gitlab-token", "")
+        if not token:
             raise Misdelivered("the delivery has no X-Gitlab-Token: set the secret token of the webhook")
-        if not hmac.compare_digest(said.encode("utf-8", "replace"), account.webhook_token.encode()):
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), account.webhook_token.encode()):
             raise Misdelivered(
                 "the token is wrong: the secret token of the webhook is not the webhook_token of the settings"
             )
@@ -101,12 +101,12 @@ def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, no
 
 
 def _signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> None:
-    id, at, said = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
-    if not said:
+    id, at, signatures = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    if not signatures:
         raise Misdelivered("the delivery is not signed (webhook-signature): set the signing token of the webhook")
     mac = hmac.new(key, f"{id}.{at}.".encode("utf-8", "replace") + body, hashlib.sha256).digest()
     wanted = f"v1,{base64.b64encode(mac).decode()}".encode()
-    if not any(hmac.compare_digest(one.encode("utf-8", "replace"), wanted) for one in said.split()):
+    if not any(hmac.compare_digest(one.encode("utf-8", "replace"), wanted) for one in signatures.split()):
         raise Misdelivered(
             "the signature is wrong: the signing token of the webhook is not the webhook_signing_token of the settings"
         )
@@ -129,39 +129,39 @@ def hint(
         kind = _KIND.decode(body).object_kind or "an event of another kind"
         if kind not in _KINDS:
             return Ignored(f"nothing follows from {kind[:100]}")
-        said = _DECODER.decode(body)
+        delivery = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misdelivered(f"the delivery is not in the form of GitLab: {error}", 400) from error
-    path = said.project.path_with_namespace
+    path = delivery.project.path_with_namespace
     if not _PATH.fullmatch(path):
         return Ignored(f"{kind} names no project")
     project = account.canonical(path)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
-    return _place(id, project, said, bool(us) and said.user is not None and said.user.username == us)
+    return _place(id, project, delivery, bool(us) and delivery.user is not None and delivery.user.username == us)
 
 
-def _place(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
-    what = said.object_attributes
-    match said.object_kind:
+def _place(id: str, project: str, delivery: _Delivered, ours: bool) -> Hint | Ignored:
+    attributes = delivery.object_attributes
+    match delivery.object_kind:
         case "merge_request":
-            return _of_request(id, project, what, ours)
+            return _of_request(id, project, attributes, ours)
         case "note":
-            if what.noteable_type != "MergeRequest" or said.merge_request is None:
+            if attributes.noteable_type != "MergeRequest" or delivery.merge_request is None:
                 return Ignored("it is a comment on something else than a merge request")
-            if ours or what.system:
+            if ours or attributes.system:
                 return Ignored("Headgate said it itself" if ours else "nobody said it")
-            if said.merge_request.state not in ("opened", "locked"):
+            if delivery.merge_request.state not in ("opened", "locked"):
                 return Ignored("the change is closed")
-            return _numbered(id, project, said.merge_request.iid)
+            return _numbered(id, project, delivery.merge_request.iid)
         case "pipeline":
-            if what.status not in _ENDED:
+            if attributes.status not in _ENDED:
                 return Ignored("the pipeline has not ended")
-            if ours and what.source == "external":
+            if ours and attributes.source == "external":
                 return Ignored("it is Headgate's own status")
-            sha = what.sha or ""
+            sha = attributes.sha or ""
             return Hint(id, project, commit=sha) if _SHA.fullmatch(sha) else Ignored("it names no commit")
-    return Hint(id, project, ref=said.ref[:1_000]) if said.ref else Ignored("it names no ref")
+    return Hint(id, project, ref=delivery.ref[:1_000]) if delivery.ref else Ignored("it names no ref")
 
 
 def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:

@@ -33,7 +33,7 @@ SQUASHES = {
 """Merge mode of the test -> whether GitLab squashes the commits."""
 TOKEN_AGAIN_S = 60.0
 """Pause after GitLab refused a token, in which the operator may provide another one."""
-Said = Mapping[str, Any]
+MergeRequestData = Mapping[str, Any]
 
 
 class GitLabLander:
@@ -50,8 +50,8 @@ class GitLabLander:
                 f"GitLab cannot merge as it was tested ({mode}): set the project's merge-mode to merge or squash-merge"
             )
         try:
-            said = await self._now(change)
-            done = await self._done(work, change, said)
+            merge_request = await self._now(change)
+            done = await self._done(work, change, merge_request)
             if done is not None:
                 return done
             head = await self._branches.head(change.project, change.branch)
@@ -66,29 +66,31 @@ class GitLabLander:
         except (ForgeDenied, Rejected) as error:
             return NotLanded(f"GitLab does not merge it: {error}")
 
-    async def _now(self, change: Change) -> Said:
+    async def _now(self, change: Change) -> MergeRequestData:
         path = f"{self._client.account.path(change.project)}/merge_requests/{change.number}"
-        said: Said = (await self._client.get(self._client.key, path)).said
-        return said
+        merge_request: MergeRequestData = (await self._client.get(self._client.key, path)).content
+        return merge_request
 
-    async def _done(self, work: LandRequest, change: Change, said: Said) -> MergeLanded | NotLanded | None:
+    async def _done(
+        self, work: LandRequest, change: Change, merge_request: MergeRequestData
+    ) -> MergeLanded | NotLanded | None:
         """Return the result if this very head is merged into this very branch, or why another head cannot be merged;
         None: try to merge."""
-        state, sha, target = said["state"], said["sha"], said["target_branch"]
+        state, sha, target = merge_request["state"], merge_request["sha"], merge_request["target_branch"]
         if target != change.branch:
             return NotLanded(f"it was tested on {change.branch}, and is for {target} by now")
         if sha != change.commit:
             return NotLanded(f"GitLab does not merge it: its head is no more {change.commit[:12]}, which was tested")
         if state == "merged":
-            return await self._landed(work, change, said)
+            return await self._landed(work, change, merge_request)
         return NotLanded("GitLab does not merge it: it is closed") if state == "closed" else None
 
     async def _merge(self, work: LandRequest, change: Change, *, squash: bool) -> MergeLanded | NotLanded:
         path = f"/merge_requests/{change.number}/merge"
         try:
-            said = (
+            merge_request = (
                 await self._client.change("PUT", change.project, path, {"sha": change.commit, "squash": squash})
-            ).said
+            ).content
         except ReporterAway:
             # It may be merged although no answer came.
             done = await self._done(work, change, await self._now(change))
@@ -97,9 +99,9 @@ class GitLabLander:
             return done
         except (ForgeDenied, Rejected) as error:
             return await self._refused(work, change, error)
-        if said["state"] != "merged":
-            raise ReportPutOff(f"GitLab has taken the order to merge, and {change.key} is {said['state']}")
-        return await self._landed(work, change, said)
+        if merge_request["state"] != "merged":
+            raise ReportPutOff(f"GitLab has taken the order to merge, and {change.key} is {merge_request['state']}")
+        return await self._landed(work, change, merge_request)
 
     async def _refused(
         self, work: LandRequest, change: Change, error: ForgeDenied | Rejected
@@ -123,9 +125,11 @@ class GitLabLander:
 
     # --- result of the merge
 
-    async def _landed(self, work: LandRequest, change: Change, said: Said) -> MergeLanded:
+    async def _landed(self, work: LandRequest, change: Change, merge_request: MergeRequestData) -> MergeLanded:
         """Compare the branch with the tested commit by git, since the API provides no trees."""
-        commit = str(said.get("merge_commit_sha") or said.get("squash_commit_sha") or said["sha"])
+        commit = str(
+            merge_request.get("merge_commit_sha") or merge_request.get("squash_commit_sha") or merge_request["sha"]
+        )
         wanted = tested_tree(work, change)
         differs = bool(wanted) and await self._branches.tree(change.project, change.branch, commit) != wanted
         return MergeLanded(commit, differs=differs)

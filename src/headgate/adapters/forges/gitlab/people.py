@@ -32,7 +32,7 @@ class People:
     async def us(self) -> tuple[str, ...]:
         """Return the account that Headgate writes as.  Raise ReporterAway, ForgeDenied."""
         if not self.name:
-            self.name = str((await self._client.get(self._client.key, "/user")).said["username"])
+            self.name = str((await self._client.get(self._client.key, "/user")).content["username"])
         return (self.name,)
 
     async def permission(self, project: str, id: int) -> str:
@@ -44,7 +44,7 @@ class People:
             return known
         path = f"{self._client.account.path(project)}/members/all/{id}"
         try:
-            known = word((await self._client.get(self._client.key, path)).said)
+            known = word((await self._client.get(self._client.key, path)).content)
         except NotThere:
             known = "none"
         except (ForgeDenied, Rejected):
@@ -62,18 +62,18 @@ class People:
                 return {}
             return {"core.sshCommand": f"ssh -i {shlex.quote(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
         # Git's requests contain the token, so git must not follow redirects.
-        said = {f"http.{account.clone}/.followRedirects": "false"}
+        config = {f"http.{account.clone}/.followRedirects": "false"}
         if not account.verify_ssl:
-            said[f"http.{account.clone}/.sslVerify"] = "false"
+            config[f"http.{account.clone}/.sslVerify"] = "false"
         if urlsplit(account.clone).username:
-            return said
+            return config
         basic = base64.b64encode(f"{account.api_token_name}:{account.api_token}".encode()).decode()
-        return {**said, f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}"}
+        return {**config, f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}"}
 
 
-def word(said: Mapping[str, object]) -> str:
+def word(membership: Mapping[str, object]) -> str:
     """Return the permission of a membership; an inactive one gives none."""
-    level = said.get("access_level")
-    if not isinstance(level, int) or level < GUEST or said.get("state", "active") != "active":
+    level = membership.get("access_level")
+    if not isinstance(level, int) or level < GUEST or membership.get("state", "active") != "active":
         return "none"
     return "admin" if level >= MAINTAINER else "write" if level >= DEVELOPER else "read"

@@ -39,13 +39,13 @@ class GitLabSource:
         known: KnownChanges,
         hints: Sequence[Hint],
         *,
-        whole: bool,
+        full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
         """See `forges.watch.Source`."""
         asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), project)
         connection = self.client.account.name
-        look = ProjectLook(asking, connection, self.engine, names, project, known, hints, whole, again)
+        look = ProjectLook(asking, connection, self.engine, names, project, known, hints, full, again)
         look.protection = asking.protection
         return look
 
@@ -89,7 +89,7 @@ class GitLabProjectPoll:
         found: set[str] = set()
         path = f"{self.client.account.path(self.project)}/repository/branches"
         try:
-            async for page in self.client.pages(self.client.key, path, urgent=False, whole=True):
+            async for page in self.client.pages(self.client.key, path, urgent=False, complete=True):
                 found |= {str(one["name"]) for one in page if one["protected"]}
         except ListTooLong:
             return None, "it has too many branches to ask which are protected: what was known before holds"

@@ -80,33 +80,33 @@ class GitLabReporter:
             for word, key in (("add", "label"), ("remove", "unlabel"))
         }
         if any(labels.values()):
-            said = {key: value for key, value in labels.items() if value}
-            await self._client.change("PUT", change.project, f"/merge_requests/{change.number}", said)
+            request = {key: value for key, value in labels.items() if value}
+            await self._client.change("PUT", change.project, f"/merge_requests/{change.number}", request)
 
     # --- the status
 
     async def _status(self, change: Change, report: QueueReport, name: str, state: str) -> None:
         commit = change.commit if change.commit.strip("0") else change.old_commit
         place = await self._place(change)
-        said: dict[str, Any] = {
+        status: dict[str, Any] = {
             "state": state,
             "name": name[:NAME_MAX],
             "ref": place.ref,
             "description": f"{report.pipeline} {WORDS.get(report.report, report.report)}"[:DESCRIPTION_MAX],
         }
         if address := page(report):
-            said["target_url"] = address
+            status["target_url"] = address
         try:
             pipeline = {"pipeline_id": place.pipeline} if place.pipeline else {}
-            await self._say(f"{place.project}/statuses/{commit}", said | pipeline)
+            await self._say(f"{place.project}/statuses/{commit}", status | pipeline)
         except (NotThere, ForgeDenied):
             if not place.fallback:
                 raise
-            await self._say(f"{place.fallback}/statuses/{commit}", said)  # we may not write to the fork
+            await self._say(f"{place.fallback}/statuses/{commit}", status)  # we may not write to the fork
 
-    async def _say(self, path: str, said: Mapping[str, Any]) -> None:
+    async def _say(self, path: str, content: Mapping[str, Any]) -> None:
         try:
-            await self._client.write("POST", self._client.key, path, said)
+            await self._client.write("POST", self._client.key, path, content)
         except Rejected as error:
             if error.status != 400 or _SAID_ALREADY not in str(error).lower():
                 raise
@@ -115,15 +115,15 @@ class GitLabReporter:
         own = self._client.account.path(change.project)
         if not change.is_change:
             return GitLabStatusPlace(own, change.ref.removeprefix(HEADS).removeprefix(TAGS))
-        said = (await self._client.get(self._client.key, f"{own}/merge_requests/{change.number}")).said
-        home, here = said.get("source_project_id"), f"/projects/{int(said['project_id'])}"
+        merge_request = (await self._client.get(self._client.key, f"{own}/merge_requests/{change.number}")).content
+        home, here = merge_request.get("source_project_id"), f"/projects/{int(merge_request['project_id'])}"
         source = f"/projects/{int(home)}" if home else here
         fallback = here if source != here else ""
-        pipeline = said.get("head_pipeline") or {}
+        pipeline = merge_request.get("head_pipeline") or {}
         if pipeline.get("sha") == change.commit and pipeline.get("id") and pipeline.get("ref"):
-            at = f"/projects/{int(pipeline.get('project_id') or said['project_id'])}"
+            at = f"/projects/{int(pipeline.get('project_id') or merge_request['project_id'])}"
             return GitLabStatusPlace(at, str(pipeline["ref"]), int(pipeline["id"]), here if at != here else "")
-        return GitLabStatusPlace(source, str(said["source_branch"]), 0, fallback)
+        return GitLabStatusPlace(source, str(merge_request["source_branch"]), 0, fallback)
 
     # --- the approval
 
@@ -142,7 +142,7 @@ class GitLabReporter:
         except GitLabUnauthorized:
             # It has our approval already, or we may not approve: the answer does not tell which.
             place = f"{self._client.account.path(change.project)}{path}/approvals"
-            if not (await self._client.get(self._client.key, place)).said.get("user_has_approved"):
+            if not (await self._client.get(self._client.key, place)).content.get("user_has_approved"):
                 raise ReportRefused(f"{change.project}: our account may not approve {change.id}") from None
 
     # --- the comment
@@ -150,19 +150,19 @@ class GitLabReporter:
     async def _comment(self, change: Change, report: QueueReport, name: str) -> None:
         """Write the report into the one comment of this pipeline, which is edited."""
         mark = mark_of(name)
-        said, path = {"body": note(report, mark)}, f"/merge_requests/{change.number}/notes"
+        request, path = {"body": note(report, mark)}, f"/merge_requests/{change.number}/notes"
         place = f"{change.project}{path}"
         if (place, "") not in self._notes:
             await self._own_notes(change, path, place)
         id = self._notes.get((place, mark))
         if id is not None:
             try:
-                await self._client.change("PUT", change.project, f"{path}/{id}", said)
+                await self._client.change("PUT", change.project, f"{path}/{id}", request)
                 return
             except NotThere:
                 self._notes.pop((place, mark), None)  # somebody removed it
-        made = await self._client.change("POST", change.project, path, said)
-        self._remember(place, mark, int(made.said["id"]))
+        made = await self._client.change("POST", change.project, path, request)
+        self._remember(place, mark, int(made.content["id"]))
 
     async def _own_notes(self, change: Change, path: str, place: str) -> None:
         """Find our comments for all pipelines, once."""

@@ -103,20 +103,20 @@ async def look(
     """Return a merge request of a project (canonical name), with the comments after a given one. Raise NotThere,
     ForgeDenied, Rejected, ReporterAway."""
     path = f"{client.account.path(project)}/merge_requests/{number}"
-    said = (await client.get(client.key, path, urgent=urgent)).said
+    merge_request = (await client.get(client.key, path, urgent=urgent)).content
     try:
-        if not said["sha"]:  # it stays so if its branch is deleted at once
-            if said["state"] != "opened":
+        if not merge_request["sha"]:  # it stays so if its branch is deleted at once
+            if merge_request["state"] != "opened":
                 raise NotThere(f"{project}!{number} has no commits")
             raise Rejected(200, f"{project}!{number}: GitLab has not taken in its commits yet")
         approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
-        if said["state"] == "opened":
-            approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).said
-            if said.get("user_notes_count", 1):
+        if merge_request["state"] == "opened":
+            approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).content
+            if merge_request.get("user_notes_count", 1):
                 remarks = await _remarks(client, path, after, urgent)
-            if said.get("detailed_merge_status") in CI:
-                jobs = await _jobs(client, project, said, urgent)
-        return _request(project, said, approvals, remarks, jobs)
+            if merge_request.get("detailed_merge_status") in CI:
+                jobs = await _jobs(client, project, merge_request, urgent)
+        return _request(project, merge_request, approvals, remarks, jobs)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
 
@@ -144,14 +144,14 @@ async def _newest(client: GitLabClient, path: str, after: int, urgent: bool, siz
     return tuple(sorted(found, key=lambda one: one.id))
 
 
-async def _jobs(client: GitLabClient, project: str, said: Mapping[str, Any], urgent: bool) -> tuple[Job, ...]:
+async def _jobs(client: GitLabClient, project: str, merge_request: Mapping[str, Any], urgent: bool) -> tuple[Job, ...]:
     """Return the jobs of its pipeline; none if it has no pipeline, or we may not read the project of the pipeline."""
-    pipeline = said.get("head_pipeline")
+    pipeline = merge_request.get("head_pipeline")
     if not pipeline:
         return ()
-    home = f"/projects/{int(pipeline.get('project_id') or said['project_id'])}"
+    home = f"/projects/{int(pipeline.get('project_id') or merge_request['project_id'])}"
     found: list[Job] = []
-    path, query = f"{home}/repository/commits/{said['sha']}/statuses", {"pipeline_id": int(pipeline["id"])}
+    path, query = f"{home}/repository/commits/{merge_request['sha']}/statuses", {"pipeline_id": int(pipeline["id"])}
     try:
         async for page in client.pages(client.key, path, query, urgent=urgent):
             found += [_job(one) for one in page]
@@ -163,66 +163,67 @@ async def _jobs(client: GitLabClient, project: str, said: Mapping[str, Any], urg
     return tuple(found[:JOBS_MAX])
 
 
-def _job(said: Mapping[str, Any]) -> Job:
-    who, url = (said.get("author") or {}).get("username", ""), said.get("target_url") or ""
+def _job(status: Mapping[str, Any]) -> Job:
+    who, url = (status.get("author") or {}).get("username", ""), status.get("target_url") or ""
     return Job(
-        ProgramStatus(str(who), str(said["name"]), str(said["status"]), url=str(url)), bool(said.get("allow_failure"))
+        ProgramStatus(str(who), str(status["name"]), str(status["status"]), url=str(url)),
+        bool(status.get("allow_failure")),
     )
 
 
 def _request(
     project: str,
-    said: Mapping[str, Any],
+    merge_request: Mapping[str, Any],
     approvals: Mapping[str, Any],
     remarks: tuple[Remark, ...],
     jobs: tuple[Job, ...],
 ) -> GitLabMergeRequest:
     left = approvals.get("approvals_left")
-    status = str(said.get("detailed_merge_status") or _of_old(said))
-    mergeable = None if status in WAITS else not (status == "conflict" or bool(said.get("has_conflicts")))
+    status = str(merge_request.get("detailed_merge_status") or _of_old(merge_request))
+    mergeable = None if status in WAITS else not (status == "conflict" or bool(merge_request.get("has_conflicts")))
     return GitLabMergeRequest(
         project=project,
-        number=int(said["iid"]),
-        title=str(said["title"]),
-        body=(said["description"] or "").replace("\r\n", "\n"),
-        url=str(said["web_url"]),
-        state=str(said["state"]),
-        draft=bool(said.get("draft", said.get("work_in_progress"))),
-        updated=str(said["updated_at"]),
-        head=str(said["sha"]),
-        target=str(said["target_branch"]),
-        base=str((said.get("diff_refs") or {}).get("base_sha") or ""),
-        author=_user(said["author"]),
+        number=int(merge_request["iid"]),
+        title=str(merge_request["title"]),
+        body=(merge_request["description"] or "").replace("\r\n", "\n"),
+        url=str(merge_request["web_url"]),
+        state=str(merge_request["state"]),
+        draft=bool(merge_request.get("draft", merge_request.get("work_in_progress"))),
+        updated=str(merge_request["updated_at"]),
+        head=str(merge_request["sha"]),
+        target=str(merge_request["target_branch"]),
+        base=str((merge_request.get("diff_refs") or {}).get("base_sha") or ""),
+        author=_user(merge_request["author"]),
         status=status,
         mergeable=mergeable,
         approved=not left if left is not None else bool(approvals.get("approved")),
         approvals_left=int(left) if left is not None else None,
         approvals=tuple(_approval(one) for one in (approvals.get("approved_by") or ())[:APPROVALS_MAX]),
-        labels=tuple(map(str, said["labels"][:LABELS_MAX])),
+        labels=tuple(map(str, merge_request["labels"][:LABELS_MAX])),
         remarks=remarks,
         jobs=jobs,
     )
 
 
-def _of_old(said: Mapping[str, Any]) -> str:
+def _of_old(merge_request: Mapping[str, Any]) -> str:
     """Translate the answer of a GitLab before 15.6 into a newer one's words."""
-    word = str(said["merge_status"])
-    if said.get("blocking_discussions_resolved") is False:
+    word = str(merge_request["merge_status"])
+    if merge_request.get("blocking_discussions_resolved") is False:
         return "discussions_not_resolved"
     return {"can_be_merged": "mergeable", "cannot_be_merged": "conflict"}.get(word, "checking")
 
 
-def _user(said: Mapping[str, Any] | None) -> GitLabUser:
-    return GitLabUser(int(said["id"]), str(said["username"])) if said else GitLabUser(0, "ghost")
+def _user(user: Mapping[str, Any] | None) -> GitLabUser:
+    return GitLabUser(int(user["id"]), str(user["username"])) if user else GitLabUser(0, "ghost")
 
 
-def _approval(said: Mapping[str, Any]) -> Approval:
-    at = said.get("approved_at")
-    return Approval(_user(said["user"]), ms(at) if at else 0)
+def _approval(approval: Mapping[str, Any]) -> Approval:
+    at = approval.get("approved_at")
+    return Approval(_user(approval["user"]), ms(at) if at else 0)
 
 
-def _remark(said: Mapping[str, Any]) -> Remark:
-    return Remark(int(said["id"]), _user(said["author"]), str(said["body"]), ms(said["created_at"]))
+def _remark(note: Mapping[str, Any]) -> Remark:
+    return Remark(int(note["id"]), _user(note["author"]), str(note["body"]), ms(note["created_at"]))
 
 
 def ms(at: str) -> int:

@@ -16,10 +16,10 @@ from headgate.adapters.git.connection import Access, GitConnection
 
 def connect(given: DriverOptions) -> Connected:
     """Return the forge, which has sent nothing yet. Raise UserError."""
-    said = dict(given.said)
-    if "sshkey" in said:
-        said["sshkey"] = str((given.directory / said["sshkey"]).expanduser())
-    one = account(given.name, said)
+    options = dict(given.options)
+    if "sshkey" in options:
+        options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())
+    one = account(given.name, options)
 
     def now_s() -> float:
         return given.now_ms() / 1000
@@ -27,7 +27,7 @@ def connect(given: DriverOptions) -> Connected:
     client = GitLabClient(one, partial(forge_http, one.verify_ssl), now_s)
     client.limits = given.limits
     people = People(client, now_s)
-    forge = GitLabForge(client, people, given.engine, now_s=now_s, lands=said.get("land", "merge"))
+    forge = GitLabForge(client, people, given.engine, now_s=now_s, lands=options.get("land", "merge"))
     return Connected(
         GitConnection(one.name, one.clone, one.canonical_hostname, access=_access(people)), forge, forge.close
     )

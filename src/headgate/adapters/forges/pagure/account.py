@@ -48,36 +48,36 @@ class PagureAccount(OnTheWeb):
         return f"/{_FORK}{short.removeprefix(_FORKS)}" if short.startswith(_FORKS) else f"/{short}"
 
 
-def account(name: str, said: Mapping[str, str]) -> PagureAccount:
+def account(name: str, options: Mapping[str, str]) -> PagureAccount:
     """Return the account that a section of the settings describes. Raise UserError."""
-    server = said.get("server") or PUBLIC
-    web = address("baseurl", said.get("baseurl") or (server if "://" in server else f"https://{server}"))
-    if not said.get("api_token"):
+    server = options.get("server") or PUBLIC
+    web = address("baseurl", options.get("baseurl") or (server if "://" in server else f"https://{server}"))
+    if not options.get("api_token"):
         raise UserError("it needs api_token: a token of the account that Headgate has there, of all projects")
-    host = host_of(said.get("server") or web)
-    clone = said.get("cloneurl") or (f"ssh://git@{host_of(web)}" if said.get("sshkey") else web)
+    host = host_of(options.get("server") or web)
+    clone = options.get("cloneurl") or (f"ssh://git@{host_of(web)}" if options.get("sshkey") else web)
     if clone.startswith(("http://", "https://")):
         clone = address("cloneurl", clone)
-    everywhere, own = _tokens(said.get("webhook_token", ""))
+    everywhere, own = _tokens(options.get("webhook_token", ""))
     return PagureAccount(
         name,
         web,
-        said.get("canonical_hostname") or host,
+        options.get("canonical_hostname") or host,
         clone.rstrip("/"),
-        said["api_token"],
-        said.get("app_name") or "Zuul",
+        options["api_token"],
+        options.get("app_name") or "Zuul",
         everywhere,
         own,
-        said.get("sshkey", ""),
-        said.get("verify_ssl", "true").lower() in TRUE,
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
     )
 
 
-def _tokens(said: str) -> tuple[str, Mapping[str, str]]:
+def _tokens(text: str) -> tuple[str, Mapping[str, str]]:
     """Return the token of all projects, and those of single projects: `TOKEN`, or `PROJECT=TOKEN` as often as
     needed."""
     everywhere, own = "", dict[str, str]()
-    for part in re.split(r"[,\s]+", said.strip()):
+    for part in re.split(r"[,\s]+", text.strip()):
         project, between, token = part.partition("=")
         if between and not (project and token):
             raise UserError("webhook_token: write a token, or PROJECT=TOKEN for each project, with commas between")

@@ -114,7 +114,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         """See `ChangeStateReader`."""
         rules = None
         if pull.state == "OPEN":
-            options = await self._kept(self._options, pull.project, self._ask_options, {})
+            options = await self._cached(self._options, pull.project, self._ask_options, {})
             signed = await self._signed(pull) if options.get(SIGNED) else None
             rules = rule_book(pull, options, us, signed)
         return Details(
@@ -161,40 +161,40 @@ class PagureStands(ChangeStateReader[PagurePull]):
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
         """See `ChangeStateReader`: Pagure returns the permissions of all people at once."""
-        known = await self._kept(self._people, project, self._ask_people, None)
+        known = await self._cached(self._people, project, self._ask_people, None)
         return known.get(login, "read") if known is not None and login else ""
 
-    async def _kept(
+    async def _cached(
         self,
-        kept: OrderedDict[str, tuple[float, T]],
+        cache: OrderedDict[str, tuple[float, T]],
         project: str,
         ask: Callable[[str], Awaitable[T]],
         hidden: T,
     ) -> T:
         """Return the cached answer about a project; `hidden`: the answer if we may not see it."""
-        until_s, known = kept.get(project, (0.0, hidden))
+        until_s, known = cache.get(project, (0.0, hidden))
         if until_s <= self._now_s():
             try:
                 known = await ask(project)
             except (NotThere, ForgeDenied, Rejected):
                 known = hidden
-            kept[project] = (self._now_s() + FRESH_S, known)
-            while len(kept) > KNOWN_MAX:
-                kept.popitem(last=False)
+            cache[project] = (self._now_s() + FRESH_S, known)
+            while len(cache) > KNOWN_MAX:
+                cache.popitem(last=False)
         return known
 
     async def _ask_options(self, project: str) -> Mapping[str, Any]:
-        said = (await self._client.get(self._client.key, f"{self._client.project(project)}/options")).said
-        found: Mapping[str, Any] = said["settings"]
+        content = (await self._client.get(self._client.key, f"{self._client.project(project)}/options")).content
+        found: Mapping[str, Any] = content["settings"]
         return found
 
     async def _ask_people(self, project: str) -> Mapping[str, str]:
-        said = (await self._client.get(self._client.key, self._client.project(project))).said
+        content = (await self._client.get(self._client.key, self._client.project(project))).content
         found: dict[str, str] = {}
-        groups = [(word, name) for word, names in (said.get("access_groups") or {}).items() for name in names]
-        people = [(word, names) for word, names in (said.get("access_users") or {}).items()]
+        groups = [(word, name) for word, names in (content.get("access_groups") or {}).items() for name in names]
+        people = [(word, names) for word, names in (content.get("access_users") or {}).items()]
         for word, name in groups[:GROUPS_MAX]:
-            members = (await self._client.get(self._client.key, f"/group/{name}")).said
+            members = (await self._client.get(self._client.key, f"/group/{name}")).content
             people.append((word, members.get("members") or ()))
         for word, names in people:
             for one in names:

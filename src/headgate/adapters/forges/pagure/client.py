@@ -58,9 +58,9 @@ class PagureClient(Rest):
         form = "application/x-www-form-urlencoded"
         return {"Accept": "application/json", "Content-Type": form, "Authorization": f"token {key.token}"}
 
-    def encoded(self, said: Any) -> bytes:
+    def encoded(self, content: Any) -> bytes:
         """See `Rest`: Pagure reads forms."""
-        return urlencode(said).encode()
+        return urlencode(content).encode()
 
     def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
@@ -87,15 +87,17 @@ class PagureClient(Rest):
         """Yield a list of pull requests, page by page; one that is too long to be read is left out. Raise as `get`."""
         for page in range(1, PAGES_MAX + 1):
             try:
-                said = (await self.get(self.key, path, {**query, "per_page": PAGE, "page": page}, urgent=False)).said
+                content = (
+                    await self.get(self.key, path, {**query, "per_page": PAGE, "page": page}, urgent=False)
+                ).content
             except ResponseTooLarge:
                 pages = await self._one_by_one(path, query, page)
                 yield pages[0]
                 if page >= pages[1]:
                     return
                 continue
-            yield said["requests"]
-            if page >= int((said.get("pagination") or {}).get("pages") or 1):
+            yield content["requests"]
+            if page >= int((content.get("pagination") or {}).get("pages") or 1):
                 return
 
     async def _one_by_one(self, path: str, query: Query, page: int) -> tuple[list[Any], int]:
@@ -103,12 +105,12 @@ class PagureClient(Rest):
         found, pages = list[Any](), page
         for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
             try:
-                said = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).said
+                content = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).content
             except ResponseTooLarge:
                 pages = max(pages, one // PAGE + 1)
                 continue
-            found += said["requests"]
-            all_ = int((said.get("pagination") or {}).get("pages") or 1)
+            found += content["requests"]
+            all_ = int((content.get("pagination") or {}).get("pages") or 1)
             pages = -(-all_ // PAGE)
             if one >= all_:
                 break
@@ -123,7 +125,7 @@ class PagureClient(Rest):
     async def us(self) -> tuple[str, ...]:
         """See `explain.Who`."""
         if not self.login:
-            self.login = str((await self.write("POST", self.key, "/-/whoami", {})).said["username"])
+            self.login = str((await self.write("POST", self.key, "/-/whoami", {})).content["username"])
         return (self.login,)
 
     async def let_in(self) -> None:

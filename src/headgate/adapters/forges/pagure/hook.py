@@ -82,11 +82,11 @@ def hint(
             return Unsure(lambda: secrets.ask(short))
         raise Misdelivered(secrets.why(short) or _WRONG)
     try:
-        said = _DECODER.decode(body)
+        delivery = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misdelivered(f"the delivery is not in the form of Pagure: {error}", 400) from error
-    id = said.msg_id if _ID.fullmatch(said.msg_id) else derived("pagure", hashlib.sha256(body).hexdigest())
-    return _place(id, project, said, us)
+    id = delivery.msg_id if _ID.fullmatch(delivery.msg_id) else derived("pagure", hashlib.sha256(body).hexdigest())
+    return _place(id, project, delivery, us)
 
 
 def _signature(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -97,33 +97,33 @@ def _signature(headers: Mapping[str, str]) -> tuple[str, str]:
     raise Misdelivered("the delivery is not signed (X-Pagure-Signature)")
 
 
-def _is_signed(token: str, body: bytes, digest: str, said: str) -> bool:
+def _is_signed(token: str, body: bytes, digest: str, signature: str) -> bool:
     wanted = hmac.new(token.encode(), body, digest).hexdigest()
-    return hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode())
+    return hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode())
 
 
-def _place(id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint | Ignored:
-    topic, what = said.topic, said.msg
+def _place(id: str, project: str, delivery: _Delivered, us: Collection[str]) -> Hint | Ignored:
+    topic, message = delivery.topic, delivery.msg
     if topic.startswith("pull-request."):
-        return _of_change(id, project, said, what.agent in us)
+        return _of_change(id, project, delivery, message.agent in us)
     if topic.startswith("git."):
-        ref = f"refs/tags/{what.tag}" if what.tag else f"refs/heads/{what.branch}" if what.branch else ""
+        ref = f"refs/tags/{message.tag}" if message.tag else f"refs/heads/{message.branch}" if message.branch else ""
         return Hint(id, project, ref=ref[:1000]) if ref else Ignored(f"{topic[:100]} names no ref")
     if topic.startswith("project."):  # its options or permissions
         return Hint(id, project)
     return Ignored(f"nothing follows from {topic[:100]}")
 
 
-def _of_change(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
+def _of_change(id: str, project: str, delivery: _Delivered, ours: bool) -> Hint | Ignored:
     """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
-    topic, change = said.topic, said.msg.change
+    topic, change = delivery.topic, delivery.msg.change
     if change is None or not 0 < change.id < 10**9:
         return Ignored(f"{topic[:100]} names no pull request")
     if ours and _TOLD.fullmatch(topic):
         return Ignored("Headgate did it itself")
     if topic not in _ENDS and change.status not in ("", "Open"):
         return Ignored("the change is closed")
-    merged = topic == "pull-request.closed" and (said.msg.merged or change.status == "Merged")
+    merged = topic == "pull-request.closed" and (delivery.msg.merged or change.status == "Merged")
     commit = change.commit_stop or "0" * 40 if ours and merged else ""
     return Hint(id, project, str(change.id), commit=commit[:64])

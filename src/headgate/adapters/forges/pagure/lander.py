@@ -63,7 +63,7 @@ class PagureLander:
             raise ReporterAway(f"{change.key} cannot be asked for: {error}") from error
 
     async def _there(self, change: Change) -> Any:
-        return (await self._client.get(self._client.key, self._path(change))).said
+        return (await self._client.get(self._client.key, self._path(change))).content
 
     def _path(self, change: Change) -> str:
         return f"{self._client.project(self._client.account.short(change.project))}/pull-request/{change.number}"
@@ -95,8 +95,8 @@ class PagureLander:
             if isinstance(error, PagureUnauthorized):
                 await self._client.let_in()
             done = await self._done(work, change, await self._there(change))
-            said = " ".join(str(error).split())
-            return done or NotLanded(f"Pagure does not merge it: {said}; {_advice(error)}")
+            reason = " ".join(str(error).split())
+            return done or NotLanded(f"Pagure does not merge it: {reason}; {_advice(error)}")
         return await self._taken(work, change)
 
     async def _taken(self, work: LandRequest, change: Change) -> MergeLanded | NotLanded:

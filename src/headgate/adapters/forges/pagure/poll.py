@@ -37,13 +37,13 @@ class PagureSource:
         known: KnownChanges,
         hints: Sequence[Hint],
         *,
-        whole: bool,
+        full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
         """See `forges.watch.Source`."""
         asking = PagureProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
-        return ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
+        return ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
 
     def refused(self, project: str) -> None:
         """See `forges.watch.Source`."""

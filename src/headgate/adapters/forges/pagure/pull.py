@@ -68,86 +68,88 @@ class PagurePull(AnyPull):
 async def look(client: PagureClient, project: str, number: int, *, urgent: bool = True) -> PagurePull:
     """Return a pull request of `project` (Pagure's name). Raise NotThere, Denied, Rejected, ReporterAway."""
     path = f"{client.project(project)}/pull-request/{number}"
-    said = (await client.get(client.key, path, urgent=urgent)).said
-    flags = (await client.get(client.key, f"{path}/flag", urgent=urgent)).said
+    pull = (await client.get(client.key, path, urgent=urgent)).content
+    flags = (await client.get(client.key, f"{path}/flag", urgent=urgent)).content
     try:
-        return _pull(project, client.account.web, said, flags["flags"] or [])
+        return _pull(project, client.account.web, pull, flags["flags"] or [])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
 
 
-def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> PagurePull:
-    if not said["commit_stop"]:
+def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> PagurePull:
+    if not pull["commit_stop"]:
         raise Rejected(200, "it has no commits")
-    comments = sorted(said["comments"] or (), key=lambda one: int(one["id"]))
+    comments = sorted(pull["comments"] or (), key=lambda one: int(one["id"]))
     own = [one for one in comments if one.get("notification")]
     renewed = [one for one in own if not str(one["comment"]).lower().startswith(_METADATA)]
     people = [one for one in comments if not one.get("notification")]
-    status = str(said["status"])
+    status = str(pull["status"])
     return PagurePull(
         project=project,
-        number=int(said["id"]),
-        title=str(said["title"] or ""),
-        body=str(said.get("initial_comment") or "").replace("\r\n", "\n"),
-        url=str(said.get("full_url") or f"{web}/{project}/pull-request/{said['id']}"),
+        number=int(pull["id"]),
+        title=str(pull["title"] or ""),
+        body=str(pull.get("initial_comment") or "").replace("\r\n", "\n"),
+        url=str(pull.get("full_url") or f"{web}/{project}/pull-request/{pull['id']}"),
         state="MERGED" if status == "Merged" else "OPEN" if status == "Open" else "CLOSED",
         draft=False,
-        created_ms=_ms(said["date_created"]),
-        updated=moment(said),
-        head=str(said["commit_stop"]),
-        base=str(said["branch"]),
+        created_ms=_ms(pull["date_created"]),
+        updated=moment(pull),
+        head=str(pull["commit_stop"]),
+        base=str(pull["branch"]),
         base_commit="",
-        author=_account(said["user"]),
-        mergeable=MERGES.get(str(said.get("cached_merge_status"))),
+        author=_account(pull["user"]),
+        mergeable=MERGES.get(str(pull.get("cached_merge_status"))),
         merge_commit="",
-        labels=tuple(str(one) for one in (said.get("tags") or ())[:LABELS_MAX]),
+        labels=tuple(str(one) for one in (pull.get("tags") or ())[:LABELS_MAX]),
         reviews=tuple(_review(one) for one in people if _thumb(one)),
         remarks=tuple(_remark(one) for one in people if not _thumb(one)),
         reports=tuple(sorted((_flag(one) for one in flags), key=lambda one: -one.at_ms)),
-        begins=str(said.get("commit_start") or ""),
-        assignee=_account(said.get("assignee")).name,
-        reached=said.get("threshold_reached"),
-        merges=str(said.get("cached_merge_status") or "unknown"),
+        begins=str(pull.get("commit_start") or ""),
+        assignee=_account(pull.get("assignee")).name,
+        reached=pull.get("threshold_reached"),
+        merges=str(pull.get("cached_merge_status") or "unknown"),
         renewed_ms=_ms(renewed[-1]["date_created"]) if renewed else 0,
         floor=int(renewed[-1]["id"]) if renewed else 0,
     )
 
 
-def moment(said: Mapping[str, Any]) -> str:
+def moment(pull: Mapping[str, Any]) -> str:
     """Return the time of the last update of a pull request or an entry of a list. Pagure's times have whole seconds,
     within which it may be closed, reopened and edited: so its state is part of the result."""
-    newest = max((int(one["id"]) for one in said["comments"] or ()), default=0)
-    words = [str(said.get(name)) for name in ("status", "title", "initial_comment", "tags", "branch")]
-    return f"{said.get('last_updated') or said['updated_on']}.{derived(*words, str(newest))[:8]}"
+    newest = max((int(one["id"]) for one in pull["comments"] or ()), default=0)
+    words = [str(pull.get(name)) for name in ("status", "title", "initial_comment", "tags", "branch")]
+    return f"{pull.get('last_updated') or pull['updated_on']}.{derived(*words, str(newest))[:8]}"
 
 
-def _ms(said: Any) -> int:
-    return int(said) * 1000
+def _ms(seconds: Any) -> int:
+    return int(seconds) * 1000
 
 
-def _account(said: Mapping[str, Any] | None) -> ForgeAccount:
+def _account(user: Mapping[str, Any] | None) -> ForgeAccount:
     """Return the login of an account; for a deleted account Pagure returns none."""
-    return ForgeAccount(str(said["name"])) if said else ForgeAccount()
+    return ForgeAccount(str(user["name"])) if user else ForgeAccount()
 
 
-def _thumb(said: Mapping[str, Any]) -> str:
+def _thumb(comment: Mapping[str, Any]) -> str:
     """Return the vote in a comment; empty if there is none. Comments on lines do not vote."""
-    text = str(said["comment"] or "")
-    if said.get("commit"):
+    text = str(comment["comment"] or "")
+    if comment.get("commit"):
         return ""
     return "thumbsup" if UP in text else "thumbsdown" if DOWN in text else ""
 
 
-def _review(said: Mapping[str, Any]) -> Reviewed:
-    return Reviewed(int(said["id"]), _account(said["user"]), _thumb(said), _ms(said["date_created"]), False)
+def _review(comment: Mapping[str, Any]) -> Reviewed:
+    return Reviewed(int(comment["id"]), _account(comment["user"]), _thumb(comment), _ms(comment["date_created"]), False)
 
 
-def _remark(said: Mapping[str, Any]) -> PullRemark:
-    return PullRemark(int(said["id"]), _account(said["user"]), str(said["comment"] or ""), _ms(said["date_created"]))
+def _remark(comment: Mapping[str, Any]) -> PullRemark:
+    return PullRemark(
+        int(comment["id"]), _account(comment["user"]), str(comment["comment"] or ""), _ms(comment["date_created"])
+    )
 
 
-def _flag(said: Mapping[str, Any]) -> PagureFlag:
-    who, url = _account(said.get("user")).name, str(said.get("url") or "")
-    at_ms = _ms(said.get("date_updated") or said["date_created"])
-    text, state = str(said.get("comment") or ""), str(said["status"]).lower()
-    return PagureFlag(ProgramStatus(who, str(said["username"]), state, url=url), at_ms, text=text)
+def _flag(flag: Mapping[str, Any]) -> PagureFlag:
+    who, url = _account(flag.get("user")).name, str(flag.get("url") or "")
+    at_ms = _ms(flag.get("date_updated") or flag["date_created"])
+    text, state = str(flag.get("comment") or ""), str(flag["status"]).lower()
+    return PagureFlag(ProgramStatus(who, str(flag["username"]), state, url=url), at_ms, text=text)

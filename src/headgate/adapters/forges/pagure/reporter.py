@@ -66,20 +66,20 @@ class PagureTeller(ChangeReporter):
         if not commit.strip("0"):
             commit = change.old_commit
         place = f"{repo}/pull-request/{change.number}" if change.is_change else f"{repo}/c/{commit}"
-        said = {
+        flag = {
             "username": f"{self._client.account.app_name}: {name}",
             "uid": derived("flag", self._client.account.name, name, change.key if change.is_change else commit),
             "status": str(how["status"]),
             "comment": f"{report.pipeline} {WORDS.get(report.report, report.report)} ({commit[:HEAD_CHARS]})",
             "url": str(how.get("status-url") or page(report) or self._client.account.web),
         }
-        await self._client.write("POST", key, f"{place}/flag", said)
+        await self._client.write("POST", key, f"{place}/flag", flag)
 
     async def _say(self, key: ForgeKey, place: str, report: QueueReport) -> None:
         """Comment once for each report, which a mark identifies."""
         mark = f"<!-- headgate {derived('comment', report.id)} -->"
         us = await self._client.us()
-        there = (await self._client.get(key, place)).said
+        there = (await self._client.get(key, place)).content
         for one in there["comments"] or ():
             if str(one.get("comment")).endswith(mark) and (one.get("user") or {}).get("name") in us:
                 return

@@ -24,39 +24,39 @@ class PagureSecrets:
         self._client = client
         self._known: OrderedDict[str, str] = OrderedDict()
         """Project -> its token, from Pagure's answer."""
-        self._asked: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._requests: OrderedDict[str, tuple[float, str]] = OrderedDict()
         """Project -> the time before which it is not requested again, and why the request failed."""
         self._lately: deque[float] = deque(maxlen=ASKED_MAX)
 
     def of(self, project: str) -> tuple[str, ...]:
         """Return the tokens with which deliveries of a project may be signed."""
         account = self._client.account
-        said = account.webhook_tokens.get(project) or account.webhook_token or self._known.get(project)
-        return (said,) if said else ()
+        token = account.webhook_tokens.get(project) or account.webhook_token or self._known.get(project)
+        return (token,) if token else ()
 
     def may_ask(self, project: str) -> bool:
         """Tell whether the token of a project may be requested from Pagure now."""
         account, now_s = self._client.account, self._client.now_s()
         if account.webhook_tokens.get(project) or account.webhook_token:
             return False
-        until_s, _ = self._asked.get(project, (0.0, ""))
+        until_s, _ = self._requests.get(project, (0.0, ""))
         full = len(self._lately) == ASKED_MAX and now_s - self._lately[0] < AGAIN_S
         return now_s >= until_s and not (full and project not in self._known)
 
     def why(self, project: str) -> str:
         """Return why the token of a project is unknown, for people; empty if it is known, or was not requested."""
-        return "" if project in self._known else self._asked.get(project, (0.0, ""))[1]
+        return "" if project in self._known else self._requests.get(project, (0.0, ""))[1]
 
     async def ask(self, project: str) -> None:
         """Request the token from Pagure. `why` gives the reason of a failure."""
         now_s, why = self._client.now_s(), ""
         self._lately.append(now_s)
-        self._keep(self._asked, project, (now_s + AGAIN_S, "its token is being asked for"))
+        self._keep(self._requests, project, (now_s + AGAIN_S, "its token is being asked for"))
         wait_s = AGAIN_S
         try:
             path = f"{self._client.project(project)}/webhook/token"
-            said = (await self._client.get(self._client.key, path)).said
-            self._keep(self._known, project, str(said["webhook"]["token"]))
+            content = (await self._client.get(self._client.key, path)).content
+            self._keep(self._known, project, str(content["webhook"]["token"]))
             await self._client.us()  # events that our account causes are no hints
         except (ForgeDenied, NotThere) as error:
             why = (
@@ -66,7 +66,7 @@ class PagureSecrets:
         except (ReporterAway, Rejected, LookupError, TypeError) as error:
             why = f"Pagure cannot be asked for the token of the webhooks of this project: {error}"[:300]
             wait_s = error.wait_s if isinstance(error, ReporterAway) else AGAIN_S
-        self._keep(self._asked, project, (now_s + wait_s, why))
+        self._keep(self._requests, project, (now_s + wait_s, why))
 
     @staticmethod
     def _keep(where: OrderedDict[str, T], project: str, what: T) -> None:

@@ -14,10 +14,10 @@ from headgate.adapters.git.connection import GitConnection
 
 def connect(given: DriverOptions) -> Connected:
     """Return the forge, which has sent nothing yet. Raise UserError."""
-    said = dict(given.said)
-    if "sshkey" in said:
-        said["sshkey"] = str((given.directory / said["sshkey"]).expanduser())
-    one = account(given.name, said)
+    options = dict(given.options)
+    if "sshkey" in options:
+        options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())
+    one = account(given.name, options)
     client = PagureClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
     client.limits = given.limits
     git = GitConnection(one.name, one.clone, one.canonical_hostname, access=client.git, suffix=".git")
