@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.cli.check.against import Only, ReferenceServer, asked
+from headgate.cli.check.against import Only, ReferenceServer, compare_and_close
 from headgate.cli.offline.reader import LoadedTenant, ReadingOptions
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
@@ -59,7 +59,9 @@ def loaded(tmp_path: Path, repositories: Repositories) -> dict[str, LoadedTenant
 
 async def test_every_graph_is_the_same(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
     tenants = loaded(tmp_path, repositories)
-    found = await asked(tenants, Only(), ReferenceServer("http://headgate.example", "", site), lambda done, of: None)
+    found = await compare_and_close(
+        tenants, Only(), ReferenceServer("http://headgate.example", "", site), lambda done, of: None
+    )
     assert [d for one in found.graphs for d in one.differences] == []
     assert sum(one.jobs for one in found.graphs) >= 8
     assert {one.place.branch for one in found.graphs} == {"master", "stable/1"} and not found.apart
@@ -71,7 +73,7 @@ async def test_what_is_only_here_is_told(site: httpx.ASGITransport, tmp_path: Pa
     project = one.tenant.find("code/api")
     assert project is not None
     changed = one.with_files({project.project: {"master": {"zuul.yaml": OWN.replace("timeout: 60", "timeout: 61")}}})
-    found = await asked(
+    found = await compare_and_close(
         {name: changed}, Only(), ReferenceServer("http://headgate.example", "", site), lambda done, of: None
     )
     assert [(d.path, d.old, d.new) for f in found.graphs for d in f.differences] == [("second.timeout", 61, 60)]

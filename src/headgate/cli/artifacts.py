@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from headgate.cli.identity.pages import pages
-from headgate.cli.tables import common, table, told
+from headgate.cli.tables import common, show_answer, table
 from headgate.cli.terminal.say import say
 
 WHY_MAX_CHARS = 100
@@ -30,7 +30,7 @@ def listing(config: str | None, url: str | None, tenant: str | None, form: str |
     found = [one for one in at.get(f"{at.of(tenant)}/images") if image in (None, one["name"])]
     rows = [row for one in found for row in _rows(one)]
     heads = ("IMAGE", "TYPE", "ARTIFACT", "BUILT", "UPLOAD", "AT", "STATE", "VALIDATED", "ABOUT")
-    told(found, form, partial(table, heads, rows, "There are no such images.", WHY_MAX_CHARS))
+    show_answer(found, form, partial(table, heads, rows, "There are no such images.", WHY_MAX_CHARS))
 
 
 def _rows(image: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.cli.identity.pages import pages
 from headgate.cli.spellings import either
-from headgate.cli.tables import common, told
+from headgate.cli.tables import common, show_answer
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.autohold import HeldShape, HoldShape
@@ -88,7 +88,7 @@ def listing(
         if not answer:
             say("Nothing is to be held.")
 
-    told(answer, "json" if as_json else form, text)
+    show_answer(answer, "json" if as_json else form, text)
 
 
 @command.command()
@@ -98,7 +98,7 @@ def show(config: str | None, url: str | None, tenant: str | None, form: str | No
     """Show one autohold, and where its held builds are."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/autohold/{quote(id, safe='')}")
-    told(found, form, lambda: _print(msgspec.convert(found, HoldShape)))
+    show_answer(found, form, lambda: _print(msgspec.convert(found, HoldShape)))
 
 
 @command.command()

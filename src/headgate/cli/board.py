@@ -26,13 +26,13 @@ def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
 
 def _change_state(state: StateShape) -> list[Text]:
     """Return a line for each thing that an operator has stopped in the pipeline."""
-    said = {
+    stopped = {
         "events start nothing and are discarded": state.trigger_queue_discarding,
         "what happens starts nothing for now": state.trigger_queue_paused,
         "results are not taken up for now": state.result_queue_paused,
     }
     why = f": {state.reason}" if state.reason else ""
-    return [Text(f"{text}{why}", "yellow") for text, stands in said.items() if stands]
+    return [Text(f"{text}{why}", "yellow") for text, stands in stopped.items() if stands]
 
 
 def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:

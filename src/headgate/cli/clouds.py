@@ -10,14 +10,14 @@ from headgate.ports.cloud import Cloud
 
 def cloud_names(settings: Settings) -> list[str]:
     """Return the connections that can make machines."""
-    return [name for name, said in settings.connections.items() if said.get("driver") in CLOUDS]
+    return [name for name, section in settings.connections.items() if section.get("driver") in CLOUDS]
 
 
 def cloud(settings: Settings, name: str) -> Cloud:
     """Return one of them, without any request to it. Raise UserError for errors in its section, and MissingLibrary."""
-    said = {key: value for key, value in settings.connections[name].items() if value}
+    section = {key: value for key, value in settings.connections[name].items() if value}
     try:
-        return connect(said["driver"], CloudDriverOptions(name, said, settings.path.parent))
+        return connect(section["driver"], CloudDriverOptions(name, section, settings.path.parent))
     except UserError as error:
         raise type(error)(f"{settings.path}: [connection {name}]: {error}") from error
 

@@ -29,11 +29,11 @@ def _where(work: Callable[..., None]) -> Callable[..., None]:
     """Add the options for settings and URL, which may be given before or after the subcommand."""
 
     @wraps(work)
-    def at(before: Where, config: str | None, url: str | None, **asked: object) -> None:
-        work((config or before[0], url or before[1]), **asked)
+    def at(before: Where, config: str | None, url: str | None, **options: object) -> None:
+        work((config or before[0], url or before[1]), **options)
 
-    told: Callable[..., None] = at
-    return _config(_url(click.pass_obj(told)))
+    decorated: Callable[..., None] = at
+    return _config(_url(click.pass_obj(decorated)))
 
 
 @click.group(name="components", invoke_without_command=True)

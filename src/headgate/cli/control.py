@@ -78,10 +78,10 @@ def dequeue(
     change: str | None,
 ) -> None:
     """Take CHANGE (a topic, branch/topic, or its number) out of a pipeline; its builds are cancelled."""
-    said = [(kind, one) for kind, one in (("change", change), ("change", named), ("ref", ref)) if one is not None]
-    if len(said) != 1:
+    targets = [(kind, one) for kind, one in (("change", change), ("change", named), ("ref", ref)) if one is not None]
+    if len(targets) != 1:
         raise click.UsageError("say one of CHANGE, --change and --ref")
-    at, (kind, one) = pages(config, url), said[0]
+    at, (kind, one) = pages(config, url), targets[0]
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", {"pipeline": pipeline, kind: one, "reason": reason})
     say(f"{one} of {project} was taken out of {pipeline}.")
 
@@ -117,21 +117,21 @@ def enqueue_ref(
 
     A VALUE is text, or JSON where the parameter is not a text: true, or ["a", "b"]."""
     at = pages(config, url)
-    said = {"oldrev": oldrev, "newrev": newrev, "parameters": dict(map(_parameter, parameters))}
+    optional = {"oldrev": oldrev, "newrev": newrev, "parameters": dict(map(_parameter, parameters))}
     body = {
         "pipeline": pipeline,
         "ref": ref,
         "reason": reason,
-        **{name: value for name, value in said.items() if value},
+        **{name: value for name, value in optional.items() if value},
     }
     at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body | ({"unapproved": True} if unapproved else {}))
     say(f"{ref} of {project} is in {pipeline}.")
 
 
-def _parameter(said: str) -> tuple[str, Any]:
-    name, equals, value = said.partition("=")
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
     if not equals:
-        raise UserError(f"--parameter {said}: say NAME=VALUE")
+        raise UserError(f"--parameter {text}: say NAME=VALUE")
     if value in ("true", "false") or value.startswith("["):
         try:
             return name, json.loads(value)
@@ -242,8 +242,8 @@ def reconfigure(
     if full and (tenant is not None or projects):
         raise UserError("--full is of every tenant: leave out --tenant and PROJECTS")
     if tenant is None and not projects:
-        said = at.post("/api/reconfigure", {"full": full, "reason": reason})["text"]
-        say(f"Read the tenant file again: {said}.")
+        outcome = at.post("/api/reconfigure", {"full": full, "reason": reason})["text"]
+        say(f"Read the tenant file again: {outcome}.")
         return
     chosen = at.tenant(tenant)
     at.post(f"{at.of(chosen)}/reconfigure", {"projects": list(projects), "reason": reason})
@@ -269,7 +269,7 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
         who = f"{one['who']} ({one['authenticator']})" if one["authenticator"] else one["who"]
         words = [f"{one['time']}  {who}", f"from {one['origin']}" if one["origin"] else "", f"{one['verb']}:"]
         why = f" because {one['reason']}" if one["reason"] else ""
-        said = f"{' '.join(filter(None, words))} {one['subject']}{why}"
-        say(f"{said}  -> {one['outcome'] or 'not known yet'}")
+        line = f"{' '.join(filter(None, words))} {one['subject']}{why}"
+        say(f"{line}  -> {one['outcome'] or 'not known yet'}")
     if not found:
         say("There are no recorded actions yet.")

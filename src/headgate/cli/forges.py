@@ -35,10 +35,10 @@ def connected(
 ) -> dict[str, Connected]:
     """Return the forges by the names of their connections. Raise UserError for errors in a section."""
     found: dict[str, Connected] = {}
-    for name, said in settings.connections.items():
-        driver = said.get("driver") or "git"
+    for name, section in settings.connections.items():
+        driver = section.get("driver") or "git"
         if is_forge(driver):
-            filled = {key: value for key, value in said.items() if value}
+            filled = {key: value for key, value in section.items() if value}
             given = DriverOptions(
                 name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)
             )

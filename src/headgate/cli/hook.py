@@ -158,8 +158,10 @@ def _text(name: str) -> str:
 
 def _telling(where: _Where) -> str:
     query = urlencode({"project": where.project} if where.project else {"limit": 50})
-    said = f"status={shlex.quote(f'{where.page}/status')} buildsets={shlex.quote(f'{where.page}/buildsets?{query}')}"
-    return _text("post-receive").replace("status= buildsets=", said, 1)
+    addresses = (
+        f"status={shlex.quote(f'{where.page}/status')} buildsets={shlex.quote(f'{where.page}/buildsets?{query}')}"
+    )
+    return _text("post-receive").replace("status= buildsets=", addresses, 1)
 
 
 def _git_dir(repository: Path) -> Path:

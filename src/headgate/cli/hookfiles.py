@@ -25,9 +25,9 @@ def hooks_of(at: Path) -> Iterator[int]:
         with suppress(FileExistsError):
             os.mkdir("hooks", dir_fd=repository)
         with _open("hooks", _LINK, repository) as link:
-            said = os.fstat(link)
-            target = os.readlink("", dir_fd=link) if stat.S_ISLNK(said.st_mode) else ""
-        if target and said.st_uid != os.geteuid():
+            status = os.fstat(link)
+            target = os.readlink("", dir_fd=link) if stat.S_ISLNK(status.st_mode) else ""
+        if target and status.st_uid != os.geteuid():
             raise UserError(f"{at / 'hooks'} is a link of somebody else, to {target}; make it a directory")
         flags = _DIRECTORY & ~os.O_NOFOLLOW if target else _DIRECTORY
         with _open(target or "hooks", flags, repository) as hooks:

@@ -53,8 +53,10 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
         where = f"{path}:{error.lineno}"
         raise UserError(f"{where}: {error.option} is set twice in [{error.section}]; leave one") from error
     except configparser.ParsingError as error:
-        line, said = error.errors[0]
-        raise UserError(f"{path}:{line}: {said.strip()} is neither a heading, `[web]`, nor `option = value`") from error
+        line, quoted = error.errors[0]
+        raise UserError(
+            f"{path}:{line}: {quoted.strip()} is neither a heading, `[web]`, nor `option = value`"
+        ) from error
     lines = _lines(text)
     found = IniFile(path, {}, lines)
     sections = {

@@ -101,8 +101,8 @@ def _hidden(settings: Settings) -> tuple[Path, ...]:
     )
     named = (settings.place(section, option, "") for section, option in places if settings.get(section, option))
     store = log_store(settings)
-    kept = (store.root,) if isinstance(store, LogDirectory) else ()
-    return (settings.path, settings.state_dir, *named, *kept, Path.home() / ".ssh")
+    log_roots = (store.root,) if isinstance(store, LogDirectory) else ()
+    return (settings.path, settings.state_dir, *named, *log_roots, Path.home() / ".ssh")
 
 
 def _network(settings: Settings) -> NetworkChoice:
@@ -123,11 +123,11 @@ def _network(settings: Settings) -> NetworkChoice:
 
 def _users(settings: Settings) -> Numbers | None:
     """Read the numbers of the users that builds run as; None if none are set. Raise UserError."""
-    said = settings.get("executor", "build_users")
+    users = settings.get("executor", "build_users")
     try:
-        return Numbers.read(said) if said else None
+        return Numbers.read(users) if users else None
     except ValueError as error:
-        raise UserError(f"{settings.path}: [executor] build_users must be FIRST-LAST, not {said!r}") from error
+        raise UserError(f"{settings.path}: [executor] build_users must be FIRST-LAST, not {users!r}") from error
 
 
 def image_supply(settings: Settings) -> ImageSupply | None:

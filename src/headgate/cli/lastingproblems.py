@@ -92,7 +92,7 @@ class LastingProblems(logging.Handler):
             self._out.handle(record)
             return
         try:
-            (cause, place), kept = cause_of(record), _kept(record)
+            (cause, place), bare = cause_of(record), _without_traceback(record)
         except Exception:  # the record itself is faulty; the other handler reports that
             self._out.handle(record)
             return
@@ -101,12 +101,12 @@ class LastingProblems(logging.Handler):
         if known is None or now_s - known.seen_s > FORGOTTEN_S:
             if known is not None:
                 self._tell(known, now_s)
-            known = _Lasting(kept, place, now_s, now_s, {place})
+            known = _Lasting(bare, place, now_s, now_s, {place})
             self._out.handle(record)
             self._lasting[cause] = known
         else:
             self._lasting[cause] = known  # at the end: the first one is the one not seen for the longest time
-            self._count(known, kept, place, now_s)
+            self._count(known, bare, place, now_s)
         if len(self._lasting) > PROBLEMS_MAX:
             self._tell(self._lasting.pop(next(iter(self._lasting))), now_s)
 
@@ -155,18 +155,18 @@ class LastingProblems(logging.Handler):
             notes.append(f"{times} more in {duration(int((now_s - known.line_s) * 1000))}")
             known.reminders += 1
         if known.repeats or known.others:
-            told = copy.copy(known.record)
-            told.msg = f"{text} ({'; '.join(notes)})" if notes else text
-            self._out.handle(told)
+            summary = copy.copy(known.record)
+            summary.msg = f"{text} ({'; '.join(notes)})" if notes else text
+            self._out.handle(summary)
         known.repeats, known.line_s, known.due_s = 0, now_s, NEVER_S
         known.others.clear()
 
 
-def _kept(record: logging.LogRecord) -> logging.LogRecord:
+def _without_traceback(record: logging.LogRecord) -> logging.LogRecord:
     """Return a copy of the record with only its text: an error would keep alive everything in its traceback."""
-    kept = copy.copy(record)
-    kept.msg, kept.args, kept.exc_info = record.getMessage(), (), None
-    return kept
+    bare = copy.copy(record)
+    bare.msg, bare.args, bare.exc_info = record.getMessage(), (), None
+    return bare
 
 
 def _in_thread(wait_s: float, call: Callable[[], None]) -> None:

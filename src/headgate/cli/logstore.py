@@ -83,7 +83,7 @@ def _secret(settings: Settings, at: str) -> str:
         raise UserError(f"{at} secret_key_file: {path} cannot be read: {error}") from error
 
 
-def kept(settings: Settings) -> RetentionPolicy:
+def retention_policy(settings: Settings) -> RetentionPolicy:
     """Return how long logs and artifacts are kept."""
     number = settings.number
     size = int(number("logs", "size_max_mb") * MB_BYTES)

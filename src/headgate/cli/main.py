@@ -154,7 +154,7 @@ class HeadgateCommands(LazyGroup):
     "--insecure", is_flag=True, help="Do not check the server's certificate: anybody who answers gets your token."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show each call to the API on standard error.")
-def group(**said: str | bool | None) -> None:
+def group(**options: str | bool | None) -> None:
     """Headgate keeps the heads of your branches green."""
 
 

@@ -9,7 +9,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
-from headgate.cli.store.urls import open_to_read, said
+from headgate.cli.store.urls import open_to_read, user_error
 from headgate.cli.terminal.say import say
 from headgate.map.check import check
 from headgate.map.page import page
@@ -66,7 +66,7 @@ def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
     try:
         return asyncio.run(_listed(store or read(find(None)).store_url, among))
     except StoreError as error:
-        raise said(error) from error
+        raise user_error(error) from error
 
 
 async def _listed(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:

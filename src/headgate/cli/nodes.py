@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from headgate.cli.identity.pages import PageClient, pages
-from headgate.cli.tables import common, table, told
+from headgate.cli.tables import common, show_answer, table
 from headgate.cli.terminal.say import say
 
 WHY_MAX_CHARS = 100
@@ -33,7 +33,7 @@ def listing(config: str | None, url: str | None, tenant: str | None, form: str |
         for one in found
     ]
     heads = ("NODE", "LABEL", "STATE", "SINCE", "PROVIDER", "ADDRESS", "ABOUT")
-    told(found, form, partial(table, heads, rows, "There are no machines.", WHY_MAX_CHARS))
+    show_answer(found, form, partial(table, heads, rows, "There are no machines.", WHY_MAX_CHARS))
 
 
 def _about(node: dict[str, Any]) -> str:
@@ -58,7 +58,7 @@ def request_list(config: str | None, url: str | None, tenant: str | None, form: 
         for one in found
     ]
     heads = ("REQUEST", "STATE", "PLACE", "LABELS", "JOB", "WHY")
-    told(found, form, partial(table, heads, rows, "Nobody waits for machines.", WHY_MAX_CHARS))
+    show_answer(found, form, partial(table, heads, rows, "Nobody waits for machines.", WHY_MAX_CHARS))
 
 
 def _why(request: dict[str, Any]) -> str:
@@ -114,7 +114,9 @@ def account_list(config: str | None, url: str | None, as_json: bool) -> None:
     found = pages(config, url).get("/api/node-accounts")
     rows = [(one["id"], one["connection"], one["region"], str(len(one["nodes"])), _wrong(one)) for one in found]
     heads = ("ACCOUNT", "CONNECTION", "REGION", "MACHINES", "WRONG")
-    told(found, "json" if as_json else None, partial(table, heads, rows, "No machine was ever made.", WHY_MAX_CHARS))
+    show_answer(
+        found, "json" if as_json else None, partial(table, heads, rows, "No machine was ever made.", WHY_MAX_CHARS)
+    )
 
 
 def _wrong(account: dict[str, Any]) -> str:
@@ -144,7 +146,7 @@ def _named(kind: str, about: Callable[[dict[str, Any]], str]) -> None:
         at = pages(config, url)
         found = at.get(f"{at.of(tenant)}/{kind}s")
         rows = [(one["name"], one.get("canonical_name") or "", about(one)) for one in found]
-        told(found, form, partial(table, ("NAME", "CANONICAL NAME", "ABOUT"), rows, f"There are no {kind}s."))
+        show_answer(found, form, partial(table, ("NAME", "CANONICAL NAME", "ABOUT"), rows, f"There are no {kind}s."))
 
 
 def _attached(provider: dict[str, Any]) -> str:

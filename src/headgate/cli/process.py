@@ -18,7 +18,7 @@ from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.settings import Settings
-from headgate.cli.store.urls import SQLITE, open_to_read, open_url, said
+from headgate.cli.store.urls import SQLITE, open_to_read, open_url, user_error
 from headgate.cli.terminal.say import say
 from headgate.config.operator.model import Tenant, TenantFile, TenantProject
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
@@ -60,15 +60,15 @@ def plain(settings: Settings) -> dict[str, GitConnection]:
 def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
     """Return how git reaches the servers of a connection that has a key or host keys of its own; None: with those
     of the user."""
-    said = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
-    if not said:
+    paths = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
+    if not paths:
         return None
     options = {"BatchMode": "yes", "ControlPath": "none", "ServerAliveInterval": "30"}
-    if "sshkey" in said:
-        options |= {"IdentitiesOnly": "yes", "IdentityFile": f'"{said["sshkey"]}"'}
-    if "known_hosts" in said:
+    if "sshkey" in paths:
+        options |= {"IdentitiesOnly": "yes", "IdentityFile": f'"{paths["sshkey"]}"'}
+    if "known_hosts" in paths:
         options |= {"StrictHostKeyChecking": "yes", "UpdateHostKeys": "no"}
-        options |= {"UserKnownHostsFile": f'"{said["known_hosts"]}"', "GlobalKnownHostsFile": "/dev/null"}
+        options |= {"UserKnownHostsFile": f'"{paths["known_hosts"]}"', "GlobalKnownHostsFile": "/dev/null"}
     words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
     config = {"core.sshCommand": shlex.join(words)}
 
@@ -80,8 +80,8 @@ def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
 
 def poke_secrets(settings: Settings) -> dict[str, str]:
     """Return, by name, the secrets of the plain git connections whose servers may poke."""
-    said = {name: one for name, one in settings.connections.items() if driver_of(one) == "git"}
-    return {name: one["webhook_token"] for name, one in said.items() if one.get("webhook_token")}
+    plain_git = {name: one for name, one in settings.connections.items() if driver_of(one) == "git"}
+    return {name: one["webhook_token"] for name, one in plain_git.items() if one.get("webhook_token")}
 
 
 def poked(
@@ -144,8 +144,8 @@ def _shown(found: Mapping[str, str]) -> str:
     match driver_of(found):
         case driver if driver in FORGES:
             server = _host_of(found)
-            said = found.get("baseurl") or (server if "://" in server else f"https://{server}")
-            return re.sub(_CREDENTIALS, r"\1", said)
+            url = found.get("baseurl") or (server if "://" in server else f"https://{server}")
+            return re.sub(_CREDENTIALS, r"\1", url)
         case driver if driver in REPORTERS:
             return REPORTERS[driver].shown(found)
         case "inventory":
@@ -177,7 +177,7 @@ def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> 
 
 def loadable(settings: Settings, found: TenantFile) -> TenantFile:
     """Print the errors in a tenant file. Raise UserError when none of it can be loaded."""
-    for problem in (*found.warnings, *(problem for told in found.refused.values() for problem in told)):
+    for problem in (*found.warnings, *(problem for errors in found.refused.values() for problem in errors)):
         say(problem.render(), err=True)
     if found.refused and not found.tenants:
         raise UserError(f"{settings.tenant_config}: no tenant can be loaded")
@@ -244,5 +244,5 @@ async def _of_our_format(backend: Backend) -> Backend:
         refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
     except (StoreError, ValueError) as error:
         await backend.close()
-        raise (said(error) if isinstance(error, StoreError) else UserError(str(error))) from error
+        raise (user_error(error) if isinstance(error, StoreError) else UserError(str(error))) from error
     return backend

@@ -49,22 +49,22 @@ class WorkTree:
         out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
         return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
-    async def branch(self, said: str) -> str:
+    async def branch(self, given: str) -> str:
         """Return the given branch, or otherwise the default branch of the remote."""
         head = await self.says("ls-remote", "--symref", "--", self._remote, "HEAD", remote=True)
         named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
-        branch = said or (named[1] if named else "")
+        branch = given or (named[1] if named else "")
         if not branch:
             raise UserError(f"{self._remote} has no default branch; say --branch")
         if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
             raise UserError(f"{self._remote} has no branch {branch!r}")
         return branch
 
-    async def topic(self, said: str, branch: str) -> str:
+    async def topic(self, given: str, branch: str) -> str:
         """Return the given topic, or otherwise the name of the current branch, or words of the subject."""
-        here = "" if said else await self.says("rev-parse", "--abbrev-ref", "HEAD")
-        if said or here not in ("HEAD", branch):
-            return said or here
+        here = "" if given else await self.says("rev-parse", "--abbrev-ref", "HEAD")
+        if given or here not in ("HEAD", branch):
+            return given or here
         subject = await self.says("log", "-1", "--format=%s")
         topic = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")[:TOPIC_MAX_CHARS].rstrip("-")
         if not topic:

@@ -36,8 +36,8 @@ def poke(config: str | None, url: str | None, connection: str) -> None:
     server with `headgate hook install --poke FILE`, or as hooks/post-receive.
     """
     settings = read(find(config))
-    said = settings.connections.get(connection)
-    if said is None or driver_of(said) != "git":
+    section = settings.connections.get(connection)
+    if section is None or driver_of(section) != "git":
         raise UserError(f"{settings.path}: there is no connection {connection!r} of plain git")
     secret = poke_secrets(settings).get(connection)
     if secret is None:
@@ -103,8 +103,8 @@ def tried(at: Path, text: str) -> None:
     except subprocess.TimeoutExpired:
         say(f"{at}: Headgate did not answer within {_TRY_MAX_S} s; pushes are seen at its next poll", err=True)
         return
-    said = (done.stdout or done.stderr).strip()[:1_000]
+    output = (done.stdout or done.stderr).strip()[:1_000]
     if '"hint"' in done.stdout:
-        say(f"{at}: Headgate looks at it: {said}")
+        say(f"{at}: Headgate looks at it: {output}")
     else:
-        say(f"{at}: pushes here are seen at Headgate's next poll alone; it answers: {said}", err=True)
+        say(f"{at}: pushes here are seen at Headgate's next poll alone; it answers: {output}", err=True)

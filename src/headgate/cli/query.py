@@ -13,7 +13,7 @@ from headgate.base.errors import UserError
 from headgate.base.texts import line, visible
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.spellings import truth
-from headgate.cli.tables import CELL_MAX_CHARS, common, table, told
+from headgate.cli.tables import CELL_MAX_CHARS, common, show_answer, table
 from headgate.cli.terminal.say import say
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,8 +57,8 @@ def _paged(command: F) -> F:
     )
 
 
-def _query(said: Mapping[str, Any]) -> str:
-    return urlencode([(name, one) for name, value in said.items() for one in _each(value)])
+def _query(filters: Mapping[str, Any]) -> str:
+    return urlencode([(name, one) for name, value in filters.items() for one in _each(value)])
 
 
 def _each(value: Any) -> list[Any]:
@@ -78,10 +78,10 @@ def _change(ref: Mapping[str, Any]) -> str:
 @truth("final", "not_final", "Only builds that count, or that were replaced by others.")
 @truth("held", "not_held", "Only builds that are held, or that are not.")
 @_paged
-def builds(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
+def builds(config: str | None, url: str | None, tenant: str | None, form: str | None, **filters: Any) -> None:
     """List builds, those under way first, then the latest."""
     at = pages(config, url)
-    found = at.get(f"{at.of(tenant)}/builds?{_query(said)}")
+    found = at.get(f"{at.of(tenant)}/builds?{_query(filters)}")
 
     def text() -> None:
         rows = [
@@ -92,17 +92,17 @@ def builds(config: str | None, url: str | None, tenant: str | None, form: str | 
         heads = ("UUID", "JOB", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "SECONDS", "ENDED")
         table(heads, rows, "No builds like these.")
 
-    told(found, form, text)
+    show_answer(found, form, text)
 
 
 @click.command()
 @common
 @_filters("project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
 @_paged
-def buildsets(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
+def buildsets(config: str | None, url: str | None, tenant: str | None, form: str | None, **filters: Any) -> None:
     """List buildsets, those under way first, then the latest."""
     at = pages(config, url)
-    found = at.get(f"{at.of(tenant)}/buildsets?{_query(said)}")
+    found = at.get(f"{at.of(tenant)}/buildsets?{_query(filters)}")
 
     def text() -> None:
         rows = [
@@ -112,7 +112,7 @@ def buildsets(config: str | None, url: str | None, tenant: str | None, form: str
         ]  # fmt: skip
         table(("UUID", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "ENDED"), rows, "No buildsets like these.")
 
-    told(found, form, text)
+    show_answer(found, form, text)
 
 
 @click.command("build-info")
@@ -145,7 +145,7 @@ def build_info(
         return
     if show_artifacts:
         rows = [(one["name"], one["url"]) for one in found["artifacts"]]
-        told(found["artifacts"], form, lambda: table(("NAME", "URL"), rows, "It left nothing."))
+        show_answer(found["artifacts"], form, lambda: table(("NAME", "URL"), rows, "It left nothing."))
         return
 
     def text() -> None:
@@ -155,7 +155,7 @@ def build_info(
         for name, value in {**facts, "buildset": found["buildset"]["uuid"]}.items():
             say(f"{name + ':':<14} {line('' if value is None else str(value), 1_000)}".rstrip())
 
-    told(found, form, text)
+    show_answer(found, form, text)
 
 
 def _log(at: PageClient, build: Mapping[str, Any], name: str) -> str:
@@ -189,7 +189,7 @@ def job_graph(
         (one["name"], ", ".join(f"{d['name']}{' (soft)' if d['soft'] else ''}" for d in one["dependencies"]))
         for one in found
     ]
-    told(found, form, lambda: table(("JOB", "DEPENDENCIES"), rows, "No jobs."))
+    show_answer(found, form, lambda: table(("JOB", "DEPENDENCIES"), rows, "No jobs."))
 
 
 @click.command("freeze-job")
@@ -219,7 +219,7 @@ def freeze_job(
                 say(f"{phase.replace('_', ' ')}: {line(where, 1_000)}{trusted}")
         say(f"Vars: {json.dumps(found['vars'], sort_keys=True)}")
 
-    told(found, form, text)
+    show_answer(found, form, text)
 
 
 def _frozen(pipeline: str, project: str, branch: str) -> str:
@@ -233,7 +233,9 @@ def node_list(config: str | None, url: str | None, tenant: str | None, form: str
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodes")
     rows = [(n["id"], ", ".join(n["type"]), n["state"], n["provider"], n["comment"]) for n in found]
-    told(found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines."))
+    show_answer(
+        found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines.")
+    )
 
 
 @click.command("node-set-state")
@@ -253,7 +255,7 @@ def node_set_state(
     """Hold a machine (hold), or delete it (used), once no build uses it."""
     at = pages(config, url)
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", {"state": state, "comment": reason})
-    told({"uuid": node, "state": state}, form, lambda: say(f"{node}: {state}, once no build has it."))
+    show_answer({"uuid": node, "state": state}, form, lambda: say(f"{node}: {state}, once no build has it."))
 
 
 @click.command("nodeset-request-list")
@@ -267,7 +269,7 @@ def nodeset_request_list(config: str | None, url: str | None, tenant: str | None
         for r in found
     ]
     heads = ("REQUEST", "STATE", "LABELS", "PIPELINE", "JOB", "SINCE")
-    told(found, form, lambda: table(heads, rows, "Nobody waits for machines."))
+    show_answer(found, form, lambda: table(heads, rows, "Nobody waits for machines."))
 
 
 @click.command("nodeset-request-delete")
@@ -279,7 +281,7 @@ def nodeset_request_delete(
     """End a request for machines: the build that waits for them is canceled."""
     at = pages(config, url)
     at.delete(f"{at.of(tenant)}/nodeset-requests/{quote(request, safe='')}")
-    told({"uuid": request}, form, lambda: say(f"{request}: ended."))
+    show_answer({"uuid": request}, form, lambda: say(f"{request}: ended."))
 
 
 @click.command("manage-events")
@@ -303,4 +305,4 @@ def manage_events(
     flags = {name: STATES[state].get(name, False) for name in FLAGS}
     for name in names:
         at.post(f"/api/tenant/{quote(name, safe='')}/state", {**flags, "reason": reason or None})
-    told(names, form, lambda: say(f"{', '.join(names)}: {state}."))
+    show_answer(names, form, lambda: say(f"{', '.join(names)}: {state}."))

@@ -116,8 +116,8 @@ class Settings:
     def _zookeeper(self) -> str:
         """Return the URL of the servers in the reference's section, with a node of Headgate's own."""
         hosts = self.get("zookeeper", "hosts")
-        said = {name: self.get("zookeeper", name) for name in ("tls_ca", "tls_cert", "tls_key")}
-        files = {name: str(self._absolute(path)) for name, path in said.items() if path}
+        paths = {name: self.get("zookeeper", name) for name in ("tls_ca", "tls_cert", "tls_key")}
+        files = {name: str(self._absolute(path)) for name, path in paths.items() if path}
         query = urlencode({**files, "adopt": "yes"})
         servers = hosts.replace(" ", "").rstrip("/")
         return f"zookeeper://{servers}{OWN_NODE}?{query}" if hosts else ""
@@ -125,8 +125,8 @@ class Settings:
     @property
     def session_timeout_s(self) -> float:
         """Return the seconds without a sign of life after which a component counts as gone."""
-        said = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
-        return self.number("store" if said else "zookeeper", "session_timeout")
+        in_store = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
+        return self.number("store" if in_store else "zookeeper", "session_timeout")
 
     @property
     def dburi(self) -> str:
@@ -147,8 +147,8 @@ class Settings:
 
     @property
     def application_keys(self) -> dict[str, list[str]]:
-        said = self.values.get("application_keys", {})
-        return {app: [word for word in keys.split() if not word.startswith(UNTIL)] for app, keys in said.items()}
+        keys_of = self.values.get("application_keys", {})
+        return {app: [word for word in keys.split() if not word.startswith(UNTIL)] for app, keys in keys_of.items()}
 
     @property
     def application_keys_until(self) -> dict[str, float]:
@@ -203,13 +203,13 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
     idle: list[Idle] = []
     wrong: list[str] = []
-    for section, said in ini.sections.items():
+    for section, options in ini.sections.items():
         kind = _kind(section)
-        without = list(_idle(ini, section, kind, said))
+        without = list(_idle(ini, section, kind, options))
         idle += without
         if not all(one.option for one in without):
             continue
-        found = {name: value for name, value in said.items() if name not in [one.option for one in without]}
+        found = {name: value for name, value in options.items() if name not in [one.option for one in without]}
         wrong += _wrongs(ini, section, kind, found)
         if kind == section:
             values[section] = found
@@ -218,21 +218,21 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
             if name in named[kind]:
                 wrong.append(f"{ini.at(section)}: there are two sections [{section}]")
             # a forge may use options that `found` lacks
-            named[kind][name] = dict(said) if said.get("driver") in FORGES else found
+            named[kind][name] = dict(options) if options.get("driver") in FORGES else found
     if wrong:
         raise UserError("\n".join(wrong[:WRONG_MAX]))
     return Settings(path.absolute(), values, named["connection *"], named["auth *"], tuple(idle))
 
 
-def _idle(ini: IniFile, section: str, kind: str, said: Mapping[str, str]) -> Iterator[Idle]:
+def _idle(ini: IniFile, section: str, kind: str, options: Mapping[str, str]) -> Iterator[Idle]:
     """Yield the options of a section that only the reference has and that have no effect here; an empty option
     means the whole section."""
-    driver = said.get("driver") or "git" * (kind == "connection *")
+    driver = options.get("driver") or "git" * (kind == "connection *")
     if kind not in OPTIONS and kind in NOTES:
         yield Idle(section, "", ini.at(section), NOTES[kind]["*"])
     elif kind in OPTIONS and "*" not in OPTIONS[kind]:
         known = _options(kind, driver)
-        for name in said:
+        for name in options:
             if name not in known and (found := note(kind, name, driver)) is not None:
                 yield Idle(section, name, ini.at(section, name), found)
 

@@ -16,12 +16,12 @@ def either(name: str) -> Callable[[F], F]:
 
     def decorate(command: Callable[..., Any]) -> Any:  # click calls commands with any keywords
         @functools.wraps(command)
-        def both(**said: Any) -> Any:
-            option = said.pop(f"{name}_option")
-            given = [one for one in (said[name], option) if one is not None]
+        def both(**values: Any) -> Any:
+            option = values.pop(f"{name}_option")
+            given = [one for one in (values[name], option) if one is not None]
             if len(given) != 1:
                 raise click.UsageError(f"say {name.upper()} once: as an argument, or as --{name}")
-            return command(**{**said, name: given[0]})
+            return command(**{**values, name: given[0]})
 
         both = click.argument(name, required=False)(both)
         return click.option(f"--{name}", f"{name}_option", metavar=name.upper(), help=f"The same as {name.upper()}.")(
@@ -36,12 +36,12 @@ def truth(name: str, without: str, help: str) -> Callable[[F], F]:
 
     def decorate(command: Callable[..., Any]) -> Any:  # as above
         @functools.wraps(command)
-        def one(**said: Any) -> Any:
-            if said.pop(without):
-                if said[name]:
+        def one(**values: Any) -> Any:
+            if values.pop(without):
+                if values[name]:
                     raise click.UsageError(f"--{name} and --{without.replace('_', '-')} exclude each other")
-                said[name] = False
-            return command(**said)
+                values[name] = False
+            return command(**values)
 
         one = click.option(f"--{without.replace('_', '-')}", without, is_flag=True, help=f"As --{name} false.")(one)
         return click.option(

@@ -31,7 +31,7 @@ def common(command: F) -> F:
     return command
 
 
-def told(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSON
+def show_answer(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSON
     """Print the answer as JSON if requested, otherwise with `text`."""
     if (form or everywhere("format")) == "json":
         say(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))

@@ -10,7 +10,7 @@ from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.base.errors import UserError
 from headgate.cli.jobs import runner_settings
-from headgate.cli.logstore import kept, log_store
+from headgate.cli.logstore import log_store, retention_policy
 from headgate.cli.settings import Settings, read
 
 KEYS = "access_key = a\nsecret_key_file = secret"
@@ -60,7 +60,7 @@ def test_directories_and_buckets_are_found_and_no_build_sees_them(tmp_path: Path
     directory = settings(tmp_path, "url = kept\nkeep_days = 30\nsize_max_mb = 5")
     found = log_store(directory)
     assert isinstance(found, LogDirectory) and found.root == tmp_path / "kept"
-    assert kept(directory).days == 30 and kept(directory).size_max_bytes == 5_000_000
+    assert retention_policy(directory).days == 30 and retention_policy(directory).size_max_bytes == 5_000_000
     assert tmp_path / "kept" in runner_settings(directory, "host").hidden
     bucket = settings(tmp_path, f"url = s3://logs/of/headgate\n{KEYS}")
     assert isinstance(log_store(bucket), LogBucket)

@@ -123,7 +123,7 @@ def _plain(page: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
 
 
-async def asked(
+async def compare_and_close(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
 ) -> HeldComparison:
     """Compare like `compared`, then close the server."""
@@ -213,11 +213,11 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
     sources = only.of(loaded)
     unread = {error.project: error.text for error in loaded.unread}
     at = f"tenant/{quote(tenant)}/project"
-    shown = await asyncio.gather(*(server.get(f"{at}/{quote(_asked(loaded, source))}") for source in sources))
+    shown = await asyncio.gather(*(server.get(f"{at}/{quote(_name_for_server(loaded, source))}") for source in sources))
     found: list[Apart] = []
     for source, answer in zip(sources, shown, strict=True):
         whys = dict.fromkeys(loaded.excluded.get(source.project, ()), "the tenant file excludes it")
-        for branch in _told_of(loaded, source, answer):
+        for branch in _branches_shown(loaded, source, answer):
             what = "it, but the tenant file excludes it here" if branch in whys else "a branch that is not there here"
             whys[branch] = f"the server reads {what}"
         mine = _branches(loaded, source)
@@ -231,11 +231,11 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
     return found
 
 
-def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
+def _branches_shown(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
     """Yield the branches whose own stanzas for the project the server shows; parts of the answer in another form
     are skipped."""
-    said = answer.body.get("configs") if isinstance(answer.body, dict) else None
-    for one in said if isinstance(said, list) else ():
+    configs = answer.body.get("configs") if isinstance(answer.body, dict) else None
+    for one in configs if isinstance(configs, list) else ():
         place = one.get("source_context") if isinstance(one, dict) else None
         if not isinstance(place, dict) or not isinstance(place.get("project"), str):
             continue
@@ -244,7 +244,7 @@ def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> It
             yield _plain(branch)
 
 
-def _asked(loaded: LoadedTenant, source: TenantProject) -> str:
+def _name_for_server(loaded: LoadedTenant, source: TenantProject) -> str:
     """Return the project's name for requests to the server: its host name may be a mere assumption here, so leave
     it out if possible."""
     return source.name if loaded.tenant.find(source.name) else source.project
@@ -252,7 +252,7 @@ def _asked(loaded: LoadedTenant, source: TenantProject) -> str:
 
 async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, place: GraphPlace) -> Compared:
     ours = frozen(loaded, place, None)
-    name = _asked(loaded, place.project)
+    name = _name_for_server(loaded, place.project)
     at = f"tenant/{quote(tenant)}/pipeline/{quote(place.pipeline)}/project/{quote(name)}/branch/{quote(place.branch)}"
     theirs = await server.get(f"{at}/freeze-jobs")
     if theirs.status != httpx.codes.OK or ours.errors:
@@ -261,8 +261,8 @@ async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, 
     if not isinstance(theirs.body, list):
         return Compared(tenant, place, 0, (AttributeDifference("graph", "a list of jobs", type(theirs.body).__name__),))
     optional = {job.name for job in ours.reporters}
-    told = [job for job in theirs.body if not (isinstance(job, dict) and job.get("name") in optional)]
-    differences = list(answers.graphs_differ(answers.graph(ours), told))
+    their_jobs = [job for job in theirs.body if not (isinstance(job, dict) and job.get("name") in optional)]
+    differences = list(answers.graphs_differ(answers.graph(ours), their_jobs))
     apart = {d.path for d in differences}
     both = [job for job in ours.jobs if job.name not in apart]
     found = await asyncio.gather(*(server.get(f"{at}/freeze-job/{quote(job.name, safe='')}") for job in both))

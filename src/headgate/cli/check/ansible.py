@@ -15,16 +15,16 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 NAMED_MAX = 3
 
 
-def asked(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
+def requested_versions(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
     """Map each requested version to the places that request it."""
     found: dict[str, dict[str, None]] = {}
     for loaded in tenants:
         layout = loaded.layout
-        says = [(loaded.tenant.default_ansible_version, f"tenant {loaded.tenant.name}")]
-        says += [(version, f"job {name}") for name in layout.jobs for version in _versions(layout.jobs[name])]
+        requests = [(loaded.tenant.default_ansible_version, f"tenant {loaded.tenant.name}")]
+        requests += [(version, f"job {name}") for name in layout.jobs for version in _versions(layout.jobs[name])]
         stanzas = (*layout.projects.items(), *layout.templates.items())
-        says += [(version, f"a variant in {name}") for name, those in stanzas for version in _versions(those)]
-        for version, who in says:
+        requests += [(version, f"a variant in {name}") for name, those in stanzas for version in _versions(those)]
+        for version, who in requests:
             found.setdefault(version, {})[who] = None
     return {version: list(found[version]) for version in ANSIBLE_VERSIONS if version in found}
 
@@ -51,7 +51,7 @@ def lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
     """Yield a line for each requested version."""
     here = environments(settings)
     managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
-    for version, who in asked(tenants).items():
+    for version, who in requested_versions(tenants).items():
         found = row(here, version)
         if found.state != "missing":
             has = f"installed here (ansible-core {found.core})"

@@ -18,7 +18,7 @@ from headgate.base.texts import plain_json
 from headgate.cli.check import against as beside
 from headgate.cli.check import ansible, output, sarif, since
 from headgate.cli.check import comparison as holding
-from headgate.cli.check.inspection import CheckScope, TenantProblem, pipelines_of, told
+from headgate.cli.check.inspection import CheckScope, TenantProblem, pipelines_of, problems_of
 from headgate.cli.clouds import cloud, cloud_names
 from headgate.cli.keys.verification import unopenable
 from headgate.cli.logstore import log_store
@@ -159,7 +159,7 @@ def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceS
             sys.stderr.write(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}")
             sys.stderr.flush()
 
-    held = asyncio.run(beside.asked(having, only, server, count))
+    held = asyncio.run(beside.compare_and_close(having, only, server, count))
     if json_:
         say(plain_json(msgspec.json.format(msgspec.json.encode(holding.as_json(held))).decode()))
     else:
@@ -182,12 +182,12 @@ def _looked(
     found = {name: _refused(refused.errors, texts) for name, refused in landed.refused.items()}
     if landed.warnings:
         found[""] = _refused(landed.warnings, texts)
-    pipelines = pipelines_of(landed, whole=given.tenant is None)
+    pipelines = pipelines_of(landed, complete=given.tenant is None)
     having = [name for name, loaded in tenants.items() if _has(loaded, wanted)]
     for name in having or tenants:
         loaded = tenants[name]
         before = _before(given, landed.tenants[name], loaded, trees, new_since) if new_since is not None else None
-        found[name] = told(loaded, before, pipelines, wanted, texts)
+        found[name] = problems_of(loaded, before, pipelines, wanted, texts)
     return found
 
 
@@ -217,8 +217,8 @@ def _before(
 
 def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
     if how.json:
-        whole = {name: output.as_json(one) for name, one in found.items()}
-        say(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
+        reports = {name: output.as_json(one) for name, one in found.items()}
+        say(plain_json(msgspec.json.format(msgspec.json.encode(reports)).decode()))
     elif how.sarif:
         say(plain_json(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode()))
     else:

@@ -94,8 +94,8 @@ def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
     for one in apart:
         why.setdefault(one.why, []).append(f"{one.tenant}: {one.project}{f'@{one.branch}' if one.branch else ''}")
     for reason, branches in why.items():
-        told = listed(branches, limit or len(branches))
-        yield f"{style('not compared', fg='yellow', bold=True)}  {told}\n    {_short(reason)}\n"
+        names = listed(branches, limit or len(branches))
+        yield f"{style('not compared', fg='yellow', bold=True)}  {names}\n    {_short(reason)}\n"
 
 
 def _short(value: Any) -> str:

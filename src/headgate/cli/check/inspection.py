@@ -24,8 +24,8 @@ class CheckScope(NamedTuple):
     """`errors`, `warnings`, or names of errors, in any case, with - for spaces; empty: all."""
 
     def names(self, error: ConfigError) -> bool:
-        said = {word.lower().replace(" ", "-") for word in self.only}
-        return not said or not said.isdisjoint((f"{error.severity}s", error.name.lower().replace(" ", "-")))
+        words = {word.lower().replace(" ", "-") for word in self.only}
+        return not words or not words.isdisjoint((f"{error.severity}s", error.name.lower().replace(" ", "-")))
 
 
 class TenantProblem(NamedTuple):
@@ -50,10 +50,10 @@ class TenantProblem(NamedTuple):
         return self.loaded.files.get(error.project, {}).get(error.branch, {}).get(error.path, "")
 
 
-def pipelines_of(found: LoadedTenants, *, whole: bool) -> frozenset[str] | None:
-    """Return the pipelines of all tenants together, or None unless this is the `whole` tenant file and all of it
+def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | None:
+    """Return the pipelines of all tenants together, or None unless the tenant file is `complete` and all of it
     could be loaded."""
-    if not whole or found.refused:
+    if not complete or found.refused:
         return None
     return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
 
@@ -72,7 +72,7 @@ def findings(
     ]
 
 
-def told(
+def problems_of(
     loaded: LoadedTenant,
     before: LoadedTenant | None,
     pipelines: Collection[str] | None,

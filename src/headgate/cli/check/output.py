@@ -24,51 +24,51 @@ _TWICE = re.compile(
 )
 
 
-def as_text(name: str, told: TenantProblem, limit: int) -> Iterator[str]:
+def as_text(name: str, problem: TenantProblem, limit: int) -> Iterator[str]:
     """Yield a block for each cause, at most `limit` of them (0: all), then the summary of the tenant."""
-    shown = told.causes[:limit] if limit else told.causes
+    shown = problem.causes[:limit] if limit else problem.causes
     for cause in shown:
-        more = [*_elsewhere(told, cause.error), *notes(cause)]
-        yield f"{block(cause.error, more, told.extent(cause.error))}\n"
-    if left := len(told.causes) - len(shown):
+        more = [*_elsewhere(problem, cause.error), *notes(cause)]
+        yield f"{block(cause.error, more, problem.extent(cause.error))}\n"
+    if left := len(problem.causes) - len(shown):
         what = "cause is" if left == 1 else "causes are"
         yield style(f"{left:,} more {what} not shown; --limit 0 shows all, --project and --only choose\n", dim=True)
-    if isinstance(told.loaded, LoadedTenant):
-        yield summary(name, told.loaded, told.errors, len(told.causes))
+    if isinstance(problem.loaded, LoadedTenant):
+        yield summary(name, problem.loaded, problem.errors, len(problem.causes))
     else:
         yield f"{f'tenant {name}' if name else 'the tenant file'}: cannot be loaded\n"
 
 
-def _elsewhere(told: TenantProblem, error: ConfigError) -> Iterator[tuple[str, str]]:
+def _elsewhere(problem: TenantProblem, error: ConfigError) -> Iterator[tuple[str, str]]:
     """Note where a name that is defined twice is defined first. The error itself leaves that out, so that it stays
     the same error when lines move there."""
     twice = _TWICE.search(error.text)
-    if twice and isinstance(told.loaded, LoadedTenant):
+    if twice and isinstance(problem.loaded, LoadedTenant):
         kind = "project-template" if twice[1] == "template" else twice[1]
-        for first in told.loaded.layout.admitted((kind, twice[2]))[:1]:
+        for first in problem.loaded.layout.admitted((kind, twice[2]))[:1]:
             yield "note", f"the first definition is at {first.place}"
 
 
-def as_json(told: TenantProblem) -> dict[str, Any]:
+def as_json(problem: TenantProblem) -> dict[str, Any]:
     """Return every error, those with the same cause side by side, and the counts."""
     errors: list[dict[str, Any]] = []
-    for cause in told.causes:
+    for cause in problem.causes:
         first = len(errors)
         for error in cause.errors:
             graphs = [graph._asdict() for graph in cause.graphs] if error is cause.error else []
-            errors.append({**located(told, error), "cause": None if error is cause.error else first, "ends": graphs})
-    return {"errors": errors, "counts": {**counts(told.loaded), "errors": failures(told, "error")}}
+            errors.append({**located(problem, error), "cause": None if error is cause.error else first, "ends": graphs})
+    return {"errors": errors, "counts": {**counts(problem.loaded), "errors": failures(problem, "error")}}
 
 
-def located(told: TenantProblem, error: ConfigError) -> dict[str, Any]:
+def located(problem: TenantProblem, error: ConfigError) -> dict[str, Any]:
     """Return the error as JSON, with its place down to the column."""
-    extent = told.extent(error)
-    whole = {**error_as_json(error), "column": 0, "end_line": 0, "end_column": 0}
+    extent = problem.extent(error)
+    body = {**error_as_json(error), "column": 0, "end_line": 0, "end_column": 0}
     if error.line:
-        whole |= {"column": extent.column, "end_line": extent.end_line, "end_column": extent.end_column}
-    return whole
+        body |= {"column": extent.column, "end_line": extent.end_line, "end_column": extent.end_column}
+    return body
 
 
-def failures(told: TenantProblem, severity: str) -> int:
+def failures(problem: TenantProblem, severity: str) -> int:
     """Return the number of errors of at least this severity."""
-    return sum(severity == "warning" or error.severity == "error" for error in told.errors)
+    return sum(severity == "warning" or error.severity == "error" for error in problem.errors)

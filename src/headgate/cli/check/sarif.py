@@ -19,7 +19,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def log(tenants: Mapping[str, TenantProblem]) -> dict[str, Any]:
     """Return one run with a result for each cause, and its consequences as related places. Paths are relative to
     their repositories."""
-    results = [_result(tenant, told, cause) for tenant, told in tenants.items() for cause in told.causes]
+    results = [_result(tenant, problem, cause) for tenant, problem in tenants.items() for cause in problem.causes]
     names = list(dict.fromkeys(result["ruleId"] for result in results))
     rules = [{"id": name, "shortDescription": {"text": _when(name)}} for name in names]
     driver = {"name": "headgate", "version": __version__, "semanticVersion": __version__, "rules": rules}
@@ -31,19 +31,19 @@ def _when(name: str) -> str:
     return known.when if (known := {**ERRORS, **CHECKED}.get(name)) is not None else name
 
 
-def _result(tenant: str, told: TenantProblem, cause: Cause) -> dict[str, Any]:
+def _result(tenant: str, problem: TenantProblem, cause: Cause) -> dict[str, Any]:
     error = cause.error
     others = (*cause.alike, *cause.also, *cause.follow)
     found: dict[str, Any] = {
         "ruleId": error.name,
         "level": error.severity,
         "message": {"text": error.text},
-        "locations": [_location(told, error)],
+        "locations": [_location(problem, error)],
         "partialFingerprints": {"headgate/v1": _fingerprint(error)},
         "properties": {"tenant": tenant, "ends": [graph._asdict() for graph in cause.graphs]},
     }
     if others:
-        found["relatedLocations"] = [{**_location(told, one), "message": {"text": one.text}} for one in others]
+        found["relatedLocations"] = [{**_location(problem, one), "message": {"text": one.text}} for one in others]
     return found
 
 
@@ -53,12 +53,12 @@ def _fingerprint(error: ConfigError) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _location(told: TenantProblem, error: ConfigError) -> dict[str, Any]:
+def _location(problem: TenantProblem, error: ConfigError) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if error.path:
         found["artifactLocation"] = {"uri": quote(error.path)}
         if error.line:
-            extent = told.extent(error)
+            extent = problem.extent(error)
             found["region"] = {
                 "startLine": extent.line,
                 "startColumn": extent.column,

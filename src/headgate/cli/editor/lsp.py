@@ -49,7 +49,7 @@ def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[Editor
     """Open the session for the editor; when it can check only the form of files, return the reason."""
     try:
         found = given.load()
-        pipelines = pipelines_of(found, whole=given.tenant is None)
+        pipelines = pipelines_of(found, complete=given.tenant is None)
         return EditorSession(found.tenants, _trees(given, found, work_trees), pipelines), ""
     except ConfigErrors as refused:
         return EditorSession({}, {}, None), "\n".join(error.render() for error in refused.errors)

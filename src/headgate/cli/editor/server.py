@@ -28,7 +28,7 @@ class Editor:
         self._session, self._trouble = session, trouble
         self.server = LanguageServer("headgate", __version__)
         self._typed: dict[str, int] = {}
-        self._told: dict[Path, set[Path]] = {}
+        self._shown: dict[Path, set[Path]] = {}
         """Checked file -> the files for which problems were published at that check."""
         answers: dict[str, Callable[..., Any]] = {  # each takes the parameters of its request
             types.INITIALIZED: self._begin,
@@ -45,8 +45,8 @@ class Editor:
     def _begin(self, _: types.InitializedParams) -> None:
         if self._trouble:
             text = f"{self._trouble}\nOnly the form of files is checked."
-            said = types.ShowMessageParams(type=types.MessageType.Warning, message=text)
-            self.server.window_show_message(said)
+            message = types.ShowMessageParams(type=types.MessageType.Warning, message=text)
+            self.server.window_show_message(message)
 
     # --- what is wrong
 
@@ -85,9 +85,9 @@ class Editor:
 
     def _tell(self, path: Path) -> None:
         problems = self._session.problems(path)
-        for gone in self._told.get(path, set()) - set(problems):
+        for gone in self._shown.get(path, set()) - set(problems):
             problems[gone] = []
-        self._told[path] = {where for where, found in problems.items() if found}
+        self._shown[path] = {where for where, found in problems.items() if found}
         for where, found in problems.items():
             diagnostics = [self._diagnostic(where, one) for one in found]
             uri = from_fs_path(str(where)) or ""

@@ -11,7 +11,7 @@ from headgate.cli.settings import Settings
 def authenticators(settings: Settings) -> list[Authenticator]:
     """Return those of the sections `[auth NAME]`; from now on the keys of providers are fetched. Raise UserError."""
     trust = trusting(*authorities(settings)) if settings.authenticators else None
-    found = [authenticator(name, said, settings.path, trust) for name, said in settings.authenticators.items()]
+    found = [authenticator(name, section, settings.path, trust) for name, section in settings.authenticators.items()]
     for one in found:
         if one.provider is not None:
             one.provider.asked()

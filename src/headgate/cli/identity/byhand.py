@@ -39,15 +39,15 @@ class ManualAction(NamedTuple):
 
 
 @asynccontextmanager
-async def kept(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
+async def recorded(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
     """Record the action as begun, and then its result. Raise StoreError."""
     action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
     await store.commit([], place.append(action))
     try:
         yield
     except Exception as error:
-        said = str(error) if isinstance(error, UserError | SecretError) else f"failed: {type(error).__name__}"
-        await store.commit([], place.append(replace(action, outcome=line(said, TEXT_MAX_CHARS))))
+        outcome = str(error) if isinstance(error, UserError | SecretError) else f"failed: {type(error).__name__}"
+        await store.commit([], place.append(replace(action, outcome=line(outcome, TEXT_MAX_CHARS))))
         raise
     await store.commit([], place.append(replace(action, outcome=DONE)))
 
@@ -59,7 +59,7 @@ async def noted(settings: Settings, deed: ManualAction) -> None:
         raise UserError("there is no store of a Headgate here")
     backend = await open_store(settings)
     try:
-        async with kept(Store(backend), deed, settings):
+        async with recorded(Store(backend), deed, settings):
             pass
     except StoreError as error:
         raise UserError(str(error)) from error

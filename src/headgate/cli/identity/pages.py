@@ -137,7 +137,7 @@ class PageClient:
             except urllib.error.HTTPError as error:
                 pause_s = _again_s(error)
                 if pause_s is None or time.monotonic() + pause_s > end:
-                    raise UserError(f"{url}: {_said(error)}") from error
+                    raise UserError(f"{url}: {_reason(error)}") from error
             except (OSError, HTTPException, ValueError) as error:
                 raise _unreached(url, error) from error
             time.sleep(pause_s)
@@ -154,12 +154,12 @@ def _unreached(url: str, error: Exception) -> UserError:
 def _again_s(error: urllib.error.HTTPError) -> float | None:
     """Return the delay after which to ask again, if the answer says that nothing was done and that a retry may
     succeed."""
-    said = error.headers.get("Retry-After", "")
+    retry_after = error.headers.get("Retry-After", "")
     early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
-    return float(said) if early and said.isascii() and said.isdigit() else None
+    return float(retry_after) if early and retry_after.isascii() and retry_after.isdigit() else None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _reason(error: urllib.error.HTTPError) -> str:
     """Return the reason in an answer of the API, or else that of its status."""
     try:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
@@ -179,18 +179,18 @@ def _opened(
 def pages(config: str | None, url: str | None) -> PageClient:
     """Return the pages named by the chosen profile, or by the settings and the environment; `url` takes precedence.
     Raise UserError."""
-    said = chosen()
-    url = url or said.url or None
+    profile = chosen()
+    url = url or profile.url or None
     settings = _settings(config, url)
     base = url.rstrip("/") if url else _address(_needed(settings))
-    named = base == said.url
-    token = everywhere("auth_token") or os.environ.get(VARIABLE, "") or (said.token if named else "")
+    named = base == profile.url
+    token = everywhere("auth_token") or os.environ.get(VARIABLE, "") or (profile.token if named else "")
     if not token and settings is not None and _ours(base, settings):
         token = known_token(settings)
         _not_a_stranger(base, settings)
-    if everywhere("insecure") or (named and not said.verify):
-        return PageClient(base, token, _unchecked(), said.tenant)
-    return PageClient(base, token, _trusting(base, settings) if settings else None, said.tenant)
+    if everywhere("insecure") or (named and not profile.verify):
+        return PageClient(base, token, _unchecked(), profile.tenant)
+    return PageClient(base, token, _trusting(base, settings) if settings else None, profile.tenant)
 
 
 def _unchecked() -> ssl.SSLContext:

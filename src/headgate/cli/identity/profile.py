@@ -59,15 +59,15 @@ def profile(name: str, named: Path | None = None) -> Profile:
 
 def _read(where: str, section: configparser.SectionProxy) -> Profile:
     """Return the profile in a section. Raise UserError."""
-    said = {key: filled(value, f"{where} {key}", os.environ) for key, value in section.items()}
-    if not said.get("url"):
+    options = {key: filled(value, f"{where} {key}", os.environ) for key, value in section.items()}
+    if not options.get("url"):
         raise UserError(f"{where} needs a url")
-    if said.get("username") and not said.get(TOKEN_KEY):
+    if options.get("username") and not options.get(TOKEN_KEY):
         raise UserError(f"{where} has a username: Headgate takes no passwords; put a token there, as {TOKEN_KEY}")
-    verify = configparser.ConfigParser.BOOLEAN_STATES.get(said.get("verify_ssl", "true").lower())
+    verify = configparser.ConfigParser.BOOLEAN_STATES.get(options.get("verify_ssl", "true").lower())
     if verify is None:
-        raise UserError(f"{where} verify_ssl is true or false, not {said['verify_ssl']}")
-    return Profile(said["url"].rstrip("/"), said.get("tenant", ""), said.get(TOKEN_KEY, ""), verify)
+        raise UserError(f"{where} verify_ssl is true or false, not {options['verify_ssl']}")
+    return Profile(options["url"].rstrip("/"), options.get("tenant", ""), options.get(TOKEN_KEY, ""), verify)
 
 
 def everywhere(name: str) -> str:

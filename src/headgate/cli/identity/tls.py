@@ -15,22 +15,22 @@ NAMES = ("certificate", "key", "client_ca")
 def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str] = NAMES) -> Tls | None:
     """Return the TLS files, or None to serve without TLS. A section without settings uses those of `[tls]`. Raise
     UserError."""
-    said = [settings.get(section, name) for name in names]
-    if not any(said):
+    paths = [settings.get(section, name) for name in names]
+    if not any(paths):
         return None if section == "tls" else tls_of(settings)
-    if not said[0] or not said[1]:
+    if not paths[0] or not paths[1]:
         raise UserError(f"{settings.path}: [{section}] needs both {names[0]} and {names[1]} for TLS")
     certificate, key, client_ca = (settings.place(section, name, "") for name in names)
-    return Tls(certificate, key, client_ca if said[2] else None)
+    return Tls(certificate, key, client_ca if paths[2] else None)
 
 
 def tls_of_finger(settings: Settings) -> Tls | None:
     """Return the TLS files of the finger gateway: either all three are set, and clients show a certificate, or none
     is. Raise UserError."""
     names = ("tls_cert", "tls_key", "tls_ca")
-    said = [bool(settings.get("fingergw", name)) for name in names]
-    if not all(said):
-        if any(said):
+    given = [bool(settings.get("fingergw", name)) for name in names]
+    if not all(given):
+        if any(given):
             raise UserError(f"{settings.path}: [fingergw] needs all of {', '.join(names)} for TLS, or none")
         return None
     certificate, key, client_ca = (settings.place("fingergw", name, "") for name in names)

@@ -39,21 +39,21 @@ _format = click.option(
 @click.option("--type", "-t", default="", metavar="TYPE", help="The type for rows that do not name one.")
 @click.option("--update", is_flag=True, help="Change existing objects that differ; otherwise, they are rejected.")
 @connected
-def import_(said: ServiceAddress, file: str, format: str | None, type: str, update: bool) -> None:
+def import_(address: ServiceAddress, file: str, format: str | None, type: str, update: bool) -> None:
     """Create objects from CSV, JSON (one per line, or an array) or YAML; existing objects stay as they are.
 
     Rows are imported in parts.  Rejected rows are listed, and all others are imported; importing the file again
     imports the rest.  The exit status is 1 if a row was rejected.
     """
     format = rows.format_of(file, format or "")
-    done = _Import(said.open(), update=update)
+    done = _Import(address.open(), update=update)
     try:
         with _opened(file, "r") as source:
             try:
                 for part in _parts(rows.read(source, "standard input" if file == "-" else file, format, type)):
                     done.take(part)
             finally:
-                if not said.quiet:
+                if not address.quiet:
                     say(done.text())
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
@@ -66,10 +66,10 @@ def import_(said: ServiceAddress, file: str, format: str | None, type: str, upda
 @click.option("--output", "-o", "file", default="-", metavar="FILE", help="Default: standard output.")
 @click.option("--no-uuid", is_flag=True, help="Omit uuids, to create similar objects.")
 @connected
-def export(said: ServiceAddress, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
+def export(address: ServiceAddress, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
     """Write objects as CSV, JSON (one per line) or YAML, as `import` reads them."""
     format = rows.format_of(file, format or "")
-    found = sorted(search(said.open(), wanted(filters, "")), key=lambda one: (one.partition, one.type, one.name))
+    found = sorted(search(address.open(), wanted(filters, "")), key=lambda one: (one.partition, one.type, one.name))
     try:
         with _opened(file, "w") as target:
             rows.write(target, found, format, uuids=not no_uuid)

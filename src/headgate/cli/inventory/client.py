@@ -57,11 +57,13 @@ class InventoryClient:
     """Call the service: `client.call("Search", any=[...])`. An error is printed, and the number of its status is
     the exit status."""
 
-    def __init__(self, said: ServiceAddress, channel: grpc.Channel) -> None:
-        told = {"authorization": said.token and f"Bearer {said.token}", "roles": said.roles}
-        metadata = {name: value for name, value in told.items() if value}
-        self.said = said
-        self._stock = Stock(channel, user=said.user, project=said.project, partition=said.partition, metadata=metadata)
+    def __init__(self, address: ServiceAddress, channel: grpc.Channel) -> None:
+        headers = {"authorization": address.token and f"Bearer {address.token}", "roles": address.roles}
+        metadata = {name: value for name, value in headers.items() if value}
+        self.address = address
+        self._stock = Stock(
+            channel, user=address.user, project=address.project, partition=address.partition, metadata=metadata
+        )
 
     def call(self, name: str, /, **fields: Any) -> Any:  # the message type of the method's answer
         try:

@@ -62,15 +62,17 @@ def object_of(name: str, found: Mapping[str, Any], type: str) -> pb.Object:  # Y
         raise UserError(f"{name}: properties is a mapping of texts, numbers, true or false")
     if not isinstance(tags, list):
         raise UserError(f"{name}: tags is a list")
-    told = {_text(key): _text(value) for key, value in properties.items()}
-    told |= {key: _text(found[said]) for key, said in ((KIND, "provider_type"), ("parent", "parent")) if said in found}
+    texts = {_text(key): _text(value) for key, value in properties.items()}
+    texts |= {
+        key: _text(found[field]) for key, field in ((KIND, "provider_type"), ("parent", "parent")) if field in found
+    }
     return pb.Object(
         partition=_text(found.get("partition", "")),
         type=type or _text(found["object_type"]),
         project=_text(found.get("project", "")),
         uuid=_text(found.get("uuid", "")),
         name=_text(found["name"]),
-        properties=told,
+        properties=texts,
         tags=[_text(tag) for tag in tags],
     )
 

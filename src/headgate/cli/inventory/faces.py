@@ -139,8 +139,8 @@ def compatible_in(settings: Settings) -> bool:
 
 def prefix_in(settings: Settings) -> str:
     """Return the prefix before `runm/metadata`; by default, if the form is that of runm-metadata, its own."""
-    said = settings.values.get("inventory", {}).get("prefix")
-    return said or (ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
+    prefix = settings.values.get("inventory", {}).get("prefix")
+    return prefix or (ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
 
 
 def _identity(settings: Settings) -> Identity:

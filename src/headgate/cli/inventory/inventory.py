@@ -76,14 +76,14 @@ class InventoryCommands(LazyGroup):
 @click.option("--quiet", "-q", is_flag=True, help="Print only answers.")
 @click.option("--verbose", "-v", is_flag=True, help="Show all of what was created.")
 @click.pass_context
-def command(context: click.Context, /, **said: Any) -> None:
+def command(context: click.Context, /, **options: Any) -> None:
     """Manage machines and other objects in the inventory service.
 
     The exit status is the number of the status the service answered with.
     """
-    if not said["token"] and context.invoked_subcommand not in (*LATER, "proto", "helpenv"):
-        said["token"] = token_for(said["host"], said["port"])
-    context.obj = ServiceAddress(**said)
+    if not options["token"] and context.invoked_subcommand not in (*LATER, "proto", "helpenv"):
+        options["token"] = token_for(options["host"], options["port"])
+    context.obj = ServiceAddress(**options)
 
 
 @click.command("proto")

@@ -65,7 +65,7 @@ def lease() -> None:
 )
 @connected
 def ask(
-    said: ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
+    address: ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
     wait_s: int | None,
 ) -> None:  # fmt: skip
     """Request a machine, and print the id of the lease.
@@ -78,72 +78,72 @@ def ask(
         if not equals:
             raise UserError(f"{one!r} is not an amount: write KEY=NUMBER, as in memory=8")
         wanted[key] = number
-    client = said.open()
-    asked = client.call(
+    client = address.open()
+    answer = client.call(
         "AskLease", search=search, amounts=wanted, duration_s=duration_s, precedence=precedence or 0, note=note,
         wait_s=wait_s + GRACE_S if wait_s is not None else 0,
     )  # fmt: skip
     if wait_s is not None:
-        asked = _waited(client, asked, wait_s)
-    if said.json or said.verbose:
-        _one(said, asked)
-    elif not said.quiet:
-        say(asked.id)
+        answer = _waited(client, answer, wait_s)
+    if address.json or address.verbose:
+        _one(address, answer)
+    elif not address.quiet:
+        say(answer.id)
 
 
-def _waited(client: InventoryClient, asked: pb.Lease, wait_s: int) -> pb.Lease:
+def _waited(client: InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
     """Wait for the lease. Raise UserError when it was not given in time; it is then taken out of the line."""
     until = time.monotonic() + wait_s
-    while asked.state == pb.Lease.WAITING:
+    while lease.state == pb.Lease.WAITING:
         if time.monotonic() > until:
-            client.call("EndLease", id=asked.id)
-            raise UserError(f"nothing came in {wait_s} s; {asked.ahead} were before it, and it waits no longer")
+            client.call("EndLease", id=lease.id)
+            raise UserError(f"nothing came in {wait_s} s; {lease.ahead} were before it, and it waits no longer")
         time.sleep(min(LOOK_INTERVAL_S, max(0.0, until - time.monotonic())))
-        asked = client.call("GetLease", id=asked.id)
-    return asked
+        lease = client.call("GetLease", id=lease.id)
+    return lease
 
 
 @lease.command("list")
 @connected
-def list_(said: ServiceAddress) -> None:
+def list_(address: ServiceAddress) -> None:
     """List the leases of the project: what is held, then the line."""
-    found = said.open().call("ListLeases").leases
+    found = address.open().call("ListLeases").leases
     rows = (
         (one.id, _STATES.get(one.state, "?"), one.name or one.search, _amounts(one), one.user, one.project,
          _when(one.until_ms) or f"{one.ahead} before it", one.note)
         for one in found
     )  # fmt: skip
-    tables.show(said, found, ("id", "state", "what", "of it", "user", "project", "until", "note"), rows)
+    tables.show(address, found, ("id", "state", "what", "of it", "user", "project", "until", "note"), rows)
 
 
 @lease.command("get")
 @click.argument("id")
 @connected
-def get(said: ServiceAddress, id: str) -> None:
+def get(address: ServiceAddress, id: str) -> None:
     """Show one."""
-    _one(said, said.open().call("GetLease", id=id))
+    _one(address, address.open().call("GetLease", id=id))
 
 
 @lease.command("extend")
 @click.argument("id")
 @click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="From now on.")
 @connected
-def extend(said: ServiceAddress, id: str, duration_s: int) -> None:
+def extend(address: ServiceAddress, id: str, duration_s: int) -> None:
     """Extend a lease from now on, if nobody waits for its object."""
-    found = said.open().call("ExtendLease", id=id, duration_s=duration_s)
-    if not said.quiet:
+    found = address.open().call("ExtendLease", id=id, duration_s=duration_s)
+    if not address.quiet:
         say(f"until {_when(found.until_ms)}")
 
 
 @lease.command("end")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @connected
-def end(said: ServiceAddress, ids: tuple[str, ...]) -> None:
+def end(address: ServiceAddress, ids: tuple[str, ...]) -> None:
     """Give back the leased objects, or leave the line."""
-    client = said.open()
+    client = address.open()
     for id in ids:
         client.call("EndLease", id=id)
-        if not said.quiet:
+        if not address.quiet:
             say(id)
 
 
@@ -179,11 +179,11 @@ def quota() -> None:
 @click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="How long a window is.")
 @connected
 def set_quota(
-    said: ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
+    address: ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
     window_hours: int,
 ) -> None:  # fmt: skip
     """Set a quota; it replaces one of the same name."""
-    said.open().call("SetQuota", quota=pb.Quota(
+    address.open().call("SetQuota", quota=pb.Quota(
         name=name, project=for_project, user=for_user, search=search, property=key, most=most, hours=hours,
         window_hours=window_hours,
     ))  # fmt: skip
@@ -191,23 +191,23 @@ def set_quota(
 
 @quota.command("list")
 @connected
-def list_quotas(said: ServiceAddress) -> None:
+def list_quotas(address: ServiceAddress) -> None:
     """List those that concern you; operators see all."""
-    found = said.open().call("ListQuotas").quotas
+    found = address.open().call("ListQuotas").quotas
     rows = (
         (one.name, one.project or "all", one.user or "all", one.search, one.property or "objects", one.most,
          f"{one.hours} in {one.window_hours} h" if one.hours else "")
         for one in found
     )  # fmt: skip
-    tables.show(said, found, ("name", "project", "user", "search", "of", "at a time", "hours"), rows)
+    tables.show(address, found, ("name", "project", "user", "search", "of", "at a time", "hours"), rows)
 
 
 @quota.command("delete")
 @click.argument("name")
 @connected
-def delete_quota(said: ServiceAddress, name: str) -> None:
+def delete_quota(address: ServiceAddress, name: str) -> None:
     """Delete one."""
-    said.open().call("DeleteQuota", name=name)
+    address.open().call("DeleteQuota", name=name)
 
 
 @click.group("health")
@@ -217,24 +217,24 @@ def health() -> None:
 
 @health.command("list")
 @connected
-def list_health(said: ServiceAddress) -> None:
+def list_health(address: ServiceAddress) -> None:
     """List the objects that failed, or did not answer probes, since they were last well."""
-    found = said.open().call("ListHealth").health
+    found = address.open().call("ListHealth").health
     rows = (
         (one.name, one.uuid, _state(one), str(one.failures), str(one.missed), one.why, _when(one.seen_ms))
         for one in found
     )
-    tables.show(said, found, ("name", "uuid", "state", "failures", "missed", "last one", "last well"), rows)
+    tables.show(address, found, ("name", "uuid", "state", "failures", "missed", "last one", "last well"), rows)
 
 
 @health.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def get_health(said: ServiceAddress, named: str) -> None:
+def get_health(address: ServiceAddress, named: str) -> None:
     """Tell whether a machine is healthy, since when, and why not."""
-    client = said.open()
+    client = address.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
-    if said.json:
+    if address.json:
         say(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
     else:
         say(": ".join(filter(None, (f"{one.name} is {_state(one)}", one.why))))
@@ -244,32 +244,33 @@ def get_health(said: ServiceAddress, named: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("why")
 @connected
-def failed(said: ServiceAddress, named: str, why: str) -> None:
+def failed(address: ServiceAddress, named: str, why: str) -> None:
     """Record a failure of a machine."""
     if not why:
         raise UserError("say what failed; `health well` says that nothing does")
-    client = said.open()
+    client = address.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid, why=why)
 
 
 @health.command("well")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def well(said: ServiceAddress, named: str) -> None:
+def well(address: ServiceAddress, named: str) -> None:
     """Declare a machine well, so that it is given out again."""
-    client = said.open()
+    client = address.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid)
 
 
-def _one(said: ServiceAddress, one: pb.Lease) -> None:
-    if said.json:
-        say(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
+def _one(address: ServiceAddress, found: pb.Lease) -> None:
+    if address.json:
+        say(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
         return
     rows = {
-        "id": one.id, "state": _STATES.get(one.state, "?"), "search": one.search, "amounts": _amounts(one),
-        "user": one.user, "project": one.project, "object": one.name, "uuid": one.object, "begun": _when(one.begun_ms),
-        "until": _when(one.until_ms), "ended": _when(one.ended_ms), "why": one.why, "note": one.note,
-        "before it": str(one.ahead) if one.state == pb.Lease.WAITING else "",
+        "id": found.id, "state": _STATES.get(found.state, "?"), "search": found.search, "amounts": _amounts(found),
+        "user": found.user, "project": found.project, "object": found.name, "uuid": found.object,
+        "begun": _when(found.begun_ms), "until": _when(found.until_ms), "ended": _when(found.ended_ms),
+        "why": found.why, "note": found.note,
+        "before it": str(found.ahead) if found.state == pb.Lease.WAITING else "",
     }  # fmt: skip
     for what, value in rows.items():
         if value:

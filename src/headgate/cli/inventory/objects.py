@@ -43,12 +43,12 @@ def wanted(filters: tuple[str, ...], type: str) -> list[pb.Filter]:
         raise UserError(str(error)) from error
 
 
-def _message(said: Expression, type: str) -> pb.Filter:
-    found, types = pb.Filter(), list(said.types)
+def _message(expression: Expression, type: str) -> pb.Filter:
+    found, types = pb.Filter(), list(expression.types)
     kinds = types if type == PROVIDER else []  # the type of a provider is that of what it provides
     for name in ("require", "any", "forbid"):
         for kind in ("items", "keys", "tags"):
-            values = getattr(said.wanted, f"{name}_{kind}")
+            values = getattr(expression.wanted, f"{name}_{kind}")
             getattr(found, f"{name}_{kind}").extend(
                 _item(one) if isinstance(one, PropertyFilter) else one for one in values
             )
@@ -57,10 +57,14 @@ def _message(said: Expression, type: str) -> pb.Filter:
     elif kinds:
         found.any_items.extend(pb.Item(key=KIND, value=k.removesuffix("*"), prefix=k.endswith("*")) for k in kinds)
     found.types.extend([type] if type else types)
-    found.partitions.extend(said.partitions)
-    found.uuids.extend(said.uuids)
-    found.project, found.every_project, found.uuid_prefix = said.project, said.every_project, said.uuid_prefix
-    found.name, found.name_prefix = said.name, said.name_prefix
+    found.partitions.extend(expression.partitions)
+    found.uuids.extend(expression.uuids)
+    found.project, found.every_project, found.uuid_prefix = (
+        expression.project,
+        expression.every_project,
+        expression.uuid_prefix,
+    )
+    found.name, found.name_prefix = expression.name, expression.name_prefix
     return found
 
 
@@ -104,28 +108,28 @@ def group(name: str, type: str, what: str) -> click.Group:
     )
     @click.option("--limit", type=click.IntRange(1), default=None, help="At most this many.")
     @connected
-    def list_(said: ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
-        found = list(search(said.open(), wanted(filters, type), sort, limit or 0))
+    def list_(address: ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
+        found = list(search(address.open(), wanted(filters, type), sort, limit or 0))
         if not sort and limit is None:  # the order of an index means nothing to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
-        tables.objects(said, found)
+        tables.objects(address, found)
 
     @commands.command("get", help="Show one, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @connected
-    def get(said: ServiceAddress, named: str) -> None:
-        tables.one_object(said, find(said.open(), type, named))
+    def get(address: ServiceAddress, named: str) -> None:
+        tables.one_object(address, find(address.open(), type, named))
 
     @commands.command("create", help="Create one from YAML, and print its uuid.")
     @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
     @click.option("--dry-run", is_flag=True, help="Check everything, write nothing.")
     @connected
-    def create(said: ServiceAddress, file: str, dry_run: bool) -> None:
+    def create(address: ServiceAddress, file: str, dry_run: bool) -> None:
         step = pb.Step(create=documents.described(file, type))
-        found = said.open().call("Apply", steps=[step], validate_only=dry_run).objects[0]
+        found = address.open().call("Apply", steps=[step], validate_only=dry_run).objects[0]
         if not dry_run:
-            tables.made(said, found)
-        elif not said.quiet:
+            tables.made(address, found)
+        elif not address.quiet:
             say(f"{found.name} can be created")
 
     commands.add_command(_set(type))
@@ -141,8 +145,8 @@ def _set(type: str) -> click.Command:
     @click.option("--name", default="", help="A new name.")
     @click.option("--generation", type=click.IntRange(0), default=0, help="Only if it is still at this generation.")
     @connected
-    def command(said: ServiceAddress, named: str, changes: tuple[str, ...], name: str, generation: int) -> None:
-        client = said.open()
+    def command(address: ServiceAddress, named: str, changes: tuple[str, ...], name: str, generation: int) -> None:
+        client = address.open()
         patch = pb.Patch(uuid=find(client, type, named).uuid, expected_generation=generation, name=name)
         for change in changes:
             key, equals, value = change.partition("=")
@@ -156,7 +160,7 @@ def _set(type: str) -> click.Command:
                 patch.remove_properties.append(change[:-1])
             else:
                 raise UserError(f"{change!r} is not a change: KEY=VALUE, KEY-, +TAG or %TAG")
-        tables.made(said, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
+        tables.made(address, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
 
     return command
 
@@ -166,16 +170,16 @@ def _delete(type: str) -> click.Command:
     @click.argument("named", nargs=-1, metavar="[UUID-OR-NAME]…")
     @filtered
     @connected
-    def command(said: ServiceAddress, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
+    def command(address: ServiceAddress, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
         if not named and not filters:
             raise UserError("say what to delete: uuids, names or filters")
-        client = said.open()
+        client = address.open()
         found = [find(client, type, one) for one in named]
         found += search(client, wanted(filters, type)) if filters else []
         for one in {one.uuid: one for one in found}.values():
             removal = pb.Removal(uuid=one.uuid, expected_generation=one.generation)
             client.call("Apply", steps=[pb.Step(delete=removal)])
-            if not said.quiet:
+            if not address.quiet:
                 say(one.uuid)
         if not found:
             raise UserError("nothing matches; nothing was deleted")
@@ -187,11 +191,11 @@ def _history(type: str) -> click.Command:
     @click.command("history", help="Show what was done to one, and by whom.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @connected
-    def command(said: ServiceAddress, named: str) -> None:
-        client = said.open()
+    def command(address: ServiceAddress, named: str) -> None:
+        client = address.open()
         changes = client.call("History", uuid=find(client, type, named).uuid).changes
         rows = ((_when(one.at_ms), one.user, KINDS.get(one.kind, "?"), _brief(one.new)) for one in changes)
-        tables.show(said, changes, ("when", "who", "what", "then"), rows)
+        tables.show(address, changes, ("when", "who", "what", "then"), rows)
 
     return command
 
@@ -201,8 +205,8 @@ def _when(at_ms: int) -> str:
 
 
 def _brief(one: pb.Object) -> str:
-    said = [one.name, *(f"{key}={value}" for key, value in sorted(one.properties.items()))]
-    return " ".join([*said, *(f"+{tag}" for tag in sorted(one.tags))])
+    words = [one.name, *(f"{key}={value}" for key, value in sorted(one.properties.items()))]
+    return " ".join([*words, *(f"+{tag}" for tag in sorted(one.tags))])
 
 
 @click.command("watch")
@@ -210,17 +214,17 @@ def _brief(one: pb.Object) -> str:
 @click.option("--revision", type=click.IntRange(0), default=0, help="From this moment on; default: from now on.")
 @click.option("--count", type=click.IntRange(1), default=None, help="Exit after this many changes.")
 @connected
-def watch(said: ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
+def watch(address: ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
     """Print changes of objects as they happen, one per line."""
-    told = 0
-    for answer in said.open().watch(any=wanted(filters, ""), revision=revision):
+    printed = 0
+    for answer in address.open().watch(any=wanted(filters, ""), revision=revision):
         for change in answer.changes:
-            if said.json:
+            if address.json:
                 say(plain_json(json.dumps(tables.as_dict(change), ensure_ascii=False)))
             else:
                 about = change.new if change.HasField("new") else change.old
                 when = f"{answer.revision} {_when(change.at_ms)} {change.user}"
                 say(f"{when} {KINDS.get(change.kind, '?')} {about.type} {about.uuid} {_brief(about)}")
-            told += 1
-            if told == count:
+            printed += 1
+            if printed == count:
                 return

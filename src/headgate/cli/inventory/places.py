@@ -28,32 +28,32 @@ def partition() -> None:
     "--filter", "-f", "filters", multiple=True, metavar="NAME", help="Of these names; * at the end: begins so."
 )
 @connected
-def list_partitions(said: ServiceAddress, filters: tuple[str, ...]) -> None:
+def list_partitions(address: ServiceAddress, filters: tuple[str, ...]) -> None:
     """List the partitions."""
-    found = [one for one in _partitions(said.open()) if not filters or any(_fits(one.name, f) for f in filters)]
-    tables.show(said, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
+    found = [one for one in _partitions(address.open()) if not filters or any(_fits(one.name, f) for f in filters)]
+    tables.show(address, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
 
 
 @partition.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def get_partition(said: ServiceAddress, named: str) -> None:
+def get_partition(address: ServiceAddress, named: str) -> None:
     """Show one partition."""
-    found = _partition(said.open(), named)
-    tables.show(said, [found], ("name", "uuid"), [(found.name, found.uuid)])
+    found = _partition(address.open(), named)
+    tables.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
 
 
 @partition.command("create")
 @_file
 @click.option("--name", default="", help="Instead of a file.")
 @connected
-def create_partition(said: ServiceAddress, file: str, name: str) -> None:
+def create_partition(address: ServiceAddress, file: str, name: str) -> None:
     """Create a partition, and print its uuid."""
     wanted = pb.Partition(name=name) if name else documents.partition(file)
-    found = said.open().call("SetPartition", partition=wanted)
-    if said.verbose or said.json:
-        tables.show(said, [found], ("name", "uuid"), [(found.name, found.uuid)])
-    elif not said.quiet:
+    found = address.open().call("SetPartition", partition=wanted)
+    if address.verbose or address.json:
+        tables.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
+    elif not address.quiet:
         say(found.uuid)
 
 
@@ -61,9 +61,9 @@ def create_partition(said: ServiceAddress, file: str, name: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("name")
 @connected
-def rename_partition(said: ServiceAddress, named: str, name: str) -> None:
+def rename_partition(address: ServiceAddress, named: str, name: str) -> None:
     """Give a partition another name; its uuid stays."""
-    client = said.open()
+    client = address.open()
     found = _partition(client, named)
     renamed = pb.Partition(uuid=found.uuid, name=name)
     client.call("SetPartition", partition=renamed, expected_generation=found.generation)
@@ -72,9 +72,9 @@ def rename_partition(said: ServiceAddress, named: str, name: str) -> None:
 @partition.command("delete")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def delete_partition(said: ServiceAddress, named: str) -> None:
+def delete_partition(address: ServiceAddress, named: str) -> None:
     """Delete a partition without objects."""
-    said.open().call("DeletePartition", partition=named)
+    address.open().call("DeletePartition", partition=named)
 
 
 def _partitions(client: InventoryClient) -> list[pb.Partition]:
@@ -110,39 +110,41 @@ def types(name: str, provider: bool, what: str) -> click.Group:
     def known(client: InventoryClient) -> list[pb.Type]:
         return [one for one in client.call("ListTypes").types if one.provider == provider]
 
-    def shown(said: ServiceAddress, found: list[pb.Type]) -> None:
+    def shown(address: ServiceAddress, found: list[pb.Type]) -> None:
         rows = ((one.code, "project" if one.per_project else "partition", one.description) for one in found)
-        tables.show(said, found, ("code", "names are unique in a", "description"), rows)
+        tables.show(address, found, ("code", "names are unique in a", "description"), rows)
 
     @commands.command("list", help=f"List {what}.")
     @click.option("--filter", "-f", "filters", multiple=True, metavar="CODE", help="* at the end: begins so.")
     @connected
-    def list_(said: ServiceAddress, filters: tuple[str, ...]) -> None:
-        shown(said, [one for one in known(said.open()) if not filters or any(_fits(one.code, f) for f in filters)])
+    def list_(address: ServiceAddress, filters: tuple[str, ...]) -> None:
+        shown(
+            address, [one for one in known(address.open()) if not filters or any(_fits(one.code, f) for f in filters)]
+        )
 
     @commands.command("get", help="Show one.")
     @click.argument("code")
     @connected
-    def get(said: ServiceAddress, code: str) -> None:
-        found = [one for one in known(said.open()) if one.code == code]
+    def get(address: ServiceAddress, code: str) -> None:
+        found = [one for one in known(address.open()) if one.code == code]
         if not found:
             raise UserError(f"there is no type {code!r}; `headgate inventory {name} list` shows those there are")
-        shown(said, found)
+        shown(address, found)
 
     @commands.command("set", help="Create or change one.")
     @click.argument("code")
     @click.option("--description", default="", help="What it is.")
     @click.option("--per-project", is_flag=True, help="Names are unique in a project, not in a partition.")
     @connected
-    def set_(said: ServiceAddress, code: str, description: str, per_project: bool) -> None:
+    def set_(address: ServiceAddress, code: str, description: str, per_project: bool) -> None:
         type = pb.Type(code=code, description=description, per_project=per_project, provider=provider)
-        said.open().call("SetType", type=type)
+        address.open().call("SetType", type=type)
 
     @commands.command("delete", help="Delete a type without objects.")
     @click.argument("code")
     @connected
-    def delete(said: ServiceAddress, code: str) -> None:
-        said.open().call("DeleteType", code=code, provider=provider)
+    def delete(address: ServiceAddress, code: str) -> None:
+        address.open().call("DeleteType", code=code, provider=provider)
 
     return commands
 
@@ -162,8 +164,8 @@ def definitions(type: str) -> click.Group:
     return commands
 
 
-def _place(type: str, said: ServiceAddress, options: dict[str, str]) -> pb.Place:
-    within = "" if options["everywhere"] else options["within"] or said.partition
+def _place(type: str, address: ServiceAddress, options: dict[str, str]) -> pb.Place:
+    within = "" if options["everywhere"] else options["within"] or address.partition
     return pb.Place(type=type or options["of"], partition=within, kind=options["kind"])
 
 
@@ -171,9 +173,9 @@ def _get(type: str) -> click.Command:
     @click.command("get", help="Show the one that applies; with --exact, the one set just there.")
     @click.option("--exact", is_flag=True, help="Do not fall back to what applies otherwise.")
     @connected
-    def command(said: ServiceAddress, /, exact: bool, **options: str) -> None:
-        found = said.open().call("GetDefinition", place=_place(type, said, options), exact=exact)
-        if said.json:
+    def command(address: ServiceAddress, /, exact: bool, **options: str) -> None:
+        found = address.open().call("GetDefinition", place=_place(type, address, options), exact=exact)
+        if address.json:
             say(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
             return
         at = f"partition {found.place.partition}" if found.place.partition else "every partition"
@@ -190,7 +192,7 @@ def _set(type: str) -> click.Command:
     @click.command("set", help="Set a definition from YAML (property_definitions), and print its uuid.")
     @_file
     @connected
-    def command(said: ServiceAddress, /, file: str, **options: str) -> None:
+    def command(address: ServiceAddress, /, file: str, **options: str) -> None:
         compiled = documents.definition(file)
         permissions = [
             pb.Permission(
@@ -200,8 +202,8 @@ def _set(type: str) -> click.Command:
             for one in rules
         ]
         given = pb.Definition(schema=compiled.schema, permissions=permissions)
-        found = said.open().call("SetDefinition", place=_place(type, said, options), definition=given)
-        if not said.quiet:
+        found = address.open().call("SetDefinition", place=_place(type, address, options), definition=given)
+        if not address.quiet:
             say(found.definition.uuid)
 
     return command
@@ -210,7 +212,7 @@ def _set(type: str) -> click.Command:
 def _delete(type: str) -> click.Command:
     @click.command("delete", help="Remove the one set just there.")
     @connected
-    def command(said: ServiceAddress, /, **options: str) -> None:
-        said.open().call("DeleteDefinition", place=_place(type, said, options))
+    def command(address: ServiceAddress, /, **options: str) -> None:
+        address.open().call("DeleteDefinition", place=_place(type, address, options))
 
     return command

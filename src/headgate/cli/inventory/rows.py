@@ -60,7 +60,7 @@ def write(target: IO[str], found: Sequence[pb.Object], format: str, *, uuids: bo
 
 
 def _described(one: pb.Object, *, partitions: bool, uuids: bool) -> dict[str, Any]:  # YAML
-    said = {
+    fields = {
         "object_type": one.type,
         "name": one.name,
         "uuid": one.uuid if uuids else "",
@@ -69,7 +69,7 @@ def _described(one: pb.Object, *, partitions: bool, uuids: bool) -> dict[str, An
         "tags": sorted(one.tags),
         "properties": dict(sorted(one.properties.items())),
     }
-    return {field: value for field, value in said.items() if value}
+    return {field: value for field, value in fields.items() if value}
 
 
 def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
@@ -88,8 +88,8 @@ def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read one object per line, or one array."""
     for number, line in enumerate(source, 1):
         if number == 1 and line.lstrip().startswith("["):
-            whole = _parsed(name, line + source.read())
-            yield from (_object(f"{name}: object {n}", one, type) for n, one in enumerate(whole, 1))
+            array = _parsed(name, line + source.read())
+            yield from (_object(f"{name}: object {n}", one, type) for n, one in enumerate(array, 1))
         elif line.strip():
             yield _object(f"{name}:{number}", _parsed(f"{name}:{number}", line), type)
 
@@ -135,14 +135,14 @@ def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
 
 def _of_cells(where: str, cells: dict[str, str]) -> dict[str, Any]:  # JSON
     """Return the mapping of one row; empty cells are left out."""
-    said: dict[str, Any] = {field: cells[field] for field in FIELDS if cells.get(field)}
+    mapping: dict[str, Any] = {field: cells[field] for field in FIELDS if cells.get(field)}
     try:
-        said["tags"] = shlex.split(cells.get("tags", ""))
+        mapping["tags"] = shlex.split(cells.get("tags", ""))
     except ValueError as error:
         raise UserError(f"{where}: tags: {error}; close the quotes") from error
     named = {head.removeprefix(PROPERTY): cell for head, cell in cells.items() if head not in FIELDS and cell}
-    said["properties"] = {key: _value(where, key, cell) for key, cell in named.items()}
-    return said
+    mapping["properties"] = {key: _value(where, key, cell) for key, cell in named.items()}
+    return mapping
 
 
 def _value(where: str, key: str, cell: str) -> str:

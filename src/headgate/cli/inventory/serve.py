@@ -60,36 +60,36 @@ def settings_of(config: str | None) -> Settings:
 
 def with_given(settings: Settings, given: dict[str, object]) -> Settings:
     """Return the settings with the options of the command line, which take precedence."""
-    said = {name: str(value) for name, value in given.items() if value is not None}
-    compatible = said.pop("compatible", "") == "True"
+    inventory = {name: str(value) for name, value in given.items() if value is not None}
+    compatible = inventory.pop("compatible", "") == "True"
     if compatible:
-        said["compatible"] = "true"
-        said.setdefault("prefix", ORIGINAL_PREFIX)
-    endpoints, store = said.pop("etcd_endpoints", None), said.pop("store", None)
+        inventory["compatible"] = "true"
+        inventory.setdefault("prefix", ORIGINAL_PREFIX)
+    endpoints, store = inventory.pop("etcd_endpoints", None), inventory.pop("store", None)
     known = store or (settings.store_url if not endpoints else "")
     if compatible and known.startswith(SCHEME):
         endpoints, store = _hosts(known), None
-    store = store or (endpoints and _as_before(endpoints, said))
-    if "listen" in said:
-        said["listen_address"] = said.pop("listen")
+    store = store or (endpoints and _as_before(endpoints, inventory))
+    if "listen" in inventory:
+        inventory["listen_address"] = inventory.pop("listen")
     for name in ("cert_path", "key_path", "client_ca_path"):
-        if name in said:
-            said[name] = str(Path(said[name]).absolute())
-    values = {**settings.values, "inventory": {**settings.values.get("inventory", {}), **said}}
+        if name in inventory:
+            inventory[name] = str(Path(inventory[name]).absolute())
+    values = {**settings.values, "inventory": {**settings.values.get("inventory", {}), **inventory}}
     if store:
         values["store"] = {**settings.values.get("store", {}), "url": _absolute(store)}
     return Settings(settings.path, values, settings.connections, settings.authenticators)
 
 
-def _as_before(endpoints: str, said: dict[str, str]) -> str:
+def _as_before(endpoints: str, inventory: dict[str, str]) -> str:
     """Return the URL of the store with the layout of runm-metadata: beside other data, with keys that begin with
     the given prefix."""
     hosts, _, options = endpoints.replace("http://", "").partition("?")
     more = f"&{options}" if options else ""
-    if said.get("prefix", "/").startswith("/"):
+    if inventory.get("prefix", "/").startswith("/"):
         return f"{SCHEME}{hosts}?shared=yes{more}"
-    within = said["prefix"].strip("/")
-    said["prefix"] = "/"  # the keys contain it already
+    within = inventory["prefix"].strip("/")
+    inventory["prefix"] = "/"  # the keys contain it already
     return f"{SCHEME}{hosts}/{within}?shared=yes&bare=yes{more}"
 
 
@@ -101,8 +101,8 @@ def _hosts(url: str) -> str:
             "--compatible says itself where things are in etcd: give the store as etcd://HOST:PORT, and --prefix "
             f"if it is not {ORIGINAL_PREFIX}"
         )
-    kept = [one for one in options.split("&") if one and one.partition("=")[0] not in ("shared", "bare")]
-    return hosts.rstrip("/") + question + "&".join(kept)
+    other_options = [one for one in options.split("&") if one and one.partition("=")[0] not in ("shared", "bare")]
+    return hosts.rstrip("/") + question + "&".join(other_options)
 
 
 def _absolute(url: str) -> str:

@@ -16,8 +16,10 @@ from headgate.cli.terminal.table import TextTable
 from headgate.inventory.wire import inventory_pb2 as pb
 
 
-def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    if said.json:
+def show(
+    address: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]
+) -> None:
+    if address.json:
         say(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
     table = TextTable(*heads)
@@ -31,17 +33,17 @@ def as_dict(message: Message) -> dict[str, object]:
     return dict(MessageToDict(message, preserving_proto_field_name=True))
 
 
-def objects(said: ServiceAddress, found: Sequence[pb.Object]) -> None:
+def objects(address: ServiceAddress, found: Sequence[pb.Object]) -> None:
     rows = ((one.name, one.type, one.project, one.uuid, _properties(one), " ".join(sorted(one.tags))) for one in found)
-    show(said, found, ("name", "type", "project", "uuid", "properties", "tags"), rows)
+    show(address, found, ("name", "type", "project", "uuid", "properties", "tags"), rows)
 
 
 def _properties(one: pb.Object) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(one.properties.items()))
 
 
-def one_object(said: ServiceAddress, found: pb.Object) -> None:
-    if said.json:
+def one_object(address: ServiceAddress, found: pb.Object) -> None:
+    if address.json:
         say(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
         return
     terminal = Terminal()
@@ -54,9 +56,9 @@ def one_object(said: ServiceAddress, found: pb.Object) -> None:
         terminal.print(f"{'tags':<12}{' '.join(sorted(found.tags))}")
 
 
-def made(said: ServiceAddress, found: pb.Object) -> None:
+def made(address: ServiceAddress, found: pb.Object) -> None:
     """Print what was created or changed: its uuid, all of it with --verbose or --json, or nothing with --quiet."""
-    if said.verbose or said.json:
-        one_object(said, found)
-    elif not said.quiet:
+    if address.verbose or address.json:
+        one_object(address, found)
+    elif not address.quiet:
         say(found.uuid)

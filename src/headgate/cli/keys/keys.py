@@ -18,7 +18,7 @@ from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
 from headgate.base.texts import line
-from headgate.cli.identity.byhand import ManualAction, kept
+from headgate.cli.identity.byhand import ManualAction, recorded
 from headgate.cli.identity.pages import pages
 from headgate.cli.keys.backup import OpeningKeys, is_backup, read_backup
 from headgate.cli.process import connections, open_store, tenants
@@ -174,7 +174,7 @@ def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]
         document = msgspec.json.decode(file.read_bytes())
         if is_backup(document):
             found = read_backup(document, str(file))
-            return tuple(map(_kept, found.projects)), found.left_out
+            return tuple(map(_exported, found.projects)), found.left_out
         return msgspec.convert(document, Exported).keys, {}
     except (OSError, ValueError) as error:
         raise UserError(
@@ -182,7 +182,7 @@ def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]
         ) from error
 
 
-def _kept(one: OpeningKeys) -> ExportedProject:
+def _exported(one: OpeningKeys) -> ExportedProject:
     """Convert keys to Headgate's form, whose versions count from 1. The public halves are derived from the private
     ones when these are opened."""
     pairs = (KeyPair(of.version + 1, int(of.created * 1000), "", of.private_key) for of in one.versions)
@@ -225,7 +225,7 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
     try:
         newest = _run(config, body, write=True, deed=ManualAction("rotate-key", project, reason, project))[0]
     except Busy:
-        newest = _asked(config, url, project, {"reason": reason})[0]
+        newest = _change_there(config, url, project, {"reason": reason})[0]
     say(
         f"{project} has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets with it, then "
         "retire the older ones."
@@ -254,9 +254,9 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
     wanted = {"reason": reason, "retire": version, "lossy": lossy}
     deed = ManualAction("retire-key", f"{version} of {project}", reason, project)
     try:
-        left = _run(config, body, write=True, deed=deed) if lossy else _asked(config, url, project, wanted)
+        left = _run(config, body, write=True, deed=deed) if lossy else _change_there(config, url, project, wanted)
     except Busy:
-        left = _asked(config, url, project, wanted)
+        left = _change_there(config, url, project, wanted)
     say(f"{project} has {', '.join(f'key {pair.version}' for pair in left)} left.")
 
 
@@ -303,7 +303,7 @@ class Busy(UserError):
     """Report that a running Headgate uses the store exclusively."""
 
 
-def _asked(config: str | None, url: str | None, project: str, body: dict[str, Any]) -> tuple[KeyPair, ...]:
+def _change_there(config: str | None, url: str | None, project: str, body: dict[str, Any]) -> tuple[KeyPair, ...]:
     """Make a running Headgate change the keys; return the pairs without their private halves. Raise UserError."""
     settings = read(find(config))
     known = tenants(settings, connections(settings))[1].tenants
@@ -337,7 +337,7 @@ async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: Manu
         keys = KeyStore(store, settings.get("keystore", "password"), lambda: int(time.time() * 1000))
         if deed is None:
             return await body(keys, settings)
-        async with kept(store, deed, settings):
+        async with recorded(store, deed, settings):
             return await body(keys, settings)
     finally:
         await backend.close()

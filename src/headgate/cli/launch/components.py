@@ -70,9 +70,9 @@ def access_of(settings: Settings, file: Callable[[], TenantFile], context: Conte
     """Return the access rules. `context` is that of the web, where people log in. Raise UserError."""
     realms = []
     for found in authenticators(settings):
-        said = settings.authenticators[found.name]
-        override, default = (FLAGS[said.get(o, "false").lower()] for o in ("allow_authz_override", "default"))
-        realms.append(Realm(found, said.get("realm") or said["client_id"], override, default))
+        section = settings.authenticators[found.name]
+        override, default = (FLAGS[section.get(o, "false").lower()] for o in ("allow_authz_override", "default"))
+        realms.append(Realm(found, section.get("realm") or section["client_id"], override, default))
 
     def rules() -> Rules:
         now = file()
@@ -87,27 +87,27 @@ def access_of(settings: Settings, file: Callable[[], TenantFile], context: Conte
 
 def dashboards_of(settings: Settings) -> frozenset[str]:
     """Return the origins of dashboards on other servers, as browsers write them. Raise UserError."""
-    return frozenset(_origin(said, settings) for said in settings.get("web", "dashboards").split())
+    return frozenset(_origin(url, settings) for url in settings.get("web", "dashboards").split())
 
 
-def _origin(said: str, settings: Settings) -> str:
+def _origin(url: str, settings: Settings) -> str:
     """Return the origin of a URL. Raise UserError."""
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(url)
         port = f":{parts.port}" if parts.port not in (None, USUAL_PORTS.get(parts.scheme)) else ""
     except ValueError:
         parts, port = urlsplit(""), ""
     host = parts.hostname or ""
     if parts.scheme not in USUAL_PORTS or not host or parts.path.strip("/") or parts.query or "@" in parts.netloc:
         raise UserError(
-            f"{settings.path}: [web] dashboards: {said!r} is no origin; give scheme and host: https://zuul.example"
+            f"{settings.path}: [web] dashboards: {url!r} is no origin; give scheme and host: https://zuul.example"
         )
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
-def reader(log_root: Path, remote: RemoteLogs, kept: KeptLogs | None) -> ReadLog:
+def reader(log_root: Path, remote: RemoteLogs, stored: KeptLogs | None) -> ReadLog:
     """Return a reader for an executor that keeps its logs in `log_root` and, if there is one, in the log store."""
-    logs = BuildLogs(log_root, follow, remote, kept)
+    logs = BuildLogs(log_root, follow, remote, stored)
 
     async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
         try:
@@ -279,9 +279,9 @@ async def _forever(session: Session) -> None:
     await asyncio.Event().wait()
 
 
-def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[str], None]) -> None:
+def add_monitor(process: Process, kind: str, *, always: bool, announce: Callable[[str], None]) -> None:
     """Serve health and metrics at the port that the settings of this `kind` name; if they name none, at a free one
-    with `always`, otherwise not at all. `said` is called with the URL."""
+    with `always`, otherwise not at all. `announce` is called with the URL."""
     settings = process.settings
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:
@@ -291,7 +291,7 @@ def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[st
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
 
     def bound(number: int) -> None:
-        said(f"{scheme(tls)}://{f'[{name}]' if ':' in name else name}:{number}")
+        announce(f"{scheme(tls)}://{f'[{name}]' if ':' in name else name}:{number}")
 
     served = serve(app, host, int(port or 0), process.stop, bound, f"[{kind}]", "prometheus_port", tls, (name,))
     process.servers.append(served)

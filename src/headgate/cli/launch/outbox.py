@@ -47,8 +47,8 @@ async def telling(
     for name, forge in forges.items():
         merger = ForgeReporter(context, forge)
         found[f"reports to {name}"] = Courier(context, name, merger, merger).run
-    for name, said in settings.connections.items():
-        if (reporter := await _reporter(name, said, settings, stack, objects)) is not None:
+    for name, section in settings.connections.items():
+        if (reporter := await _reporter(name, section, settings, stack, objects)) is not None:
             found[f"reports to {name}"] = Courier(context, name, reporter).run
     if context.publishing:
         named = ("url", "app_key", "partitions")
@@ -63,22 +63,22 @@ async def telling(
 
 async def _reporter(
     name: str,
-    said: Mapping[str, str],
+    section: Mapping[str, str],
     settings: Settings,
     stack: AsyncExitStack,
     objects: Callable[[], Inventory],
 ) -> Reporter | None:
     """Return the connection's reporter, or None if it takes no reports or only those of its own changes. Raise
     UserError."""
-    match driver_of(said):
+    match driver_of(section):
         case "queue":
-            return QueueReporter(await _posts(said, settings, stack))
+            return QueueReporter(await _posts(section, settings, stack))
         case "inventory":
             from headgate.services.reports.objects import ObjectReporter  # a large import that few need
 
-            return ObjectReporter(name, objects(), said["partition"], said["project"])
+            return ObjectReporter(name, objects(), section["partition"], section["project"])
         case driver if driver in REPORTERS:
-            filled = {key: value for key, value in said.items() if value}
+            filled = {key: value for key, value in section.items() if value}
             try:
                 given = ReporterOptions(filled, settings.path.parent, lambda: trusting(*authorities(settings)), stack)
                 return await connect(driver, given)
@@ -97,14 +97,14 @@ async def watching(
 ) -> dict[str, OccasionSource]:
     """Return, by name, the connections of the settings whose messages or objects start pipelines. Raise UserError."""
     found: dict[str, OccasionSource] = {}
-    for name, said in settings.connections.items():
-        if driver_of(said) == "queue":
-            partitions = int(said.get("partitions") or PARTITIONS)
-            found[name] = WatchedQueues(name, await _messages(said, settings, stack), partitions)
-        elif driver_of(said) == "inventory":
+    for name, section in settings.connections.items():
+        if driver_of(section) == "queue":
+            partitions = int(section.get("partitions") or PARTITIONS)
+            found[name] = WatchedQueues(name, await _messages(section, settings, stack), partitions)
+        elif driver_of(section) == "inventory":
             from headgate.services.scheduler.occasions.objects import WatchedObjects  # a large import that few need
 
-            found[name] = WatchedObjects(name, objects(), said["partition"], said["project"])
+            found[name] = WatchedObjects(name, objects(), section["partition"], section["project"])
     return found
 
 

@@ -19,7 +19,7 @@ from headgate.adapters.logs.retention import DAY_MS, Pruned, RetentionPolicy, pr
 from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.work.directory import remove
 from headgate.cli.identity.tls import as_client
-from headgate.cli.logstore import kept, log_store
+from headgate.cli.logstore import log_store, retention_policy
 from headgate.cli.settings import Settings
 from headgate.ports.history import HistoryKeeper, HistoryUnavailable
 from headgate.ports.logstore import Following, LogStore, LogStoreError
@@ -35,7 +35,7 @@ PRUNE_INTERVAL_S = 3_600.0
 
 def kept_ms(settings: Settings) -> int:
     """Return the age up to which everything of a build is kept, in milliseconds; 0: at any age."""
-    return kept(settings).least_ms
+    return retention_policy(settings).least_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -
     UserError."""
     store, days = log_store(settings), settings.number("database", "keep_days")
     directory = settings.place("executor", "log_dir", "logs") if own and store is None else None
-    return Retention(kept(settings), store, directory, history, days)
+    return Retention(retention_policy(settings), store, directory, history, days)
 
 
 async def pruned(found: Retention, context: Context) -> None:

@@ -86,7 +86,7 @@ def fingergw(config: str | None, verbose: bool) -> None:
 
     async def made(process: Process) -> None:
         await add_fingergw(process)
-        add_monitor(process, "fingergw", always=False, said=_monitor_said)
+        add_monitor(process, "fingergw", always=False, announce=_announce_monitor)
 
     _start(config, verbose, "fingergw", made)
 
@@ -98,8 +98,8 @@ def web(config: str | None, verbose: bool) -> None:
     """Start the pages and the API.  Any number may run."""
 
     async def made(process: Process) -> None:
-        await add_web(process, _said(process))
-        add_monitor(process, "web", always=False, said=_monitor_said)
+        await add_web(process, _pages_announcer(process))
+        add_monitor(process, "web", always=False, announce=_announce_monitor)
 
     _start(config, verbose, "web", made)
 
@@ -109,21 +109,21 @@ def _one(kind: str, add: Made) -> Made:
         await add(process)
         (member,) = process.members
 
-        def said(url: str) -> None:
+        def announce(url: str) -> None:
             member.say(url=url)
-            _monitor_said(url)
+            _announce_monitor(url)
 
-        add_monitor(process, kind, always=kind == "executor", said=said)
+        add_monitor(process, kind, always=kind == "executor", announce=announce)
         say(f"Headgate's {kind} is starting.")
 
     return made
 
 
 async def _everything(process: Process) -> None:
-    await add_everything(process, _said(process))
+    await add_everything(process, _pages_announcer(process))
 
 
-def _said(process: Process) -> Callable[[int], None]:
+def _pages_announcer(process: Process) -> Callable[[int], None]:
     def bound(port: int) -> None:
         host = process.settings.get("web", "listen_address")
         process.context.root_url = process.context.root_url or f"{scheme(tls_of(process.settings))}://{host}:{port}"
@@ -132,7 +132,7 @@ def _said(process: Process) -> Callable[[int], None]:
     return bound
 
 
-def _monitor_said(url: str) -> None:
+def _announce_monitor(url: str) -> None:
     print(f"Health and figures are at {url}/health/ready and {url}/metrics", flush=True)
 
 
@@ -191,11 +191,11 @@ async def run(
     """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with process(settings, stop, ports) as whole:
-        await made(whole)
+    async with process(settings, stop, ports) as own_process:
+        await made(own_process)
 
         def gracefully() -> None:
-            for member in whole.members:
+            for member in own_process.members:
                 member.want("stopped")
 
         graceful = settings.get("executor", "sigterm_method") == "graceful"
@@ -205,16 +205,16 @@ async def run(
             loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
         loop.add_signal_handler(signal.SIGUSR1, gracefully)
         if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
-            loop.add_signal_handler(signal.SIGHUP, whole.read_anew)
+            loop.add_signal_handler(signal.SIGHUP, own_process.read_anew)
         try:
-            await whole.run()
+            await own_process.run()
         except TooOld as old:
             raise UserError(str(old)) from old
 
 
 def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:
-    def told() -> None:
+    def on_signal() -> None:
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         first()
 
-    return told
+    return on_signal

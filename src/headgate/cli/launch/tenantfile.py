@@ -35,29 +35,29 @@ async def begun(settings: Settings, context: Context, at: dict[str, GitConnectio
         if before is None:
             raise
         return before
-    wrong = tuple(error for told in found.refused.values() for error in told)
+    wrong = tuple(error for errors in found.refused.values() for error in errors)
     before = await _before(settings, context, at, str(ConfigErrors(wrong))) if wrong else None
     return before or (text, loadable(settings, found), None)
 
 
 async def _before(settings: Settings, context: Context, at: dict[str, GitConnection], wrong: str) -> Begun | None:
     """Return the tenant file that was in effect, or None when there was none or it cannot be loaded now."""
-    kept, why = await _kept(context), wrong[:WORDS_MAX_CHARS]
-    if kept is None:
+    in_effect, why = await _stored(context), wrong[:WORDS_MAX_CHARS]
+    if in_effect is None:
         return None
     with suppress(UserError):
-        found = tenant_file(settings, at, kept.text)
+        found = tenant_file(settings, at, in_effect.text)
         if not found.refused:
             log.error("the tenant file is rejected, and the earlier one stays in effect: %s", why)
             return (
-                kept.text,
+                in_effect.text,
                 found,
-                RepositoryProblem(kept.refused_ms if kept.refused == why else context.now_ms(), why),
+                RepositoryProblem(in_effect.refused_ms if in_effect.refused == why else context.now_ms(), why),
             )
     return None
 
 
-async def _kept(context: Context) -> SystemConf | None:
+async def _stored(context: Context) -> SystemConf | None:
     """Return the file that the store has; wait until the store answers."""
     while True:
         try:

@@ -33,7 +33,7 @@ def page(settings: Settings) -> str:
     lines += _block("Works as it is", [f"[{section}] {', '.join(names)}" for section, names in taken.items()])
     lines += _block("Differs", list(_differences(settings)))
     for kind in (MISSING, INSTEAD, NEEDLESS):
-        lines += _block(HEADINGS[kind], _told([one for one in settings.idle if one.note.kind == kind]))
+        lines += _block(HEADINGS[kind], _idle_lines([one for one in settings.idle if one.note.kind == kind]))
     return "\n".join(lines).rstrip()
 
 
@@ -54,14 +54,14 @@ def _block(heading: str, lines: Sequence[str]) -> list[str]:
 
 def _taken(settings: Settings) -> dict[str, list[str]]:
     """Map each section to its options that take effect; their values may be secret and stay off this page."""
-    found = {section: list(said) for section, said in settings.values.items() if said}
-    found |= {f"connection {name}": list(said) for name, said in settings.connections.items() if len(said) > 1}
-    found |= {f"auth {name}": list(said) for name, said in settings.authenticators.items() if said}
+    found = {section: list(options) for section, options in settings.values.items() if options}
+    found |= {f"connection {name}": list(options) for name, options in settings.connections.items() if len(options) > 1}
+    found |= {f"auth {name}": list(options) for name, options in settings.authenticators.items() if options}
     idle = {(re.sub("[\"']", "", one.section), one.option) for one in settings.idle}
     return {section: [name for name in names if (section, name) not in idle] for section, names in found.items()}
 
 
-def _told(idle: Sequence[Idle]) -> list[str]:
+def _idle_lines(idle: Sequence[Idle]) -> list[str]:
     """Return a line for each section and note, with its options."""
     of: dict[tuple[str, OptionNote], list[Idle]] = {}
     for one in idle:
@@ -83,20 +83,20 @@ def _differences(settings: Settings) -> Iterator[str]:
         yield f"[zookeeper]: state is kept below {OWN_NODE}; what the reference has there is neither read nor changed"
     if not values.get("web", {}).get("listen_address"):
         yield "[web] listen_address is not set: pages are served at 127.0.0.1 alone, not at every address"
-    yield from _kept(settings)
-    for name, said in settings.connections.items():
-        driver = said.get("driver") or "git"
-        if driver == "git" and not said.get("poll_delay"):
+    yield from _keys_and_history(settings)
+    for name, section in settings.connections.items():
+        driver = section.get("driver") or "git"
+        if driver == "git" and not section.get("poll_delay"):
             yield f"[connection {name}] poll_delay is not set: repositories are looked at every 30 s, not every 2 hours"
         if driver == "mqtt" and find_spec("aiomqtt") is None:
             yield f"[connection {name}]: it needs a library: pip install 'headgate[mqtt]'"
         if driver == "elasticsearch":
             yield f"[connection {name}]: documents have the fields of docs/how-to/be-told.md, and no variables of jobs"
-        if driver in FORGES and said.get("webhook_token"):
+        if driver in FORGES and section.get("webhook_token"):
             yield f"[connection {name}]: deliveries go to /api/connection/{name}/payload, as before, and must be signed"
 
 
-def _kept(settings: Settings) -> Iterator[str]:
+def _keys_and_history(settings: Settings) -> Iterator[str]:
     """Yield what becomes of the reference's keys and history."""
     if settings.get("keystore", "password"):
         yield "[keystore]: keys are taken from an export: `headgate keys import FILE`; until then no secret opens"

@@ -46,7 +46,7 @@ def as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
     """Yield each change once, with all its places."""
     blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[GraphPlace, None]]] = {}
     for place, found in changes:
-        for mark, name, details in _told(found):
+        for mark, name, details in _rows(found):
             # jobs with the same changes share a block; a new job has its own
             names, where = blocks.setdefault((mark, "" if mark == "~" else name, tuple(details)), ({}, {}))
             names[name] = where[place] = None
@@ -56,7 +56,7 @@ def as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
     yield _summary(changes)
 
 
-def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
+def _rows(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
     """Yield (mark, name, details) of everything that differs in one graph."""
     for job in found.new:
         yield "+", job["name"], list(_gist(job))

@@ -76,9 +76,9 @@ def job(
     """Say where each attribute of the job NAME comes from: which variant, in which file, on which line."""
     try:
         tenants = given.tenants()
-        asked = chosen(tenants, name, project, pipeline, branch)
-        at = (asked.place.pipeline, asked.place.project.project) if asked.place is not None else ("", "")
-        found = explained(asked.loaded.layout, name, asked.target, *at)
+        target = chosen(tenants, name, project, pipeline, branch)
+        at = (target.place.pipeline, target.place.project.project) if target.place is not None else ("", "")
+        found = explained(target.loaded.layout, name, target.target, *at)
     except ConfigErrors as refused:
         say("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
@@ -87,10 +87,10 @@ def job(
     if attribute is not None:
         found = found._replace(attributes=_only(found, attribute))
     if json_:
-        say(plain_json(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(_as_json(target, found))).decode()))
     else:
-        say("\n".join(shown(asked, found)))
-        remind(asked.loaded)
+        say("\n".join(shown(target, found)))
+        remind(target.loaded)
     if found.errors or not found.variants:
         sys.exit(1)
 
@@ -145,14 +145,14 @@ def _runs(loaded: LoadedTenant, place: GraphPlace, name: str) -> bool:
 # --- JSON
 
 
-def _as_json(asked: ExplainTarget, found: Explained) -> dict[str, Any]:
-    place = asked.place
+def _as_json(target: ExplainTarget, found: Explained) -> dict[str, Any]:
+    place = target.place
     return {
-        "tenant": asked.loaded.tenant.name,
-        "job": asked.job,
+        "tenant": target.loaded.tenant.name,
+        "job": target.job,
         "pipeline": place.pipeline if place is not None else None,
         "project": place.project.project if place is not None else None,
-        "branch": asked.branch,
+        "branch": target.branch,
         "variants": [variant._asdict() for variant in found.variants],
         "attributes": {one.path: _attribute(one) for one in found.attributes},
         "errors": [error_as_json(error) for error in found.errors],
@@ -160,28 +160,28 @@ def _as_json(asked: ExplainTarget, found: Explained) -> dict[str, Any]:
 
 
 def _attribute(one: Attribute | Elements) -> dict[str, Any]:
-    said = [{"value": s.value, **s.origin._asdict()} for s in one.settings]
+    settings = [{"value": s.value, **s.origin._asdict()} for s in one.settings]
     if isinstance(one, Elements):
-        return {"elements": said}
-    return {**said[-1], "instead_of": said[:-1]}
+        return {"elements": settings}
+    return {**settings[-1], "instead_of": settings[:-1]}
 
 
 # --- for people
 
 
-def shown(asked: ExplainTarget, found: Explained) -> Iterator[str]:
+def shown(target: ExplainTarget, found: Explained) -> Iterator[str]:
     """Yield lines for people."""
-    place = asked.place
-    where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
-    others = f"{asked.others} more graph{'s' if asked.others > 1 else ''}"
-    more = f"  (and in {others}; --project and --pipeline choose)" if asked.others else ""
-    yield f"{style(asked.job, bold=True)}  {where}{style(more, dim=True)}"
+    place = target.place
+    where = f"in {place.pipeline} of {place.project.name} on {target.branch}" if place else f"on {target.branch}"
+    others = f"{target.others} more graph{'s' if target.others > 1 else ''}"
+    more = f"  (and in {others}; --project and --pipeline choose)" if target.others else ""
+    yield f"{style(target.job, bold=True)}  {where}{style(more, dim=True)}"
     if place is None:
         yield "no project runs it; this is the job by itself"
     yield ""
-    yield from _variants(asked, found)
+    yield from _variants(target, found)
     if not found.variants:
-        yield f"it is in no graph: {_why_not(asked)}"
+        yield f"it is in no graph: {_why_not(target)}"
         return
     yield ""
     yield from _attributes(found)
@@ -189,16 +189,16 @@ def shown(asked: ExplainTarget, found: Explained) -> Iterator[str]:
         yield f"\n{block}"
 
 
-def _why_not(asked: ExplainTarget) -> str:
-    if asked.place is None:
-        return f"none of its definitions, or of those of its parents, is for branch {asked.branch}"
-    place = asked.place
-    return Explainer(asked.loaded.layout, place.pipeline, place.project.project, asked.branch).why_not(asked.job)
+def _why_not(target: ExplainTarget) -> str:
+    if target.place is None:
+        return f"none of its definitions, or of those of its parents, is for branch {target.branch}"
+    place = target.place
+    return Explainer(target.loaded.layout, place.pipeline, place.project.project, target.branch).why_not(target.job)
 
 
-def _variants(asked: ExplainTarget, found: Explained) -> Iterator[str]:
+def _variants(target: ExplainTarget, found: Explained) -> Iterator[str]:
     rows = [(str(variant.step), _named(variant), _place(variant)) for variant in found.variants]
-    left = list(_left_out(asked, found))
+    left = list(_left_out(target, found))
     more = len(left) - LEFT_OUT_MAX
     left = left if more <= 1 else left[:LEFT_OUT_MAX]
     width = max((len(name) for _, name, _ in (*rows, *left)), default=0)
@@ -221,17 +221,17 @@ def _place(variant: Origin) -> str:
     return f"{variant.project} {variant.branch} {variant.path}:{variant.line}" if variant.project else "built in"
 
 
-def _left_out(asked: ExplainTarget, found: Explained) -> Iterator[tuple[str, str, str]]:
+def _left_out(target: ExplainTarget, found: Explained) -> Iterator[tuple[str, str, str]]:
     """Yield the job's own definitions that do not apply."""
-    layout = asked.loaded.layout
+    layout = target.loaded.layout
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
-    for stanza in layout.variants(asked.job):
+    for stanza in layout.variants(target.job):
         source = stanza.source
         if (source.project, source.branch, source.path, stanza.body.line) not in used:
-            said = deep_plain(as_list(plain(stanza.body.get("branches"))))
-            wanted = ", ".join(str(rule) for rule in said) or source.branch
-            why = f"  (for {wanted})" if not job_applies(layout, stanza, asked.target) else ""
-            yield "", asked.job, f"{source.place}:{stanza.body.line}{why}"
+            branches = deep_plain(as_list(plain(stanza.body.get("branches"))))
+            wanted = ", ".join(str(rule) for rule in branches) or source.branch
+            why = f"  (for {wanted})" if not job_applies(layout, stanza, target.target) else ""
+            yield "", target.job, f"{source.place}:{stanza.body.line}{why}"
 
 
 def _attributes(found: Explained) -> Iterator[str]:

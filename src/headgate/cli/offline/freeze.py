@@ -113,9 +113,9 @@ def _json(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
         texts, wrong = encoded(loaded, wanted, chosen.files)
         found += texts
         good = good and not wrong
-    whole = b"[" + b",\n".join(found) + b"]"
+    array = b"[" + b",\n".join(found) + b"]"
     one = chosen.project and chosen.pipeline
-    say(plain_json((msgspec.json.format(whole) if one else whole).decode()))
+    say(plain_json((msgspec.json.format(array) if one else array).decode()))
     return good
 
 
@@ -136,7 +136,7 @@ def _tree(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
 
 
 def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, json_: bool) -> bool:
-    told: dict[str, object] = {}
+    report: dict[str, object] = {}
     good = True
     for loaded in _having(tenants, chosen):
         name = loaded.tenant.name
@@ -151,7 +151,7 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
         good = good and not any(change.difference.errors_new for change in changes)
         if json_:
             errors = {"new": [error_as_json(e) for e in fresh], "gone": [error_as_json(e) for e in mended]}
-            told[name] = {"errors": errors, "graphs": difference.as_json(changes)}
+            report[name] = {"errors": errors, "graphs": difference.as_json(changes)}
             continue
         for block in as_text(fresh):
             say(f"{block}\n")
@@ -159,5 +159,5 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
             say(f"{style('ok', fg='green', bold=True)} mended: {error.text} ({error.project})\n")
         say("\n\n".join(difference.as_text(changes)))
     if json_:
-        say(plain_json(msgspec.json.format(msgspec.json.encode(told)).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(report)).decode()))
     return good

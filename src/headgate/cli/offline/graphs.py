@@ -55,8 +55,8 @@ def _read(loaded: LoadedTenant, source: TenantProject, branch: str | None) -> bo
 def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
     """Return the default branch that the stanzas name, or otherwise the first of the repository."""
     branches = loaded.branches.get(source.project, {})
-    said = loaded.layout.default_branch(source.project)
-    return said if said in branches else next(iter(branches), source.load_branch)
+    named = loaded.layout.default_branch(source.project)
+    return named if named in branches else next(iter(branches), source.load_branch)
 
 
 def frozen(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> FrozenGraph:

@@ -56,11 +56,11 @@ def summary(name: str, loaded: LoadedTenant, wrong: Sequence[ConfigError], cause
     """Summarise a tenant: what it contains, and how many errors it has from how many causes."""
     found = counts(loaded)
     errors = sum(error.severity == "error" for error in wrong)
-    said = [_many(found[what], what) for what in _COUNTED]
+    contents = [_many(found[what], what) for what in _COUNTED]
     both = [_many(count, what) for count, what in ((errors, "errors"), (len(wrong) - errors, "warnings")) if count]
     verdict = style(", ".join(both), fg="red" if errors else "yellow", bold=True)
     of = f", of {_many(causes, 'causes')}" if causes != len(wrong) else ""
-    return f"tenant {name}: {', '.join(said)}: {f'{verdict}{of}' if both else style('no errors', fg='green')}"
+    return f"tenant {name}: {', '.join(contents)}: {f'{verdict}{of}' if both else style('no errors', fg='green')}"
 
 
 def _many(count: int, what: str) -> str:
@@ -118,15 +118,15 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
             start, end = (extent.column - 1, extent.end_column - 1) if extent and exact else in_line(line, text)
             mark = style("^" * max(1, end - start), fg=_COLOURS[error.severity], bold=True)
             yield f"{bar} {_SHOWN.sub(' ', line[:start])}{mark}"
-    said = [("help", _help(hint[1]))] if hint else []
-    for label, note in (*said, *notes):
+    help_rows = [("help", _help(hint[1]))] if hint else []
+    for label, note in (*help_rows, *notes):
         begin = f"{label}: " if label else ""
         yield f"{'':{width}} {style('=', fg='blue')} {begin}{visible(note)}"
 
 
 def _help(hint: str) -> str:
-    said = " ".join(hint.split())
-    return said if len(said) <= HINT_MAX_CHARS else f"{said[:HINT_MAX_CHARS].rsplit(', ', 1)[0]}, …"
+    text = " ".join(hint.split())
+    return text if len(text) <= HINT_MAX_CHARS else f"{text[:HINT_MAX_CHARS].rsplit(', ', 1)[0]}, …"
 
 
 def notes(cause: Cause) -> Iterator[tuple[str, str]]:

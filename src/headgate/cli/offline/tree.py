@@ -45,11 +45,11 @@ def tree(
 
 
 def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str]:
-    told = describe.job(job)
+    attributes = describe.job(job)
     marks = [] if job.voting else ["non-voting"]
     marks += [job.type] if job.type != "regular" else []
     marks += ["post-review"] if job.post_review else []
-    after = short("dependencies", told["dependencies"])
+    after = short("dependencies", attributes["dependencies"])
     head = style(job.name, bold=True) + (f"  after {after}" if after else "")
     yield head + (style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
     if job.noop:
@@ -62,22 +62,22 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
         yield _row(label, text)
         label = ""
     for label, key in _PHASES:
-        if told[key]:
-            yield _row(label, short(key, told[key]))
-    for label, text in _more(told):
+        if attributes[key]:
+            yield _row(label, short(key, attributes[key]))
+    for label, text in _more(attributes):
         if not (details and label == "variables"):
             yield _row(label, text)
     for label, text in _details(job) if details else ():
         yield _row(label, text)
 
 
-def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
+def _more(attributes: dict[str, object]) -> Iterator[tuple[str, str]]:
     """Yield further settings of a job."""
-    yield from (("nodes", text) for text in [short("nodeset", told["nodeset"])] if text)
-    if told["timeout"] is not None:
-        yield "timeout", f"{told['timeout']} s"
+    yield from (("nodes", text) for text in [short("nodeset", attributes["nodeset"])] if text)
+    if attributes["timeout"] is not None:
+        yield "timeout", f"{attributes['timeout']} s"
     for label, key in (("semaphores", "semaphores"), ("projects", "required_projects"), ("variables", "variables")):
-        value = told[key]
+        value = attributes[key]
         if isinstance(value, list) and value:
             yield label, ", ".join(str(one.get("name") or one.get("project")) for one in value)
         elif isinstance(value, dict) and value:
@@ -100,9 +100,9 @@ def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
 
 def _defined(job: FrozenJob) -> Iterator[str]:
     """Yield a row for each definition, the base first."""
-    said = [describe.variant(one) for one in job.inheritance]
-    width = max((len(one["job"]) for one in said), default=0)
-    for one in said:
+    variants = [describe.variant(one) for one in job.inheritance]
+    width = max((len(one["job"]) for one in variants), default=0)
+    for one in variants:
         yield f"{one['job']:{width}}  {one['project']} {one['branch']} {one['path']}:{one['line']}"
 
 

@@ -41,8 +41,8 @@ def command(given: ReadingOptions, name: str, json_: bool) -> None:
         raise ReadingError(str(error)) from error
     found = {tenant: uses_of(loaded.layout, name) for tenant, loaded in having.items()}
     if json_:
-        whole = {tenant: _as_json(one) for tenant, one in found.items()}
-        say(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
+        report = {tenant: _as_json(one) for tenant, one in found.items()}
+        say(plain_json(msgspec.json.format(msgspec.json.encode(report)).decode()))
         return
     for tenant, one in found.items():
         say("\n".join(_as_text(having[tenant], name, one)))
@@ -76,17 +76,17 @@ def _as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]:
     yield from _listed("needed by", [(n.name, n.stanza.place) for n in found.needed])
     if found.projects:
         yield f"part of job graphs of {listed(sorted(found.projects), 6)}"
-    told = causes(found.without, {})
-    yield style("without it nothing would be wrong", fg="green") if not told else _verdict(told)
-    for cause in told[:BROKEN_MAX]:
+    broken = causes(found.without, {})
+    yield style("without it nothing would be wrong", fg="green") if not broken else _verdict(broken)
+    for cause in broken[:BROKEN_MAX]:
         yield f"\n{block(cause.error, list(notes(cause)))}"
-    if more := len(told) - BROKEN_MAX if len(told) > BROKEN_MAX else 0:
+    if more := len(broken) - BROKEN_MAX if len(broken) > BROKEN_MAX else 0:
         yield f"\nand {more:,} more; --json has all"
 
 
-def _verdict(told: Sequence[Cause]) -> str:
-    errors = sum(len(cause.errors) for cause in told)
-    graphs = {graph for cause in told for graph in cause.graphs}
+def _verdict(broken: Sequence[Cause]) -> str:
+    errors = sum(len(cause.errors) for cause in broken)
+    graphs = {graph for cause in broken for graph in cause.graphs}
     text = f"without it: {errors:,} error{'s' if errors != 1 else ''}, {len(graphs):,} job graphs would not run"
     return style(text, fg="red")
 

@@ -36,8 +36,10 @@ def bound(config: str, queue: str, messages: int | None, size: int | None, full:
 
     Bounds without an option stay as they are.
     """
-    said = {"messages_max": messages, "bytes_max": size, "full": full, "age_max": age}
-    now = asyncio.run(_bounded(config, queue, {name: str(value) for name, value in said.items() if value is not None}))
+    bounds = {"messages_max": messages, "bytes_max": size, "full": full, "age_max": age}
+    now = asyncio.run(
+        _bounded(config, queue, {name: str(value) for name, value in bounds.items() if value is not None})
+    )
     say(f"{queue}: {_shown(now)}")
 
 
@@ -62,6 +64,6 @@ async def _found(client: MessageClient, queue: str) -> dict[str, Any]:  # JSON
 
 def _shown(now: Mapping[str, Any]) -> str:  # JSON
     sizes = [f"{now[f'{what}_max']} {what}" for what in ("messages", "bytes") if now.get(f"{what}_max")]
-    said = [f"at most {' and '.join(sizes)} a partition, then {now['full']}"] if sizes else []
-    said += [f"nothing is kept longer than {now['age_max']} s"] if now.get("age_max") else []
-    return "; ".join(said) or "no bounds"
+    bounds = [f"at most {' and '.join(sizes)} a partition, then {now['full']}"] if sizes else []
+    bounds += [f"nothing is kept longer than {now['age_max']} s"] if now.get("age_max") else []
+    return "; ".join(bounds) or "no bounds"

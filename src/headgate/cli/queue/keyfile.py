@@ -45,12 +45,12 @@ class KeyFile:
         """Read the keys; those in `given` replace those of the file. Raise UserError."""
         self._settings, self._given = settings, given
         self._read_as = self._stamp()
-        self._asked = asyncio.Event()
+        self._demanded = asyncio.Event()
         self.keys = _keys_of(settings, given)
 
     def obey(self) -> None:
         """Read the file again, changed or not, with the files that it names."""
-        self._asked.set()
+        self._demanded.set()
 
     async def watch(self, interval_s: float = LOOK_INTERVAL_S) -> None:
         """Follow the file until cancelled; a file that cannot be used is logged, and changes nothing."""
@@ -58,12 +58,12 @@ class KeyFile:
         while True:
             try:
                 async with asyncio.timeout(interval_s):
-                    await self._asked.wait()
+                    await self._demanded.wait()
             except TimeoutError:
                 before, seen = seen, self._stamp()
                 if seen is None or seen != before or seen == self._read_as:
                     continue
-            self._asked.clear()
+            self._demanded.clear()
             self._read_anew()
 
     def _read_anew(self) -> None:
@@ -80,10 +80,10 @@ class KeyFile:
     def _stamp(self) -> tuple[int, int, int] | None:
         """Return a value that changes with the file, or None if it does not exist now."""
         try:
-            told = self._settings.path.stat()
+            status = self._settings.path.stat()
         except OSError:
             return None
-        return told.st_mtime_ns, told.st_ino, told.st_size
+        return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> ApplicationKeys:

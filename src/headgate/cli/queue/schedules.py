@@ -58,8 +58,16 @@ def schedule(
 
     NAME is the schedule's; one of this name is changed. In BODY, {time} stands for the time the message is for.
     """
-    said = {"cron": cron, "body": body, "zone": zone, "missed": missed, "partition": partition, "key": key, "ttl": ttl}
-    wanted = {option: value for option, value in {**said, "priority": priority}.items() if value is not None}
+    options = {
+        "cron": cron,
+        "body": body,
+        "zone": zone,
+        "missed": missed,
+        "partition": partition,
+        "key": key,
+        "ttl": ttl,
+    }
+    wanted = {option: value for option, value in {**options, "priority": priority}.items() if value is not None}
     say(f"{name}: the next message is posted at {_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
 
 

@@ -79,14 +79,14 @@ async def run(file: WorkerFile) -> None:
     async with AsyncExitStack() as stack:
         worker = await stack.enter_async_context(worker_of(file))
 
-        def asked() -> None:
+        def on_signal() -> None:
             if stop.is_set():
                 logging.getLogger("headgate.queueing").warning("second signal: abandoning running jobs")
                 worker.abort.set()
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked)
+            loop.add_signal_handler(number, on_signal)
         host, _, port = file.listen.rpartition(":")
         ended, bound = asyncio.Event(), asyncio.Event()
 

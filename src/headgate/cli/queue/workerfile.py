@@ -151,10 +151,10 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
         policy=policy,
         queues=tuple(get.queue(section, policy) for section in ini.sections if section.startswith("queue ")),
         pace=_pace(get),
-        concurrency=get.whole(WORKER, "concurrency"),
-        threads=get.whole(WORKER, "threads"),
+        concurrency=get.integer(WORKER, "concurrency"),
+        threads=get.integer(WORKER, "threads"),
         listen=get.text(WORKER, "listen"),
-        memory_max_mb=get.whole(WORKER, "memory_max_mb"),
+        memory_max_mb=get.integer(WORKER, "memory_max_mb"),
         session_s=get.number(WORKER, "session_timeout"),
         ca_bundle=get.text(WORKER, "ca_bundle"),
         ca=ini.path.parent / ca if (ca := get.text("tls", "ca")) else None,
@@ -178,10 +178,10 @@ def _leasable(ini: IniFile, get: _Values) -> None:
 
 def _pace(get: _Values) -> JobPace:
     wait_s = get.number(WORKER, "wait_interval")
-    old = get.said("zookeeper", "party_wait") and not get.said(WORKER, "settle")
+    old = get.is_set("zookeeper", "party_wait") and not get.is_set(WORKER, "settle")
     return JobPace(
-        page=get.whole(WORKER, "page"),
-        commit_count=get.whole(WORKER, "commit_count"),
+        page=get.integer(WORKER, "page"),
+        commit_count=get.integer(WORKER, "commit_count"),
         commit_s=get.number(WORKER, "commit_interval"),
         idle_s=min(wait_s, 30.0),
         poll_s=min(wait_s, 5.0),
@@ -199,7 +199,7 @@ class _Values:
         self.hooks: dict[str, tuple[str, str]] = {}
         """Hook -> the file and line that name it."""
 
-    def said(self, section: str, option: str) -> bool:
+    def is_set(self, section: str, option: str) -> bool:
         return bool(self._ini.sections.get(section, {}).get(option, ""))
 
     def text(self, section: str, option: str, default: str | None = None) -> str:
@@ -238,7 +238,7 @@ class _Values:
     def number(self, section: str, option: str) -> float:
         return float(self.text(section, option))
 
-    def whole(self, section: str, option: str) -> int:
+    def integer(self, section: str, option: str) -> int:
         return int(float(self.text(section, option)))
 
     def lane(self, text: str) -> Lane:
@@ -252,7 +252,7 @@ class _Values:
         for option in RETRY:
             name = _FIELDS.get(option, option)
             default = getattr(base, name)
-            text = self.text(section, option) if self.said(section, option) else ""
+            text = self.text(section, option) if self.is_set(section, option) else ""
             if not text:
                 found[name] = default
             else:
@@ -273,9 +273,9 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
     """Return what the value should be, or an empty string if it is valid."""
     match of.kind:
         case "whole" | "number":
-            whole = "whole " if of.kind == "whole" else ""
-            good = re.fullmatch(r"[0-9]+" if whole else r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?", value)
-            wanted = f"must be a {whole}number from {of.low:g} to {of.high:,.0f}"
+            adjective = "whole " if of.kind == "whole" else ""
+            good = re.fullmatch(r"[0-9]+" if adjective else r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?", value)
+            wanted = f"must be a {adjective}number from {of.low:g} to {of.high:,.0f}"
             return "" if good and of.low <= float(value) <= of.high else wanted
         case "flag":
             return "" if value.lower() in FLAGS else "must be yes or no"

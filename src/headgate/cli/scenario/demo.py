@@ -80,15 +80,15 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
     stop, served = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with process(read(root / "headgate.conf"), stop) as whole:
+    async with process(read(root / "headgate.conf"), stop) as system:
 
         def bound(port: int) -> None:
-            whole.context.root_url = f"http://127.0.0.1:{port}"
+            system.context.root_url = f"http://127.0.0.1:{port}"
             served.set()
 
-        await add_everything(whole, bound)
-        running = asyncio.ensure_future(whole.run())
-        scenario = asyncio.ensure_future(_scenario(play, venue, whole, served, terminal))
+        await add_everything(system, bound)
+        running = asyncio.ensure_future(system.run())
+        scenario = asyncio.ensure_future(_scenario(play, venue, system, served, terminal))
         try:
             await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
             if not scenario.done():
@@ -99,7 +99,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
             if keep:
                 for line in venue.doors():
                     terminal.print(line)
-                terminal.print(f"The pages stay at {whole.context.root_url}/ until you press Ctrl-C")
+                terminal.print(f"The pages stay at {system.context.root_url}/ until you press Ctrl-C")
                 await running
             else:
                 terminal.print("Your turn: headgate demo --keep")
@@ -110,29 +110,29 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
     return _verdict(play, scenario.result(), verbose, terminal)
 
 
-async def _scenario(play: DemoPlay, venue: Venue, whole: Process, served: asyncio.Event, terminal: Terminal) -> bool:
+async def _scenario(play: DemoPlay, venue: Venue, system: Process, served: asyncio.Event, terminal: Terminal) -> bool:
     await served.wait()
-    tenants = whole.scheduler.tenants if whole.scheduler else {}
+    tenants = system.scheduler.tenants if system.scheduler else {}
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
-    await venue.attend(whole)
+    await venue.attend(system)
     terminal.print()
     terminal.print("With Headgate, both are pushed, and six more changes; all are approved.")
-    terminal.print(f"Each is tested on what is ahead of it: {whole.context.root_url}/")
+    terminal.print(f"Each is tested on what is ahead of it: {system.context.root_url}/")
     await play.propose()
-    status, begun_s = Status(whole.context, tenants), time.monotonic()
+    status, begun_s = Status(system.context, tenants), time.monotonic()
     most = 0
     with LiveDrawing(terminal) as live:
         outcomes = asyncio.ensure_future(play.answers())
         try:
             while not outcomes.done():
-                now = timed(status.of(venue.tenant), whole.context.now_ms())
+                now = timed(status.of(venue.tenant), system.context.now_ms())
                 live.update(board(now))
                 most = max(most, tested(now))
                 await asyncio.wait([outcomes], timeout=REFRESH_S)
             await outcomes
         finally:
             await end(outcomes)
-    took_s, alone_s = time.monotonic() - begun_s, await _in_turn_s(whole, venue.tenant, len(play.changes))
+    took_s, alone_s = time.monotonic() - begun_s, await _in_turn_s(system, venue.tenant, len(play.changes))
     terminal.print(f"{took_s:.1f} s, as up to {most} are tested at once; one by one, their jobs take {alone_s:.1f} s.")
     return await asyncio.to_thread(play.heads_pass)
 
@@ -150,14 +150,14 @@ def tested(status: StatusShape) -> int:
     return sum(any(job.start_time and job.result is None for job in item.jobs) for item in items)
 
 
-async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
+async def _in_turn_s(system: Process, tenant: str, changes: int) -> float:
     """Return the seconds that the last builds of all changes in the gate would have taken one after another."""
-    asked = HistoryQuery({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
+    query = HistoryQuery({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
     for _ in range(RECORDED_LOOKS):
-        if len(await whole.history.buildsets(tenant, asked)) >= changes:
+        if len(await system.history.buildsets(tenant, query)) >= changes:
             break
         await asyncio.sleep(REFRESH_S)
-    builds = await whole.history.builds(tenant, asked)
+    builds = await system.history.builds(tenant, query)
     return sum(build.duration or 0.0 for build in builds if build.job_name in files.IN_TURN)
 
 

@@ -62,16 +62,16 @@ def command() -> None:
 async def _demo(root: Path, lab: Lab, ports: list[int]) -> int:
     repositories = stage.repositories_of(root, {"zuul.yaml": stage.GATE + CONFIG, "pair.yaml": PLAYBOOK})
 
-    async def furnished(whole: Process) -> None:
+    async def furnished(system: Process) -> None:
         one, two = (lab.properties(port) for port in ports)
-        await stage.add_machine(whole, "1" * 32, "one", {**one, "image": "debian"})
-        await stage.add_machine(whole, "2" * 32, "two", two, "fast")
+        await stage.add_machine(system, "1" * 32, "one", {**one, "image": "debian"})
+        await stage.add_machine(system, "2" * 32, "two", two, "fast")
         say("The inventory has machines one (image=debian) and two (fast)")
 
-    async with stage.running(root, stage.SETTINGS, TENANTS, furnished) as whole:
+    async with stage.running(root, stage.SETTINGS, TENANTS, furnished) as system:
         say("A change is proposed and approved; its job asks for a server and a client")
-        landed = await stage.landed(whole, repositories)
-    used = [line.rpartition(" | ")[2] for line in stage.told(root) if "reached at port" in line and " is " in line]
+        landed = await stage.landed(system, repositories)
+    used = [line.rpartition(" | ")[2] for line in stage.log_lines(root) if "reached at port" in line and " is " in line]
     say("\n".join(used))
     say(f"demo: nodes {len(used)}, landed {int(landed)}, left 0")
     return 0 if landed and len(used) == len(ports) else 1

@@ -76,12 +76,12 @@ def play(root: Path, terminal: Terminal) -> int:
 async def _play(root: Path, lab: Lab, ports: list[int], terminal: Terminal) -> int:
     texts = {"zuul.yaml": CONFIG, "burn-in.yaml": BURN_IN, "integration.yaml": INTEGRATION}
     repositories = stage.repositories_of(root, texts)
-    async with stage.running(root, stage.SETTINGS + LAB, TENANTS, _nothing) as whole:
-        marks = await _burned_in(whole, lab, ports, terminal)
+    async with stage.running(root, stage.SETTINGS + LAB, TENANTS, _nothing) as system:
+        marks = await _burned_in(system, lab, ports, terminal)
         _step(terminal, "a change is approved; its job asks for a machine that is ready")
-        landed = await stage.landed(whole, repositories)
+        landed = await stage.landed(system, repositories)
         _step(terminal, "it ran on m1, and landed; the machine is clean again")
-    used = {line.rpartition(" ")[2] for line in stage.told(root) if "this ran on " in line and "echo" not in line}
+    used = {line.rpartition(" ")[2] for line in stage.log_lines(root) if "this ran on " in line and "echo" not in line}
     good = sum("burned-in" in mark for mark in marks)
     print(f"\ndemo: burned in {good}, broken {len(marks) - good}, landed {int(landed)}", flush=True)
     return 0 if landed and used == {"m1"} and marks == [{"burned-in": "yes"}, {"broken": "yes"}] else 1
@@ -95,23 +95,23 @@ async def _nothing(_: Process) -> None:
     """Do nothing: there is no machine yet."""
 
 
-async def _burned_in(whole: Process, lab: Lab, ports: list[int], terminal: Terminal) -> list[dict[str, str]]:
+async def _burned_in(system: Process, lab: Lab, ports: list[int], terminal: Terminal) -> list[dict[str, str]]:
     """Add two new machines, and return the marks on each."""
-    taken = whole.context.map.cache.connection("lab").occasions.taken.path
-    await stage.until(whole, lambda: bool(whole.context.mirror.under(taken)))
+    taken = system.context.map.cache.connection("lab").occasions.taken.path
+    await stage.until(system, lambda: bool(system.context.mirror.under(taken)))
     for uuid, name, cores, port in ((GOOD, "m1", "1", ports[0]), (SHORT, "m2", "4096", ports[1])):
-        await stage.add_machine(whole, uuid, name, {"cores": cores, **lab.properties(port)})
+        await stage.add_machine(system, uuid, name, {"cores": cores, **lab.properties(port)})
         _step(terminal, f"{name} is added, sold with {cores} cores; nobody may claim it yet")
     found = []
     for uuid in (GOOD, SHORT):
         marks = dict[str, str]()
         async with asyncio.timeout(stage.DEADLINE_S):
             while not marks:
-                revision = whole.inventory.journal.revision
-                object, _ = await whole.inventory.get(stage.ROOT, uuid)
+                revision = system.inventory.journal.revision
+                object, _ = await system.inventory.get(stage.ROOT, uuid)
                 marks = {key: value for key, value in object.properties.items() if key in ("burned-in", "broken")}
                 if not marks:
-                    await whole.inventory.journal.passed(revision)
+                    await system.inventory.journal.passed(revision)
         _step(terminal, f"{object.name} {'is burned in' if 'burned-in' in marks else 'is broken'}")
         found.append(marks)
     return found

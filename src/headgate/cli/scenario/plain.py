@@ -85,15 +85,15 @@ class PlainGit:
     pipelines: str
     tenant: str = "demo"
     tenants: str = TENANTS
-    _whole: Process | None = None
+    _system: Process | None = None
     _commits: dict[DemoChange, str] = field(default_factory=dict)
 
     async def build(self) -> None:
         for name, content in (("config", files.config(self.pipelines)), *files.CODE.items()):
             await asyncio.to_thread(self.repositories.create, name, content)
 
-    async def attend(self, whole: Process) -> None:
-        self._whole = whole
+    async def attend(self, system: Process) -> None:
+        self._system = system
 
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
@@ -110,9 +110,9 @@ class PlainGit:
         await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
 
     async def heard(self, change: DemoChange) -> None:
-        assert self._whole is not None, "Headgate runs by now"
-        mirror, commit = self._whole.context.mirror, self._commits[change]
-        change_states = ChangeStates(self._whole.context.map, mirror, tuple(self._whole.settings.connections))
+        assert self._system is not None, "Headgate runs by now"
+        mirror, commit = self._system.context.mirror, self._commits[change]
+        change_states = ChangeStates(self._system.context.map, mirror, tuple(self._system.settings.connections))
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_TIMEOUT_S):
                 while all(known.approved != commit for known in change_states.now().values()):

@@ -67,51 +67,51 @@ async def running(root: Path, settings: str, tenants: str, furnish: Furnish) -> 
     (root / "headgate.conf").write_text(settings)
     (root / "tenants.yaml").write_text(tenants)
     stop, served = asyncio.Event(), asyncio.Event()
-    async with process(read(root / "headgate.conf"), stop) as whole:
-        await whole.inventory.begin()
-        await whole.inventory.admin.create_partition(ROOT, Partition(SITE, "site1"))
+    async with process(read(root / "headgate.conf"), stop) as system:
+        await system.inventory.begin()
+        await system.inventory.admin.create_partition(ROOT, Partition(SITE, "site1"))
         provider = Object(SITE, PROVIDER, "", "6" * 32, "racks", {"kind": "static"})
-        await whole.inventory.apply(ROOT, [Create(provider)])
-        await furnish(whole)
-        await add_everything(whole, lambda port: served.set())
-        running = asyncio.ensure_future(whole.run())
+        await system.inventory.apply(ROOT, [Create(provider)])
+        await furnish(system)
+        await add_everything(system, lambda port: served.set())
+        running = asyncio.ensure_future(system.run())
         try:
             await served.wait()
-            yield whole
+            yield system
         finally:
             stop.set()
             await running
 
 
-async def add_machine(whole: Process, uuid: str, name: str, properties: Mapping[str, str], *tags: str) -> None:
+async def add_machine(system: Process, uuid: str, name: str, properties: Mapping[str, str], *tags: str) -> None:
     """Put a machine into the inventory, in the project lab."""
     made = Object(SITE, MACHINE, "lab", uuid, name, {"provider": "racks", **properties}, tags)
-    await whole.inventory.apply(ROOT, [Create(made)])
+    await system.inventory.apply(ROOT, [Create(made)])
 
 
-async def landed(whole: Process, repositories: Repositories) -> bool:
+async def landed(system: Process, repositories: Repositories) -> bool:
     """Propose a change of the application, approve it, and wait until its machines are clean again; return whether
     its branch has it."""
     commit = repositories.propose("app", "greet", {"hello": "hi\n"})
     repositories.approve("app", "greet")
-    context = whole.context
+    context = system.context
     change_states = ChangeStates(context.map, context.mirror, ("local",))
-    await until(whole, lambda: any(known.landed for known in change_states.now().values()))
+    await until(system, lambda: any(known.landed for known in change_states.now().values()))
     has = bool(run_git("branch", "--contains", commit, "master", at=repositories.hub / "app"))
-    await until(whole, lambda: not context.mirror.under(context.map.nodes.path))
+    await until(system, lambda: not context.mirror.under(context.map.nodes.path))
     return has
 
 
-async def until(whole: Process, holds: Callable[[], bool]) -> None:
+async def until(system: Process, holds: Callable[[], bool]) -> None:
     """Wait until the condition holds in the mirror. Raise UserError when that takes too long."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not holds():
-                await whole.context.mirror.moved(whole.context.mirror.moves)
+                await system.context.mirror.moved(system.context.mirror.moves)
     except TimeoutError as error:
         raise UserError(f"demo: it is not done after {DEADLINE_S:.0f} s") from error
 
 
-def told(root: Path) -> list[str]:
+def log_lines(root: Path) -> list[str]:
     """Return the lines of the logs of all builds."""
     return [line for log in root.glob("state/logs/*/job-output.txt") for line in log.read_text().splitlines()]

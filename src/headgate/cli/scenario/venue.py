@@ -36,7 +36,7 @@ class Venue(Protocol):
     async def build(self) -> None:
         """Make the repositories."""
 
-    async def attend(self, whole: Process) -> None:
+    async def attend(self, system: Process) -> None:
         """Take note that Headgate runs, and at which address."""
 
     async def propose(

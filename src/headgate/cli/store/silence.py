@@ -20,7 +20,7 @@ SILENCE_S = 1.5
 """Seconds without an answer after which that is reported."""
 
 
-def told(url: str) -> str:
+def shown(url: str) -> str:
     """Return the kind of the store and its hosts, without secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -29,12 +29,13 @@ def told(url: str) -> str:
 async def open_telling(url: str) -> Backend:
     """Open like `open_url`, and log when the store does not answer, now and later. Raise UserError."""
     with _noticed(lambda: _say(url)):
-        return Telling(await open_url(url), told(url))
+        return Telling(await open_url(url), shown(url))
 
 
 def _say(url: str) -> None:
     say(
-        f"The store {told(url)} does not answer; still trying.  Is it running, and can this machine reach it?", err=True
+        f"The store {shown(url)} does not answer; still trying.  Is it running, and can this machine reach it?",
+        err=True,
     )
 
 
@@ -63,7 +64,7 @@ class Telling:
             self._silent = True
             log.warning("the store %s has not answered for %.1f s; waiting for it", self._name, SILENCE_S)
 
-    async def _asked(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _awaited(self, work: Coroutine[Any, Any, T]) -> T:
         with _noticed(self._say):
             answer = await work
         if self._silent:
@@ -72,25 +73,25 @@ class Telling:
         return answer
 
     async def get(self, path: str) -> Entry | None:
-        return await self._asked(self._inner.get(path))
+        return await self._awaited(self._inner.get(path))
 
     async def list(self, prefix: str) -> Sequence[Entry]:
-        return await self._asked(self._inner.list(prefix))
+        return await self._awaited(self._inner.list(prefix))
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
-        return await self._asked(self._inner.commit(checks, ops))
+        return await self._awaited(self._inner.commit(checks, ops))
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
         return self._inner.watch(prefix)
 
     async def grant(self, ttl_s: float) -> Lease:
-        return await self._asked(self._inner.grant(ttl_s))
+        return await self._awaited(self._inner.grant(ttl_s))
 
     async def keep_alive(self, lease: Lease) -> None:
-        await self._asked(self._inner.keep_alive(lease))
+        await self._awaited(self._inner.keep_alive(lease))
 
     async def revoke(self, lease: Lease) -> None:
-        await self._asked(self._inner.revoke(lease))
+        await self._awaited(self._inner.revoke(lease))
 
     async def close(self) -> None:
         await self._inner.close()

@@ -53,8 +53,8 @@ def export(config: str | None, store: str, file: Path) -> None:
     beside = file.with_name(file.name + ".part")
     try:
         with open(beside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            with closing(rows(history)) if history and exists(history) else nullcontext(()) as told:
-                out.writelines(written(entries, url.rpartition("@")[2], told))
+            with closing(rows(history)) if history and exists(history) else nullcontext(()) as history_lines:
+                out.writelines(written(entries, url.rpartition("@")[2], history_lines))
             out.flush()
             os.fsync(out.fileno())
         beside.rename(file)
@@ -103,9 +103,9 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
     """Remove the entire tree: queues, requests, caches.  Open changes are found again in git.  The history stays, as do
     entries that are not Headgate's, or belong to another Headgate whose root is within this one."""
     url = _url(config, store)
-    kept = "" if keys else ", but for the keys of projects"
+    exception = "" if keys else ", but for the keys of projects"
     if not yes:
-        click.confirm(f"Remove everything from {url.rpartition('@')[2]}{kept}?", abort=True)
+        click.confirm(f"Remove everything from {url.rpartition('@')[2]}{exception}?", abort=True)
 
     async def body() -> int:
         backend = await open_url(url)
@@ -130,11 +130,11 @@ def _filled(history: str, file: Path) -> str:
     """Put the history of the file into the database, and return a message about it. Raise UserError."""
     try:
         with open(file, "rb") as lines:
-            told = history_rows(lines)
-            first = next(told, None)
+            history_lines = history_rows(lines)
+            first = next(history_lines, None)
             if first is None:
                 return "the file has no history"
-            count = fill(history, chain([first], told))
+            count = fill(history, chain([first], history_lines))
     except HistoryError as error:
         raise UserError(f"the entries are imported, the history is not: {error}") from error
     return "the history that is there stays as it is" if count is None else f"{count} rows of the history imported"

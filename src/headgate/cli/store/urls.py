@@ -6,14 +6,14 @@ from headgate.base.errors import AwayError, UserError
 from headgate.store.registry import MEMORY, SQLITE, connect
 from headgate.store.types import Backend, StoreError, Unavailable
 
-__all__ = ["MEMORY", "SQLITE", "StoreAway", "open_to_read", "open_url", "said"]
+__all__ = ["MEMORY", "SQLITE", "StoreAway", "open_to_read", "open_url", "user_error"]
 
 
 class StoreAway(AwayError):
     """Report that no server answers now; one may later."""
 
 
-def said(error: StoreError) -> UserError:
+def user_error(error: StoreError) -> UserError:
     return StoreAway(str(error)) if isinstance(error, Unavailable) else UserError(str(error))
 
 
@@ -22,7 +22,7 @@ async def open_url(url: str) -> Backend:
     try:
         return await connect(url)
     except StoreError as error:
-        raise said(error) from error
+        raise user_error(error) from error
 
 
 async def open_to_read(url: str) -> Backend:

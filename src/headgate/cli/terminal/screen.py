@@ -43,11 +43,11 @@ class Terminal:
         found = (0, 0)
         with suppress(OSError, ValueError):
             found = os.get_terminal_size(self.out.fileno())
-        return found[0] or self._said("COLUMNS") or SIZE[0], found[1] or self._said("LINES") or SIZE[1]
+        return found[0] or self._number("COLUMNS") or SIZE[0], found[1] or self._number("LINES") or SIZE[1]
 
-    def _said(self, name: str) -> int:
-        said = self._environment.get(name, "")
-        return int(said) if said.isdecimal() else 0
+    def _number(self, name: str) -> int:
+        text = self._environment.get(name, "")
+        return int(text) if text.isdecimal() else 0
 
     @property
     def width(self) -> int | None:

@@ -50,9 +50,9 @@ class GivenSecrets:
 def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
     """Return the secrets that the job's playbooks read. Raise UserError for missing ones, and for those that no
     playbook reads."""
-    said = _read(path) if path is not None else {}
+    contents = _read(path) if path is not None else {}
     wanted = {s.name: s for book in (*job.pre_run, *job.run, *job.post_run) for s in book.secrets if s.oidc is None}
-    if unknown := [name for name in said if name not in wanted]:
+    if unknown := [name for name in contents if name not in wanted]:
         known = ", ".join(wanted) or "none"
         text = (
             f"job {job.name} has no secret {unknown[0]!r}{nearest(unknown[0], list(wanted))}; its secrets are: {known}"
@@ -63,7 +63,7 @@ def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
     for book in (*job.pre_run, *job.run, *job.post_run):
         for secret in book.secrets:
             for keys, pieces in _encrypted(secret.data):
-                value = _value(said.get(secret.name), keys)
+                value = _value(contents.get(secret.name), keys)
                 if value is None:
                     missing.append(".".join((secret.name, *keys)))
                 else:
@@ -93,13 +93,13 @@ def _read(path: Path) -> dict[str, Any]:
     raise UserError(f"{path}: this must be a mapping of secrets to what is in them, such as\n  pypi: {{token: …}}")
 
 
-def _value(said: Any, keys: tuple[str, ...]) -> Any:
+def _value(value: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
-        if isinstance(said, list):
-            said = said[int(key)] if key.isdecimal() and int(key) < len(said) else None
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdecimal() and int(key) < len(value) else None
         else:
-            said = said.get(key) if isinstance(said, dict) else None
-    return said
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _text(value: Any, path: Path | None, name: str, keys: tuple[str, ...]) -> str:

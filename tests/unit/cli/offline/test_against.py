@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.check.against import Only, ReferenceServer, asked
+from headgate.cli.check.against import Only, ReferenceServer, compare_and_close
 from headgate.cli.check.comparison import as_json, as_text
 from headgate.cli.offline.reader import ReadingOptions
 from headgate.cli.terminal.say import unstyled
@@ -148,7 +148,7 @@ def compare(offline):
             return httpx.Response(200, content=found if isinstance(found, bytes) else json.dumps(found).encode())
 
         server = ReferenceServer("https://zuul.example/api/", token, httpx.MockTransport(answer))
-        return asyncio.run(asked(tenants, only, server, lambda done, of: None)), asked_for
+        return asyncio.run(compare_and_close(tenants, only, server, lambda done, of: None)), asked_for
 
     return make
 
@@ -291,7 +291,7 @@ async def test_an_endless_answer_is_cut():
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
     server = ReferenceServer("https://zuul.example", "", transport, answer_max_bytes=5_000)
     with pytest.raises(UserError, match="the answer has more than 5 kB"):
-        await asked({}, ONLY, server, lambda done, of: None)
+        await compare_and_close({}, ONLY, server, lambda done, of: None)
 
 
 STABLE_JOBS = "tenant/acme/pipeline/check/project/app/branch/stable/freeze-jobs"

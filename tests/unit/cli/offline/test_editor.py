@@ -31,7 +31,7 @@ def session(offline):
         made = offline(**texts)
         found = ReadingOptions(None, made.root / "tenants.yaml", made.repos, None).load()
         at = trees(found.tenants["acme"], made.repos)
-        return EditorSession(found.tenants, at, pipelines_of(found, whole=True)), made.repos / "hub/app/zuul.yaml"
+        return EditorSession(found.tenants, at, pipelines_of(found, complete=True)), made.repos / "hub/app/zuul.yaml"
 
     return make
 

@@ -51,7 +51,7 @@ class Hosted:
     settings: str = ""
     tenant: str = TENANT
     _paths: dict[DemoChange, str] = field(default_factory=dict)
-    _told: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _printed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Path of a change -> the lines about it that were already printed."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
 
@@ -65,9 +65,9 @@ class Hosted:
             await self.host.create(f"{OWNER}{name}", content)
         self.settings = self.host.settle()
 
-    async def attend(self, whole: Process) -> None:
+    async def attend(self, system: Process) -> None:
         self.say(f"The {self.host.actions.kind} is at {self.host.url}/")
-        self.host.hook(f"{whole.context.root_url}/api/connection/{self.host.connection}/payload")
+        self.host.hook(f"{system.context.root_url}/api/connection/{self.host.connection}/payload")
 
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
@@ -81,14 +81,14 @@ class Hosted:
 
     async def checked(self, changes: Sequence[DemoChange]) -> None:
         for change in changes:
-            await self._until(change, lambda seen: self.host.said(seen, "check")[0] in _ENDED, CHECKED_TIMEOUT_S)
+            await self._until(change, lambda seen: self.host.verdict(seen, "check")[0] in _ENDED, CHECKED_TIMEOUT_S)
 
     async def approve(self, change: DemoChange) -> None:
         await self.host.actions.approve(self._paths[change], self.host.reviewer)
         self.say(f"  {self.host.reviewer} approves {self._url(change)}")
 
     async def heard(self, change: DemoChange) -> None:
-        await self._until(change, lambda seen: bool(self.host.said(seen, "gate")[0]), HEARD_TIMEOUT_S)
+        await self._until(change, lambda seen: bool(self.host.verdict(seen, "gate")[0]), HEARD_TIMEOUT_S)
 
     async def _until(self, change: DemoChange, holds: Callable[[PageChange], bool], patience_s: float) -> None:
         """Wait until the condition holds, or time out: a failure shows in the outcome."""
@@ -102,7 +102,7 @@ class Hosted:
         seen = (await self._seen())[self._paths[change]]
         if seen.state == "merged":
             return "landed", ""
-        state, why = self.host.said(seen, "gate")
+        state, why = self.host.verdict(seen, "gate")
         return ("rejected", f"{self._url(change)}\n{why}") if state in _BADLY and why else ("", "")
 
     def clone(self, project: str) -> Path:
@@ -119,14 +119,14 @@ class Hosted:
         """Return every change by its path, and print its news."""
         found = {one.path: one for one in await self.host.actions.seen()}
         for path, one in found.items():
-            told = (
+            news = (
                 *(f"{mark.name} {mark.state}" for mark in one.marks),
                 *((one.state,) if one.state != "open" else ()),
             )
-            for word in told:
-                if word not in self._told.get(path, ()):
+            for word in news:
+                if word not in self._printed.get(path, ()):
                     self.say(f"  {one.name}: {word}", "dim")
-            self._told[path] = told
+            self._printed[path] = news
         return found
 
     def _url(self, change: DemoChange) -> str:

@@ -79,7 +79,7 @@ class OnGerrit:
         made = await asyncio.to_thread(self._clones[key].proposes, files, message)
         return path(project, made.number)
 
-    def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
+    def verdict(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return what `Host` says. The gate does not take a change whose check failed."""
         marks = {mark.name: mark.state for mark in seen.marks}
         state = marks.get(f"headgate:{pipeline}", "") or (marks.get("headgate:check", "") if pipeline == "gate" else "")

@@ -55,7 +55,7 @@ class Host(Protocol):
         """Propose a change; return the path of its page."""
         ...
 
-    def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
+    def verdict(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return the state that the change's page shows for a pipeline (empty: none yet), and Headgate's message
         about it."""
         ...
@@ -105,7 +105,7 @@ class StandIn(ABC):
         self.push(who, project, topic, files, title)
         return await self.actions.propose(f"{project}:{topic}", who, title, text)
 
-    def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
+    def verdict(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return the state that the checks or statuses of the pipeline show, and Headgate's comment if it failed."""
         state = next((mark.state for mark in seen.marks if mark.name == f"{TENANT}/{pipeline}"), "")
         comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]
