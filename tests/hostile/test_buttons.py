@@ -14,7 +14,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.map.state.state import load
 from headgate.ports.forge import Hint
 from headgate.services.reports import courier
-from headgate.services.scheduler.hints import kept
+from headgate.services.scheduler.hints import store_hint
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
@@ -82,7 +82,7 @@ async def gated(here: Ground, root: Path) -> AsyncIterator[Gate]:
         made.runner.hold = asyncio.Event()
 
         async def keep(hint: Hint) -> None:
-            assert await kept(made.context, "hub", hint)
+            assert await store_hint(made.context, "hub", hint)
 
         here.keep = keep  # type: ignore[method-assign]
         yield made

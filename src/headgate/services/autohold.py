@@ -120,20 +120,25 @@ class BuildHolder:
     async def _taken(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
         """Take a place for the build. Raise StoreError."""
         context = self._context
-        asked = next((one for one in _node_requests(context) if one.build == spec.build), None)
-        if asked is not None:
+        node_request = next((one for one in _node_requests(context) if one.build == spec.build), None)
+        if node_request is not None:
             machines = [str(host.get("headgate_machine", node)) for node, host in spec.hosts.items()]
         for _ in range(ATTEMPTS_MAX):
             if (request := self._naming(spec.build) or self._chosen(spec)) is None:
                 return ""
             until_ms = context.now_ms() + request.expiration_s * 1000
             build = HeldBuild(
-                spec.build, context.hostname, directory, until_ms, tuple(machines), asked.id if asked else ""
+                spec.build,
+                context.hostname,
+                directory,
+                until_ms,
+                tuple(machines),
+                node_request.id if node_request else "",
             )
             if await self._written(claim, request, build):
                 await self._keep()
                 log.info("build %s is held by %s until %s", spec.build, request.id, until_ms)
-                return _told(request, build)
+                return _description(request, build)
         return ""
 
     async def _written(self, claim: Claim, request: HoldRequest, build: HeldBuild) -> bool:
@@ -171,7 +176,7 @@ def _node_requests(context: Context) -> Iterable[NodeRequest]:
     return (one for one in found if one is not None)
 
 
-def _told(request: HoldRequest, build: HeldBuild) -> str:
+def _description(request: HoldRequest, build: HeldBuild) -> str:
     why = f" ({request.reason})" if request.reason else ""
     machines = f"; machines: {', '.join(build.machines)}" if build.machines else ""
     return (

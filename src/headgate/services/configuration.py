@@ -33,7 +33,7 @@ log = logging.getLogger("headgate.configuration")
 class LoadedBranch(NamedTuple):
     """Describe a branch as a process has loaded it."""
 
-    kept: str
+    stored: str
     """Digest of everything that is stored of the branch."""
     content: str
     """Digest of the part of the branch that this tenant reads."""
@@ -59,7 +59,7 @@ class Configuration:
         self._taken: dict[str, dict[str, LoadedBranch]] = {}
         self._broken: Exception | None = None
         """Why no layout could be made from the texts; None if one could."""
-        self._told: Exception | None = None
+        self._logged: Exception | None = None
         self.loaded = asyncio.Event()
         """Set once a configuration has been loaded."""
 
@@ -77,8 +77,8 @@ class Configuration:
         except Undecodable:
             pass  # it is logged
         except Exception as error:
-            if error is not self._told:
-                self._told = error
+            if error is not self._logged:
+                self._logged = error
                 log.exception("tenant %s: nothing can be made of its configuration", self.tenant.name)
         return self._layouts
 
@@ -176,7 +176,7 @@ class Configuration:
         had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
         now = [(branch, digest, apart[branch].digest if branch in apart else "") for branch, digest in wanted.items()]
-        if [(branch, taken.kept, taken.held) for branch, taken in had.items()] == now:
+        if [(branch, taken.stored, taken.held) for branch, taken in had.items()] == now:
             return had
         texts = recall(self._context, source.project)
         out: dict[str, LoadedBranch] = {}
@@ -221,7 +221,7 @@ def protection(context: Context, source: TenantProject) -> Protection | None:
         return readable(entry, Protection)
 
 
-def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
+def stored_branches(context: Context, project: str) -> dict[str, ConfigBranch]:
     """Map each branch to its stored record, as far as the mirror can read it, with the default branch first."""
     place = context.map.config.cache(project)
     found: dict[str, ConfigBranch] = {}

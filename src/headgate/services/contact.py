@@ -49,7 +49,7 @@ class ClaimContact:
     cancel: Event
     limits: Mapping[str, int]
     """Semaphore -> number of holders that it may have."""
-    told: Callable[[dict[str, Any], Claim], dict[str, Any]]
+    returned: Callable[[dict[str, Any], Claim], dict[str, Any]]
     """Returns data of the build with this claim in the form in which others may see it."""
     shared: Collection[str] = ()
     """Semaphores that other tenants use, too."""
@@ -83,9 +83,9 @@ class ClaimContact:
             return
         meta = self.claim.request.meta
         word = BuildFailing(meta["buildset"], meta["job"], self.claim.request.id)
-        said = results(self.context, meta).append(word)
+        ops = results(self.context, meta).append(word)
         try:
-            await self.context.store.commit([], said, guards=[self.claim.guard])
+            await self.context.store.commit([], ops, guards=[self.claim.guard])
         except StoreError as error:  # the end of the build reports it, too
             log.info("build %s will fail, which cannot be recorded yet: %s", self.claim.request.id, error)
 
@@ -98,7 +98,7 @@ class ClaimContact:
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         meta = self.claim.request.meta
-        data = self.told(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
+        data = self.returned(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
         large, path = apart(data, secret), f"{self.claim.result_path}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data, secret=secret)
         if large is not None:

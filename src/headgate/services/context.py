@@ -108,15 +108,15 @@ class Context:
         wait for a server that is away, return none."""
         if not self.publishing or not notices:
             return []
-        return self._kept("notices", self.map.notices.stream, Notices(notices), len(notices))
+        return self._bounded("notices", self.map.notices.stream, Notices(notices), len(notices))
 
     def reported(self, connection: str, posting: OutboxMessage) -> list[Op]:
         """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes
         it true. The more reports wait, the shorter they are; while `waiting_max` wait, return none."""
         stream = self.map.reports(connection).stream
         many = stream.length(self.mirror) >= LENGTHY_MAX
-        kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
-        return self._kept(connection, stream, Postings((kept,)), 1)
+        fitting = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
+        return self._bounded(connection, stream, Postings((fitting,)), 1)
 
     def outboxes(self, first: Callable[[LandRequest, Item], Sequence[OutboxMessage]]) -> Outboxes:
         """Return the outboxes of a turn. `first` gives the reports that a forge gets before the request to merge."""
@@ -133,7 +133,7 @@ class Context:
         are never omitted, because a pipeline waits for the answer."""
         return self.map.reports(connection).stream.append(Postings(tuple(postings)))
 
-    def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
+    def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:
             return stream.append(event)
         log.error("%s: %s turns already wait to be posted; dropping %s messages", to, self.waiting_max, messages)

@@ -153,15 +153,15 @@ class Executor:
     async def _keep_labels(self, session: Session) -> None:
         """Record our labels for the zone until cancelled; they stay until a person deletes them, so that no other
         machines run these jobs while we are away."""
-        context, kept = self._context, self._context.map.executor.zones(self._zone).labels
-        with context.mirror.part(context.map.system.conf.path, kept.path) as stirs:
+        context, stored = self._context, self._context.map.executor.zones(self._zone).labels
+        with context.mirror.part(context.map.system.conf.path, stored.path) as stirs:
             while True:
-                seen, served, entry = stirs.moves, self._served(), context.mirror.get(kept.path)
+                seen, served, entry = stirs.moves, self._served(), context.mirror.get(stored.path)
                 known = readable(entry, ZoneLabels) if entry is not None else ZoneLabels(())
                 every = served.union(known.labels) if known is not None else set()
                 if known is not None and every != set(known.labels):
-                    check = At(kept.path, entry.version if entry is not None else None)
-                    put = kept.put(ZoneLabels(tuple(sorted(every))))
+                    check = At(stored.path, entry.version if entry is not None else None)
+                    put = stored.put(ZoneLabels(tuple(sorted(every))))
                     with suppress(Conflict):  # another executor of the zone was faster: the mirror will show it
                         await answered(session, partial(context.store.commit, [check], [put]))
                 await stirs.moved(seen)
@@ -191,18 +191,18 @@ class Executor:
     async def _answer(self, claim: Claim, outcome: BuildOutcome) -> None:
         meta = claim.request.meta
         outcome = outcome.fit()
-        outcome = replace(outcome, data=self._told(outcome.data, claim))
+        outcome = replace(outcome, data=self._returned(outcome.data, claim))
         words = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
         log.info("build %s: %s", outcome.build, words)
         if claim.request.waited:
             await claim.complete([], msgspec.json.encode(outcome))
             return
-        large, told = apart(outcome.data, outcome.secret), outcome
-        answer = BuildEnded(meta["buildset"], meta["job"], told)
+        large, small = apart(outcome.data, outcome.secret), outcome
+        answer = BuildEnded(meta["buildset"], meta["job"], small)
         if large is not None:
-            told = replace(outcome, data={}, secret=None)
+            small = replace(outcome, data={}, secret=None)
             both = outcome.secret is not None
-            answer = replace(answer, outcome=told, apart=claim.result_path, both=both)
+            answer = replace(answer, outcome=small, apart=claim.result_path, both=both)
         await claim.complete(results(self._context, meta).append(answer), large)
         self._context.observer.done(
             WorkDone(
@@ -235,22 +235,24 @@ class Executor:
             return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
         return await self._run(claim, spec, state, worker)
 
-    def _told(self, data: dict[str, Any], claim: Claim) -> dict[str, Any]:
+    def _returned(self, data: dict[str, Any], claim: Claim) -> dict[str, Any]:
         """Return the returned data that fits, with relative addresses of artifacts made absolute below the logs."""
         zuul = data.get("zuul")
         if not zuul or not zuul.get("artifacts"):
             return data
         ours = f"{self._context.root_url}/t/{quote(claim.request.meta['tenant'])}/logs/{claim.request.id}/"
         base = zuul.get("log_url") or ours
-        whole = [{**artifact, "url": joined(base, artifact["url"])} for artifact in zuul["artifacts"]]
-        return {**data, "zuul": {**zuul, "artifacts": whole}}
+        artifacts = [{**artifact, "url": joined(base, artifact["url"])} for artifact in zuul["artifacts"]]
+        return {**data, "zuul": {**zuul, "artifacts": artifacts}}
 
     async def _run(self, claim: Claim, spec: BuildSpec, state: RepoState, worker: RequestWorker) -> BuildOutcome:
         """Run the build. Raise StoreError."""
         cancel = asyncio.Event()
         waiting = partial(worker.parked, claim, begun=True)
         begun = partial(worker.begun, claim)
-        contact = ClaimContact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting, begun)
+        contact = ClaimContact(
+            self._context, claim, cancel, spec.semaphores, self._returned, spec.shared, waiting, begun
+        )
         beside = [asyncio.ensure_future(one) for one in (self._watch(claim, cancel), contact.tell_of_failure())]
         try:
             nodes = self._nodes.take(
@@ -298,8 +300,8 @@ class Executor:
         about = notice(
             "build-started", spec.build, spec.tenant, spec.pipeline, spec.change, spec.item, self._context.now_ms()
         )
-        told = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)
-        await self._context.store.commit([], self._context.published(told))
+        event = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)
+        await self._context.store.commit([], self._context.published(event))
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
         """Watch for a cancellation, level-triggered: compare the desired state after every change, however it was

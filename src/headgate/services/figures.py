@@ -16,8 +16,8 @@ Whole = Callable[[Map, Mirror], AbstractContextManager[None]]
 """Publishes figures of the whole system while it is entered."""
 
 
-async def told_once(context: Context, whole: Whole, session: Session) -> None:
+async def publish_once(context: Context, figures: Whole, session: Session) -> None:
     """Publish the figures once elected, until cancelled."""
     async with lock(context.store, session, context.map.scheduler.stats_election.path).hold():
-        with whole(context.map, context.mirror):
+        with figures(context.map, context.mirror):
             await asyncio.Event().wait()

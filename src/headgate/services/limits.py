@@ -65,9 +65,9 @@ class SharedLimits:
             known = _limits(entry) if entry is not None else {}
             both = {**known, **{name: _longer(known.get(name, AccountLimit()), limit) for name, limit in found.items()}}
             lasting = sorted(both.items(), key=lambda one: -max(one[1].all_ms, one[1].spare_ms))
-            kept = {name: one for name, one in lasting[:ACCOUNTS_MAX] if max(one.all_ms, one.spare_ms) > now_ms}
-            if kept != known:
-                txn.do(place.put(AccountLimits(kept)))
+            current = {name: one for name, one in lasting[:ACCOUNTS_MAX] if max(one.all_ms, one.spare_ms) > now_ms}
+            if current != known:
+                txn.do(place.put(AccountLimits(current)))
 
         await self.context.store.transact(body)
 

@@ -53,19 +53,19 @@ class Membership:
         self._facts = facts
         self._own: MirrorPart | None = None
         """The part of the mirror with its entry and its desired state, while the component is a member."""
-        self._asked = ""
+        self._wanted = ""
         """State that this process itself wants."""
 
     def say(self, **facts: Any) -> None:  # members of Facts
         """Change what the component announces about itself."""
-        told = replace(self._facts, **facts)
-        if told != self._facts:
-            self._facts = told
+        announced = replace(self._facts, **facts)
+        if announced != self._facts:
+            self._facts = announced
             self._keep_up_soon()
 
     def want(self, state: str) -> None:
         """Set the state of the component for as long as it lives, as if the store demanded it."""
-        self._asked = state
+        self._wanted = state
         self._keep_up_soon()
 
     def _keep_up_soon(self) -> None:
@@ -75,8 +75,8 @@ class Membership:
     @property
     def wanted(self) -> str:
         """Return the desired state: running, paused or stopped."""
-        if self._asked or self.session is None:
-            return self._asked or "running"
+        if self._wanted or self.session is None:
+            return self._wanted or "running"
         entry = self.context.mirror.get(self._desired_path)
         desired = readable(entry, DesiredState) if entry is not None else None
         return desired.state if desired is not None and desired.state in STATES else "running"

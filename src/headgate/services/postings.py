@@ -36,7 +36,7 @@ def told_of(change: Change) -> dict[str, str]:
 
 def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
     """Return the request to show a change as merged that has landed by a push."""
-    posting = said(action.id, action.work, tenant, now_ms, LANDED)
+    posting = note(action.id, action.work, tenant, now_ms, LANDED)
     return replace(posting, pushed=Pushed(action.work.landed, action.contained))
 
 
@@ -55,7 +55,7 @@ def trimmed(work: LandRequest) -> LandRequest:
     )
 
 
-def said(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
+def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
     """Return a text for the people of a change, without a vote. `kind` is as in `gate.actions.Report`."""
     about = notice("report", id, tenant, work.pipeline, work.change, "", now_ms)
     return OutboxMessage(

@@ -25,15 +25,15 @@ async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str)
     """
     for part in (*work.parts, *work.later):
         change = part.change
-        forge, asked = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))
+        forge, demands = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))
         if forge is None or forge.can.lands != "push":
             continue
-        if why := await _of_one(forge, change, asked, tenant):
+        if why := await _of_one(forge, change, demands, tenant):
             return why
     return ""
 
 
-async def _of_one(forge: Forge, change: Change, asked: Demands, tenant: str) -> str:
+async def _of_one(forge: Forge, change: Change, demands: Demands, tenant: str) -> str:
     """Return why one change may not be pushed. The merger knows which changes have landed as they were tested."""
     now = await forge.look_up(change.key)
     if now is None:
@@ -44,4 +44,4 @@ async def _of_one(forge: Forge, change: Change, asked: Demands, tenant: str) -> 
         return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
     if now.landed:
         return ""
-    return amiss(asked, now, tenant) if now.open else f"{change.key} is closed"
+    return amiss(demands, now, tenant) if now.open else f"{change.key} is closed"

@@ -25,13 +25,13 @@ class Unanswered(Exception):
 
 
 async def ask(
-    context: Context, session: Session, stream: Stream[E], asked: Callable[[str], E], besides: Sequence[Op] = ()
+    context: Context, session: Session, stream: Stream[E], request: Callable[[str], E], besides: Sequence[Op] = ()
 ) -> ManagementResult:
-    """Submit a request and return its outcome. `asked` makes the request from the path of its result. `besides` is
+    """Submit a request and return its outcome. `request` makes the request from the path of its result. `besides` is
     written in the same commit. Raise Unanswered or SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = place.inside(fresh())
-    events = stream.append(asked(path))
+    events = stream.append(request(path))
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:

@@ -18,7 +18,7 @@ from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.requestforms import Open, Owner
 from headgate.recipes.requests import Requests
 from headgate.services.pace import Pace
-from headgate.services.quarantine.quarantine import Tries, said, transient
+from headgate.services.quarantine.quarantine import Tries, error_text, transient
 from headgate.services.shares import FairSharing
 from headgate.store.store import Session
 from headgate.store.types import StoreError
@@ -215,7 +215,7 @@ class RequestWorker:
         log.error("request %s failed in a way nobody foresaw", id, exc_info=error)
         if self._tries.spent(id):
             try:
-                await self._fail(claim, said(error))
+                await self._fail(claim, error_text(error))
                 return
             except Exception as refused:
                 log.error("request %s: that it failed cannot be answered", id, exc_info=refused)

@@ -31,7 +31,7 @@ from headgate.ports.runner import Contact, Runner
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
-from headgate.services.figures import told_once
+from headgate.services.figures import publish_once
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.nodes.requester import NodeRequester
@@ -144,7 +144,7 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
     forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
     couriers = (Courier(context, name, reporter).run for name, reporter in takers.items())
-    return [*couriers, *forges, partial(told_once, context, ProcessMetrics().whole)]
+    return [*couriers, *forges, partial(publish_once, context, ProcessMetrics().whole)]
 
 
 def _known(

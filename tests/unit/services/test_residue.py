@@ -19,7 +19,7 @@ from headgate.map.tree import Address
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.figures import told_once
+from headgate.services.figures import publish_once
 from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
 from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
@@ -180,7 +180,7 @@ def of_semaphores(context: Context) -> ResultSweeper:
 def test_a_semaphore_that_cannot_be_read_is_left_to_the_turns_which_make_it_anew() -> None:
     place = Place()
     entry = Entry(MAP.semaphores("t").semaphore("s").record.path, b"\xff{", 1, 1, None)
-    assert Forsaken(place.context)._kept(entry) is None
+    assert Forsaken(place.context)._remaining(entry) is None
 
 
 def test_figures_of_the_whole_are_told_by_one_and_by_the_next_when_that_is_gone() -> None:
@@ -198,7 +198,7 @@ def test_figures_of_the_whole_are_told_by_one_and_by_the_next_when_that_is_gone(
 
             async def stands() -> None:
                 async with place.store.session(name) as session:
-                    await told_once(place.context, whole, session)
+                    await publish_once(place.context, whole, session)
 
             return asyncio.ensure_future(stands())
 

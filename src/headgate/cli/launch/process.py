@@ -31,7 +31,7 @@ from headgate.map.places import Map
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.figures import told_once
+from headgate.services.figures import publish_once
 from headgate.services.limits import SharedLimits
 from headgate.services.membership import Membership
 from headgate.services.scheduler.scheduler import Scheduler
@@ -161,7 +161,7 @@ class Process:
 
     async def tells(self, session: Session) -> None:
         """Report the metrics of the whole system, while elected."""
-        await told_once(self.context, self.figures.whole, session)
+        await publish_once(self.context, self.figures.whole, session)
 
     def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
         self.members.append(member)

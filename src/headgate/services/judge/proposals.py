@@ -50,25 +50,25 @@ class Proposals:
     async def __aexit__(self, *_: object) -> None:
         await end(*self._asking.values())
 
-    def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement | None:
+    def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement | None:
         """Return the judgement, or None while the proposal is being judged."""
         judging = self._judging
-        if judging is None or _is_small(layouts, asked, judging.at_once_max_bytes):
-            return layouts.judged(asked)
-        known = self._answers.get(asked.buildset)
-        if known is None and asked.buildset not in self._asking:
-            self._asking[asked.buildset] = asyncio.ensure_future(self._ask(judging.judge, layouts, asked))
+        if judging is None or _is_small(layouts, request, judging.at_once_max_bytes):
+            return layouts.judged(request)
+        known = self._answers.get(request.buildset)
+        if known is None and request.buildset not in self._asking:
+            self._asking[request.buildset] = asyncio.ensure_future(self._ask(judging.judge, layouts, request))
         return known
 
-    async def _ask(self, judge: Judge, layouts: TenantLayouts, asked: LayoutRequest) -> None:
+    async def _ask(self, judge: Judge, layouts: TenantLayouts, request: LayoutRequest) -> None:
         try:
-            answer = await judge.judged(layouts, asked)
+            answer = await judge.judged(layouts, request)
         except Exception as error:  # whatever the error, the item must not wait for ever
-            log.exception("the configuration that %s proposes cannot be judged", asked.project)
-            answer = refusal(asked, f"this configuration cannot be judged: {error}")
+            log.exception("the configuration that %s proposes cannot be judged", request.project)
+            answer = refusal(request, f"this configuration cannot be judged: {error}")
         finally:
-            del self._asking[asked.buildset]
-        self._answers[asked.buildset] = answer
+            del self._asking[request.buildset]
+        self._answers[request.buildset] = answer
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
         self.answered += 1
@@ -91,17 +91,17 @@ class JudgedLayouts:
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
         return self._layouts.reuses(pipeline, project, branch)
 
-    def judged(self, asked: LayoutRequest) -> Judgement | None:
-        return self._proposals.judged(self._layouts, asked)
+    def judged(self, request: LayoutRequest) -> Judgement | None:
+        return self._proposals.judged(self._layouts, request)
 
 
-def _is_small(layouts: TenantLayouts, asked: LayoutRequest, most_bytes: int) -> bool:
+def _is_small(layouts: TenantLayouts, request: LayoutRequest, most_bytes: int) -> bool:
     """Return whether judging takes only milliseconds. The files bound what is read, and what is new in them bounds
     what is made from it."""
-    if not asked.texts:
+    if not request.texts:
         return True
-    fresh = layouts.fresh(asked.texts)
-    if len(asked.files or ()) > FILES_MAX or sum(len(text) for text, _ in fresh) > READ_MAX_BYTES:
+    fresh = layouts.fresh(request.texts)
+    if len(request.files or ()) > FILES_MAX or sum(len(text) for text, _ in fresh) > READ_MAX_BYTES:
         return False
     more = (Counter(text.splitlines()) - Counter(had.splitlines()) for text, had in fresh)
     new = "".join(f"{line}\n" for lines in more for line in lines.elements())

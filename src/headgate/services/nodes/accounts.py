@@ -115,9 +115,9 @@ class AccountRegion:
         return self.limits_until_s > 0
 
 
-def region_of(said: Mapping[str, Any]) -> str:
+def region_of(provider: Mapping[str, Any]) -> str:
     """Return the part of an account that a provider is in."""
-    return str(said.get("region", ""))
+    return str(provider.get("region", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ class Hunting:
         self._uses: dict[tuple[str, str], Amounts | str] = {}
         """(provider, digest) -> amounts that one node takes, or why there can be none."""
 
-    def place(self, connection: str, said: Mapping[str, Any]) -> AccountRegion:
-        return self.places.setdefault((connection, region_of(said)), AccountRegion())
+    def place(self, connection: str, provider: Mapping[str, Any]) -> AccountRegion:
+        return self.places.setdefault((connection, region_of(provider)), AccountRegion())
 
     def uses(self, provider: str, digest: str) -> Amounts | str | None:
         """Return the known amounts of a node; None if they were not requested yet."""
@@ -169,11 +169,11 @@ class Hunting:
         """Forget errors, so that nodes that could not be made are tried again: somebody may have fixed them."""
         self._uses = {key: found for key, found in self._uses.items() if not isinstance(found, str)}
 
-    async def look(self, connection: str, said: Mapping[str, Any], ours: Ours) -> AccountSurvey:
+    async def look(self, connection: str, provider: Mapping[str, Any], ours: Ours) -> AccountSurvey:
         """List one whole account; resources of ours that had no record at two looks are deleted. Raise
         CloudUnavailable, LaunchFailed."""
-        account, place = self._accounts[connection], self.place(connection, said)
-        found = await account.ask(lambda: account.cloud.resources(said))
+        account, place = self._accounts[connection], self.place(connection, provider)
+        found = await account.ask(lambda: account.cloud.resources(provider))
         tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
         nodes = ours.known()
         mine = [one for one in tagged if one.tags.get(NODE_TAG) in nodes or ours.made(one)]
@@ -185,12 +185,12 @@ class Hunting:
         for one in (one for one in lost if _key(one) in again):
             log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
             try:
-                await account.ask(lambda one=one: account.cloud.delete(said, one))  # type: ignore[misc]
+                await account.ask(lambda one=one: account.cloud.delete(provider, one))  # type: ignore[misc]
             except (LaunchFailed, OverQuota) as error:
                 log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
         now_s = asyncio.get_running_loop().time()
         if now_s >= place.limits_until_s:  # the last: where they cannot be read, what is lost is found all the same
-            place.limits = await account.ask(lambda: account.cloud.limits(said))
+            place.limits = await account.ask(lambda: account.cloud.limits(provider))
             place.limits_until_s = now_s + LIMITS_KEPT_S
         return AccountSurvey(len(mine), frozenset(strange))
 
@@ -210,5 +210,7 @@ def total(several: Iterable[Amounts]) -> dict[str, float]:
 
 def wanted_of(node: MadeNode) -> MachineSpec:
     """Return the driver's description of a machine, as when it was made."""
-    said = node.said
-    return MachineSpec(node.id, said["label"], said["image"], said["flavor"], said["provider"], node.tags)
+    description = node.said
+    return MachineSpec(
+        node.id, description["label"], description["image"], description["flavor"], description["provider"], node.tags
+    )

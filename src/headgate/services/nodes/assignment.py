@@ -63,7 +63,7 @@ class Assigning:
         self._used = Counter((claim.tenant, claim.project) for claim in self._claims)
         self._away = {*avoided, *aside, *(one.machine for one in self._claims if one.request in now.held)}
         """Machines of which nobody knows when they become available again."""
-        self._kept, self._rooms = list[KeptHosts](), dict[tuple[str, str], ReservedRoom]()
+        self._reserved_hosts, self._rooms = list[KeptHosts](), dict[tuple[str, str], ReservedRoom]()
         self.reserved = set[str]()
         """Machines that waiting requests may need: later requests avoid them where they can."""
 
@@ -91,14 +91,14 @@ class Assigning:
             self._keep_room(request, most)
             return NodesLater(f"limited by max-nodes-per-project: {request.project} may have {most} machines at a time")
         chosen = choose(wanted, self.taken | self.reserved) or choose(wanted, self.taken)
-        if chosen is None or not all(kept.leaves(chosen) for kept in self._kept):
+        if chosen is None or not all(reserved.leaves(chosen) for reserved in self._reserved_hosts):
             if self._keep_room(request, most):
                 self._keep_machines(request, wanted)
             return NodesLater(_lacking(request, found))
         self.taken.update(chosen)
         self._used[whose] += len(chosen)
-        for kept in self._kept:
-            kept.behind.update(chosen)
+        for reserved in self._reserved_hosts:
+            reserved.behind.update(chosen)
         if whose in self._rooms:
             self._rooms[whose].take({"machines": float(len(chosen))}, {})
         known = {one.object.uuid: one for several in found for one in several}
@@ -111,9 +111,9 @@ class Assigning:
     def _no_room(self, request: NodeRequest, most: int) -> bool:
         """Return whether the project's limit forbids so many more machines now."""
         whose, many = (request.tenant, request.project), len(request.nodes)
-        kept = self._rooms.get(whose)
+        room = self._rooms.get(whose)
         return 0 <= most < self._used[whose] + many or (
-            kept is not None and not kept.leaves({"machines": float(many)}, {})
+            room is not None and not room.leaves({"machines": float(many)}, {})
         )
 
     def _keep_room(self, request: NodeRequest, most: int) -> bool:
@@ -134,7 +134,7 @@ class Assigning:
         leave too few."""
         every = {uuid for several in wanted for uuid in several}
         if not every & self.reserved and choose(wanted, self._away) is not None:
-            self._kept.append(KeptHosts(wanted, {one.machine for one in self._behind(request)}))
+            self._reserved_hosts.append(KeptHosts(wanted, {one.machine for one in self._behind(request)}))
             self.reserved |= every
 
     def _behind(self, request: NodeRequest) -> list[NodeClaim]:
@@ -159,14 +159,14 @@ class Assigning:
         """Return, for each node, the machines that it could have, or a refusal.  Raise Invalid, InventoryError."""
         found = []
         for _, label in request.nodes:
-            said = tenant.labels.get(label)
-            if said is None:
+            definition = tenant.labels.get(label)
+            if definition is None:
                 known = f"; it has {', '.join(tenant.labels)}" if tenant.labels else ""
                 return NodesRefused(f"tenant {tenant.name} has no label {label!r}{known}")
-            machines = await self._finding.machines(said, request.zone, request.executor)
-            if said.triggering:
+            machines = await self._finding.machines(definition, request.zone, request.executor)
+            if definition.triggering:
                 machines = [one for one in machines if one.object.uuid == request.machine]
-            if said.triggering and not machines:
+            if definition.triggering and not machines:
                 return NodesRefused(f"no machine of label {label} started this item")
             found.append(machines)
         return found
@@ -175,8 +175,8 @@ class Assigning:
 def _lacking(request: NodeRequest, found: Sequence[Sequence[MachineCandidate]]) -> str:
     """Return what the request waits for."""
     labels = {label: len(several) for (_, label), several in zip(request.nodes, found, strict=True)}
-    told = ", ".join(f"{many} of label {label}" for label, many in sorted(labels.items()))
-    return f"limited by the machines of the inventory: {told}, taken or kept for who waits longer"
+    summary = ", ".join(f"{many} of label {label}" for label, many in sorted(labels.items()))
+    return f"limited by the machines of the inventory: {summary}, taken or kept for who waits longer"
 
 
 def _claim(request: NodeRequest, node: str, label: str, one: MachineCandidate) -> NodeClaim:

@@ -24,14 +24,14 @@ class Errands:
         self._tasks: dict[str, asyncio.Task[float | None]] = {}
         self._due: dict[str, float] = {}
         """Errand -> time from which it may start again, in the loop's time."""
-        self._asked = Counter[str]()
+        self._under_way = Counter[str]()
         """Connection -> number of errands under way."""
 
     def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
         """Start the errand unless it is under way or not due, or the connection has too many."""
         due = self._due.get(key, 0.0) <= asyncio.get_running_loop().time()
-        if due and key not in self._tasks and self._asked[connection] < ERRANDS_MAX:
-            self._asked[connection] += 1
+        if due and key not in self._tasks and self._under_way[connection] < ERRANDS_MAX:
+            self._under_way[connection] += 1
             self._tasks[key] = asyncio.ensure_future(self._run(connection, work))
 
     async def _run(self, connection: str, work: Callable[[], Work]) -> float | None:
@@ -40,7 +40,7 @@ class Errands:
         except CloudUnavailable as away:
             return max(AWAY_MIN_S, away.after_s)
         finally:
-            self._asked[connection] -= 1
+            self._under_way[connection] -= 1
 
     def ended(self) -> None:
         """Collect the errands that have ended. Raise the error of one that failed."""

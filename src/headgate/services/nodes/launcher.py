@@ -156,8 +156,8 @@ class LauncherTerm:
         assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, self._book.broken)
 
         def place(one: WaitingRequest | ObjectLease) -> tuple[int, int]:
-            asked = one.request if isinstance(one, WaitingRequest) else one
-            return level(asked.precedence, asked.asked_ms, now_ms), asked.asked_ms
+            request = one.request if isinstance(one, WaitingRequest) else one
+            return level(request.precedence, request.asked_ms, now_ms), request.asked_ms
 
         made = providers(self._context.map, self._context.mirror)
         lines: list[Sequence[WaitingRequest | ObjectLease]] = [now.waiting, self._book.line(now_ms)]

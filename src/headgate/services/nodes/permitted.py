@@ -20,26 +20,26 @@ class Permitted:
 
     def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
         self._accounts = accounts
-        self._told = frozenset[str]()
+        self._logged = frozenset[str]()
 
     def of(self, providers: Mapping[str, Sequence[FlatProvider]]) -> dict[str, list[FlatProvider]]:
         """Return the providers of each tenant with the machines that may be used, as if the others were not listed."""
         refused = set[str]()
         found = {tenant: [self._with(one, refused) for one in several] for tenant, several in providers.items()}
-        for why in sorted(refused - self._told):
+        for why in sorted(refused - self._logged):
             log.warning("%s", why)
-        self._told = frozenset(refused)
+        self._logged = frozenset(refused)
         return found
 
     def _with(self, provider: FlatProvider, refused: set[str]) -> FlatProvider:
-        kept = []
+        permitted = []
         for host in provider.hosts:
             why = self._refusal(provider, host)
             if why:
                 refused.add(f"provider {provider.name}: {why}")
             else:
-                kept.append(host)
-        return replace(provider, hosts=tuple(kept)) if len(kept) < len(provider.hosts) else provider
+                permitted.append(host)
+        return replace(provider, hosts=tuple(permitted)) if len(permitted) < len(provider.hosts) else provider
 
     def _refusal(self, provider: FlatProvider, host: Mapping[str, Any]) -> str:
         account = self._accounts.get(provider.connection)
@@ -60,5 +60,5 @@ class Permitted:
 
 
 def _aliases(host: Mapping[str, Any]) -> Sequence[str]:
-    said = host.get("aliases") or ()
-    return [said] if isinstance(said, str) else said
+    aliases = host.get("aliases") or ()
+    return [aliases] if isinstance(aliases, str) else aliases

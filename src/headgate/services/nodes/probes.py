@@ -110,11 +110,11 @@ class Probing:
 
     def _pause_s(self, machine: Object, provider: Object) -> float:
         """Return the seconds until the next probe of the machine; 0: it is not probed."""
-        said = {**provider.properties, **{key: value for key, value in machine.properties.items() if value}}
-        if said.get(PROBE) == NONE:
+        properties = {**provider.properties, **{key: value for key, value in machine.properties.items() if value}}
+        if properties.get(PROBE) == NONE:
             return 0.0
         try:
-            return interval_s(said.get(PROBE_INTERVAL, ""), self._interval_s)
+            return interval_s(properties.get(PROBE_INTERVAL, ""), self._interval_s)
         except ValueError as error:
             log.error("machine %s: %s", machine.name, error)
             return self._interval_s

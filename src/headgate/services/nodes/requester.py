@@ -65,7 +65,7 @@ class NodeRequester:
             return
         wrong = []
         for nodeset in (spec.job.nodeset, *spec.job.nodeset_alternatives):
-            async with self._asked(session, spec, nodeset, precedence) as request:
+            async with self._requested(session, spec, nodeset, precedence) as request:
                 answer = await unless(cancel, self._answer(request, waiting))
                 if answer is None:
                     yield None
@@ -84,7 +84,7 @@ class NodeRequester:
         return known or (bool(made) and not wanted <= set(self._own))
 
     @asynccontextmanager
-    async def _asked(
+    async def _requested(
         self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
     ) -> AsyncIterator[NodeRequest]:
         """Yield a request for nodes: while it exists, the machines that are claimed for it are ours; it ends with the

@@ -54,13 +54,13 @@ class MachineFinder:
         return At(self._inventory.places.objects.by_uuid(one.object.uuid).record.path, one.generation)
 
     async def _search(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
-        said = expression(label)
-        named: Sequence[str] = said.partitions or [one for one in (label.partition or zone,) if one]
+        search = expression(label)
+        named: Sequence[str] = search.partitions or [one for one in (label.partition or zone,) if one]
         known = [one.uuid for one, _ in await self._inventory.admin.partitions()]
         partitions = [await self._inventory.partition(one) for one in named] or known
         if not partitions:
             raise Unmet("the inventory has no partition; create one, and machines in it")
-        wanted = await self._inventory.filter(LAUNCHER, replace(said, partitions=tuple(partitions)))
+        wanted = await self._inventory.filter(LAUNCHER, replace(search, partitions=tuple(partitions)))
         caller, found = replace(LAUNCHER, partition=partitions[0]), list[MachineCandidate]()
         for one in await self._inventory.several(caller, [wanted], LIMIT_MAX):
             provider = await self._provider(one.object)
@@ -87,10 +87,12 @@ class MachineFinder:
 
 def expression(label: Label) -> Expression:
     """Return the search that the label stands for: machines of the project it names. Raise Invalid."""
-    said = parse(label.search)
-    if said.project or said.every_project:
+    search = parse(label.search)
+    if search.project or search.every_project:
         raise Invalid(f"filter {label.search!r}: whose machines they are is said by the label's `project`")
     if not label.project:
         raise Invalid("it does not say whose machines it takes: give `project`, or `*` for everybody's")
     every = label.project == "*"
-    return replace(said, types=said.types or (MACHINE,), project="" if every else label.project, every_project=every)
+    return replace(
+        search, types=search.types or (MACHINE,), project="" if every else label.project, every_project=every
+    )

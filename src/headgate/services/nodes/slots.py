@@ -32,11 +32,11 @@ async def keep_slots(inventory: Inventory) -> None:
 
 
 async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
-    said = provider.properties.get("slots", "1")
-    if not said.isdecimal() or int(said) > SLOTS_MAX:
-        log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, said)
+    count = provider.properties.get("slots", "1")
+    if not count.isdecimal() or int(count) > SLOTS_MAX:
+        log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, count)
         return
-    wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(said) + 1)}
+    wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(count) + 1)}
     own = PropertyConditions(
         require_items=(PropertyFilter("provider", provider.name), PropertyFilter("slot", "", prefix=True))
     )

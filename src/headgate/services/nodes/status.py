@@ -81,8 +81,8 @@ def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
         if request.id in answers:
             continue
         own = of.get(request.id, [])
-        kept = tuple(held for held in own if held.claim.state != "cleaning")
-        waiting.append(WaitingRequest(request, At(entry.path, entry.version), kept, len(kept) < len(own)))
+        usable = tuple(held for held in own if held.claim.state != "cleaning")
+        waiting.append(WaitingRequest(request, At(entry.path, entry.version), usable, len(usable) < len(own)))
     left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
     kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
     asked_ms = {id: request.asked_ms for id, (_, request) in requests.items()}

@@ -49,10 +49,12 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     if kept_s < _grown_s(wait, "held", HELD_FIRST_S, HELD_MAX_S):
         return wait
     pause_s = _grown_s(wait, "pause", PAUSE_FIRST_S, PAUSE_MAX_S)
-    told = f"{held} of its machines were there for {kept_s:.0f} s, and others who use the account left no room for more"
+    attempt = (
+        f"{held} of its machines were there for {kept_s:.0f} s, and others who use the account left no room for more"
+    )
     why = f"its machines were given back, as others use the account, too; it asks again after {pause_s:.0f} s"
     gone = replace(wait, at="", held=0, held_ms=0, gave=wait.gave + 1, again_ms=now_ms + round(1000 * pause_s))
-    return with_tries(explained(gone, wait.request, why, now_ms), [told])
+    return with_tries(explained(gone, wait.request, why, now_ms), [attempt])
 
 
 def _grown_s(wait: NodeWait, what: str, first_s: float, most_s: float) -> float:

@@ -33,9 +33,9 @@ def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
     wanted = {node.label for node in job.nodeset.nodes}
     if not wanted:
         return ""
-    said = _said(wanted, providers(context.map, context.mirror).get(tenant, []))
-    if said is not None:
-        return _best(said, context)
+    zones = _zones_of(wanted, providers(context.map, context.mirror).get(tenant, []))
+    if zones is not None:
+        return _best(zones, context)
     able = [record.data for record in executors(context) if wanted <= set(record.data.labels)]
     if any(data.unzoned for data in able):
         return ""
@@ -44,7 +44,7 @@ def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
     return min((zone for zone, labels in _remembered(context) if wanted <= labels), default="")
 
 
-def _said(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str] | None:
+def _zones_of(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str] | None:
     """Return the zones from which all of the labels are reached; None if no provider has them."""
     zones = [{zone_of_label(one, label) for one in known if one.label(label) is not None} for label in wanted]
     if not any(zones):

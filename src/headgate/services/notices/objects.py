@@ -44,10 +44,10 @@ WORDS = {
 
 def queue_of_partition(name: str) -> str:
     """Return the queue of a partition's notices: named after it, if queues can be."""
-    whole = f"inventory-{name}"
-    if len(whole) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", whole):
-        return whole
-    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', whole)[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    queue = f"inventory-{name}"
+    if len(queue) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", queue):
+        return queue
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', queue)[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 @dataclass(slots=True)

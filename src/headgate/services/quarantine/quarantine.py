@@ -46,7 +46,7 @@ def transient(error: Exception) -> bool:
     return isinstance(error, StoreError | SessionLost) and not isinstance(error, TooLarge)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the error as text for people."""
     return _plain(str(error) if isinstance(error, Undecodable) else f"{type(error).__name__}: {error}")
 
@@ -106,12 +106,14 @@ class Quarantine:
         very many, the first are kept."""
         if self._full():
             return waiting.consume()
-        told = [one.report for one in waiting.event.postings]
-        tenant, body = told[0].tenant if told else "", self._context.mirror.get(waiting.body)
-        of = ", ".join(f"{one.report} of {one.change or one.ref} of {one.project} in {one.pipeline}" for one in told)
+        reports = [one.report for one in waiting.event.postings]
+        tenant, body = reports[0].tenant if reports else "", self._context.mirror.get(waiting.body)
+        of = ", ".join(f"{one.report} of {one.change or one.ref} of {one.project} in {one.pipeline}" for one in reports)
         what, name = f"the report to {connection}: {of}", waiting.body.rpartition("/")[2]
         value = body.value if body else b""
-        ops = self.put(name, "report", what, str(error) or said(error), tenant, queue, waiting.body, value, tries=1)
+        ops = self.put(
+            name, "report", what, str(error) or error_text(error), tenant, queue, waiting.body, value, tries=1
+        )
         return [*ops, *waiting.consume()]
 
     def note(self, id: str, work: ReportRequest, tenant: str, error: str) -> list[Op]:
@@ -153,9 +155,9 @@ class Quarantine:
         value: bytes = b"",
         tries: int = TRIES_MAX,
     ) -> list[Op]:
-        what, text = _plain(what), _plain(error) if isinstance(error, str) else said(error)
+        what, text = _plain(what), _plain(error) if isinstance(error, str) else error_text(error)
         log.error("%s was set aside after %d tries: %s", what, tries, text)
-        kept = 0 < len(value) <= BODY_MAX_BYTES
+        retained = 0 < len(value) <= BODY_MAX_BYTES
         record = Quarantined(
             kind=kind,
             what=what,
@@ -163,11 +165,11 @@ class Quarantine:
             since_ms=self._context.now_ms(),
             tries=tries,
             tenant=tenant,
-            queue=queue if kept else "",
-            body=body if kept else "",
+            queue=queue if retained else "",
+            body=body if retained else "",
         )
         ops: list[Op] = [Put(self.path(id), self._place.records.encode(record))]
-        return [*ops, Put(self._body(id), value)] if kept else ops
+        return [*ops, Put(self._body(id), value)] if retained else ops
 
     def _body(self, id: str) -> str:
         return self._place.bodies.inside(id)
@@ -177,12 +179,12 @@ class Quarantine:
 
         async def body(txn: Txn) -> Quarantined:
             record = await self._taken(txn, id)
-            kept = await txn.get(self._body(id))
-            if kept is not None and record.queue == self._context.merges.places.requests:
-                txn.do(*self._asked_again(record, kept.value))
-            elif record.queue and kept is not None:
+            stored = await txn.get(self._body(id))
+            if stored is not None and record.queue == self._context.merges.places.requests:
+                txn.do(*self._asked_again(record, stored.value))
+            elif record.queue and stored is not None:
                 name = StreamEntry(record.body.rpartition("/")[2])
-                txn.do(Put(record.body, kept.value), Append(record.queue, encode(name)))
+                txn.do(Put(record.body, stored.value), Append(record.queue, encode(name)))
             txn.do(*besides)
             return record
 
@@ -212,7 +214,7 @@ class Quarantine:
         try:
             return self._place.records.decode(entry.value)
         except Undecodable as damaged:
-            return Quarantined(kind="record", what=entry.path, error=said(damaged), since_ms=0)
+            return Quarantined(kind="record", what=entry.path, error=error_text(damaged), since_ms=0)
 
     async def forget(self, id: str) -> None:
         """Remove a thing from the quarantine because handling it succeeds again."""

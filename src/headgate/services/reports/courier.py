@@ -85,7 +85,7 @@ class Courier:
     _resting: dict[str, float] = field(default_factory=dict)
     """Project whose reports the forge refuses -> end of its pause; reports of other projects are delivered."""
     _session: Session | None = None
-    _said: str = ""
+    _recorded: str = ""
     """Why reports wait, as recorded beside them."""
 
     @property
@@ -95,7 +95,7 @@ class Courier:
     async def run(self, session: Session) -> None:
         place, self._session = self._place, session
         async with lock(self.context.store, session, place.election.path).hold() as guard:
-            self._said = trouble.text if (trouble := self._shown) is not None else ""
+            self._recorded = trouble.text if (trouble := self._shown) is not None else ""
             with self.context.mirror.part(place.queue.path, place.data.path, place.wish.path) as part:
                 while True:
                     await self._heed(guard)
@@ -171,8 +171,8 @@ class Courier:
 
     async def _tell_all(self, chosen: Sequence[Unread[Postings]], guard: At) -> None:
         """Deliver every report to its end, whatever happens to the others."""
-        told = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
-        found = [self._judged(event, result) for event, result in zip(chosen, told, strict=True)]
+        results = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
+        found = [self._judged(event, result) for event, result in zip(chosen, results, strict=True)]
         ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
         ended = list[Unread[Postings]]()
         for event, result in zip(chosen, found, strict=True):
@@ -269,19 +269,19 @@ class Courier:
         """Record the problem for people, once for as long as it is the same."""
         why, shown = line(why, 500), self._shown
         log.warning("%s: reports wait, for %.0f s: %s", self.connection, self._away.length_s, why)
-        if self._said != why:
+        if self._recorded != why:
             since_ms = shown.since_ms if shown is not None else self.context.now_ms()
             await self.context.store.commit(
                 [], [self._place.trouble.put(RepositoryProblem(since_ms, why))], guards=[guard]
             )
-            self._said = why
+            self._recorded = why
 
     async def _well(self, guard: At) -> None:
         """Record that the receiver answers again."""
-        if self._said:
+        if self._recorded:
             log.info("%s: reports are taken again", self.connection)
             await self.context.store.commit([], [self._place.trouble.delete()], guards=[guard])
-            self._said = ""
+            self._recorded = ""
 
 
 def _landings(event: Unread[Postings]) -> list[OutboxMessage]:

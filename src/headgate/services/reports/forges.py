@@ -23,7 +23,7 @@ from headgate.services.context import Context
 from headgate.services.orders import shut
 from headgate.services.postings import to_push
 from headgate.services.pushes import kept_back
-from headgate.services.scheduler.hints import kept
+from headgate.services.scheduler.hints import store_hint
 from headgate.store.store import Session
 from headgate.store.types import Op
 
@@ -50,7 +50,7 @@ class ForgeReporter:
             await self.forge.report(posting)
             if posting.echoes and (change := posting.change) is not None:
                 hint = Hint(derived("echo", posting.key), change.project, change.number)
-                await kept(self.context, self.forge.name, hint)
+                await store_hint(self.context, self.forge.name, hint)
 
     async def land(self, posting: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
         """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not

@@ -37,14 +37,14 @@ class ObjectReporter:
         if of is None or of.connection != self._name:
             raise ReportRefused(f"no object of {self._name} started this item")
         try:
-            said = msgspec.json.decode(posting.options.get("wanted", "{}"), type=_Said)
+            wanted = msgspec.json.decode(posting.options.get("wanted", "{}"), type=_Said)
             partition = await self._inventory.partition(self._partition)
             update = Update(
                 of.lane,
-                set_properties=said.set,
-                remove_properties=said.unset,
-                add_tags=said.tag,
-                remove_tags=said.untag,
+                set_properties=wanted.set,
+                remove_properties=wanted.unset,
+                add_tags=wanted.tag,
+                remove_tags=wanted.untag,
             )
             await self._inventory.apply(Caller(USER, self._project, partition), [update])
         except NotFound:

@@ -29,7 +29,7 @@ class Bygone:
     tenant: str
     pipeline: str
     now_ms: int
-    told: Mapping[str, Open]
+    ending: Mapping[str, Open]
     """The requests that end with this turn, by id; they record when their work started."""
     outcomes: Mapping[str, BuildOutcome]
     """Build -> its outcome, for builds whose end this turn absorbs."""
@@ -40,12 +40,12 @@ class Bygone:
         builds = self._builds(buildset, buildset.builds.values(), final=True) if buildset is not None else ()
         return self._of(item, buildset.id if buildset is not None else item.id, result, message, builds)
 
-    def superseded(self, before: State, after: State, asked: Sequence[Action]) -> Iterator[Finished]:
+    def superseded(self, before: State, after: State, actions: Sequence[Action]) -> Iterator[Finished]:
         """Yield the buildsets of `before` that no item has any more and, of those that continue, builds that were
         replaced or stopped."""
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
         here = {build for _, item in after.items() for build in _every(item)}
-        for action in asked:
+        for action in actions:
             if isinstance(action, Record) and action.item.buildset is not None:
                 now[action.item.buildset.id] = action.item.buildset
         for _, item in before.items():
@@ -100,14 +100,14 @@ class Bygone:
 
     def _builds(self, buildset: BuildSet, builds: Iterable[Build], *, final: bool) -> tuple[FinishedBuild, ...]:
         jobs = {job.id: job for job in buildset.jobs}
-        artifacts, said, found = artifacts_of(buildset), comments.for_history(buildset), list[FinishedBuild]()
+        artifacts, line_comments, found = artifacts_of(buildset), comments.for_history(buildset), list[FinishedBuild]()
         for build in map(self._known, builds):
             job = jobs[build.job]
             own = artifacts.get(build.id, ())
-            told = self._build(build, job.name, job.nodeset.name, job.provides, own, final=final)
+            finished = self._build(build, job.name, job.nodeset.name, job.provides, own, final=final)
             names = tuple(one.name for one in job.semaphores)
-            needs, about = tuple(one.name for one in job.dependencies), said.get(build.id, {})
-            found.append(replace(told, needs=needs, semaphores=names, comments=about))
+            needs, about = tuple(one.name for one in job.dependencies), line_comments.get(build.id, {})
+            found.append(replace(finished, needs=needs, semaphores=names, comments=about))
         return tuple(found)
 
     def _build(
@@ -134,7 +134,7 @@ class Bygone:
             provides=provides,
             final=final,
             attempt=build.attempt,
-            work=_work(build, whole=bool(artifacts)),
+            work=_work(build, keeps_artifacts=bool(artifacts)),
             image=build.image,
             inputs=build.inputs if lasting(build) else "",
             returned=build.data if lasting(build) else {},
@@ -161,7 +161,7 @@ class Bygone:
                 narrow=outcome.narrow,
             )
         stopped = build.result in (None, "CANCELED") and not build.start_ms
-        found = self.told.get(build.id) if stopped else None
+        found = self.ending.get(build.id) if stopped else None
         began_ms = found.request.owner.start_ms if found is not None else 0
         return replace(build, start_ms=began_ms, end_ms=self.now_ms) if began_ms else build
 
@@ -172,9 +172,9 @@ def _every(item: Item) -> Iterator[str]:
     yield from (build.id for build in item.buildset.builds.values()) if item.buildset is not None else ()
 
 
-def _work(build: Build, *, whole: bool) -> str:
+def _work(build: Build, *, keeps_artifacts: bool) -> str:
     """Return `build.work`; empty for a build that did not pass, or for whose artifacts there was no room."""
-    return build.work if build.result == "SUCCESS" and (whole or not build.returned.artifacts) else ""
+    return build.work if build.result == "SUCCESS" and (keeps_artifacts or not build.returned.artifacts) else ""
 
 
 def _gone(old: BuildSet, new: BuildSet) -> list[Build]:

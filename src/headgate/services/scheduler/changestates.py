@@ -67,8 +67,8 @@ class ChangeStates:
             place = self._map.cache.connection(connection)
             prefix = place.cache.inside("")
             if changed is None:
-                kept = (path for path in self._versions if path.startswith(prefix))
-                paths = {*kept, *(entry.path for entry in self._mirror.under(place.cache.path))}
+                known = (path for path in self._versions if path.startswith(prefix))
+                paths = {*known, *(entry.path for entry in self._mirror.under(place.cache.path))}
             else:
                 paths = {path for path in (*changed, *self._bodiless) if path.startswith(prefix)}
             for path in paths:

@@ -80,7 +80,7 @@ class Former:
         self._mirror, self._map, self._project = context.mirror, context.map, project
         self._place = context.map.config.former(project)
 
-    def kept(self, branch: str, digest: str) -> list[Op]:
+    def saved(self, branch: str, digest: str) -> list[Op]:
         """Return operations that keep the texts of a branch that are to be replaced, if a layout uses them."""
         if digest not in self._named():
             return []
@@ -183,13 +183,13 @@ class ConfigFileWriter:
         for branch, (commit, files) in reading.now(self._context).wanted(answer).items():
             place = root.branch(branch)
             was = mirror.get(place.record.path)
-            kept = readable(was, ConfigBranch) if was is not None else None
-            if was is not None and kept is not None and ltime < kept.ltime < was.version:
+            stored = readable(was, ConfigBranch) if was is not None else None
+            if was is not None and stored is not None and ltime < stored.ltime < was.version:
                 latest = False  # what was brought here from another store, with its higher versions, is not later
                 stale = {path for path in stale if path != place.path and not place.holds(path)}
                 continue
-            if kept is not None and kept.digest != content_of(files):
-                replaced += former.kept(branch, kept.digest)
+            if stored is not None and stored.digest != content_of(files):
+                replaced += former.saved(branch, stored.digest)
             for path, text in files.items():
                 wanted = [op for op in blob.ops(place.file(path).text.path, text.encode()) if isinstance(op, Put)]
                 stale -= {op.path for op in wanted}

@@ -201,12 +201,12 @@ class ConnectionRunner:
             *flood, last = self._in_parts(own)
             pieces += [TurnPart(part, [check]) for part in flood]
             pieces.append(TurnPart([*ops, *last], [check]))
-        told = [TurnPart(self._told_of([event])) for rest in events.values() for event in rest]
+        news = [TurnPart(self._told_of([event])) for rest in events.values() for event in rest]
         if sighting.heads:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
-            told += [TurnPart([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
-        pieces += [*together(told), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
+            news += [TurnPart([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
+        pieces += [*together(news), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
         pieces += map(TurnPart, self._ordered(sighting.orders))
         pieces += map(TurnPart, self._hints.answered(sighting.answered))
         if sighting.troubles:
@@ -288,8 +288,8 @@ class ConnectionRunner:
         for one commit, a leader that takes over in between sends the event to some of them again."""
         streams = list(self._concerned(event.event))
         news = replace(event.event, shared=True) if len(streams) > 1 else event.event
-        told = [TurnPart(stream.append(news)) for stream in streams]
-        return together([*told, TurnPart(event.consume())])
+        sent = [TurnPart(stream.append(news)) for stream in streams]
+        return together([*sent, TurnPart(event.consume())])
 
     def _concerned(self, event: TriggerEvent) -> Iterator[Stream[TriggerEvent]]:
         for tenant, projects in self._tenants.items():

@@ -25,7 +25,7 @@ Apart = BuildEnded | BuildPaused | MergeAnswer
 """Events whose large data may lie apart from them."""
 
 
-async def whole(context: Context, waiting: Unread[Event]) -> Unread[Event]:
+async def complete(context: Context, waiting: Unread[Event]) -> Unread[Event]:
     """Return the event with the part that lies apart from it, which is deleted with it."""
     event = waiting.event
     if not isinstance(event, Apart) or not event.apart:

@@ -16,7 +16,7 @@ TAKEN_MAX = 1_000
 """Limit of hints taken for one look."""
 
 
-async def kept(context: Context, connection: str, hint: Hint) -> bool:
+async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
     """Keep a hint for who watches the connection; one that waits already is kept once.  Of too many, one says that all
     of it is to be looked at; return False where even of those too many wait.  Raise StoreError."""
     stream = context.map.events.connection(connection).events.hints.stream

@@ -26,9 +26,9 @@ FILES_MAX = 50
 """Limit of files of one item."""
 
 
-def image_ops(map: Map, configuration: Configuration, asked: Sequence[Action], world: World) -> Iterator[list[Op]]:
+def image_ops(map: Map, configuration: Configuration, actions: Sequence[Action], world: World) -> Iterator[list[Op]]:
     """Yield operations that record the image reports of the items that a turn ends; repeating them changes nothing."""
-    for action in asked:
+    for action in actions:
         if isinstance(action, Record) and action.item.live and not action.item.epilogue:
             report = _report(action, configuration.layouts.landed, world)
             if report is not None:
@@ -40,9 +40,9 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
     item, body = ended.item, body_of(ended.item.change)
     if item.buildset is None or ended.refused:
         return None
-    said = said_of_images(world.pipeline, kind_of(ended.result, world))
-    files = tuple(_files(item, layout))[:FILES_MAX] if said.built and ended.result == "SUCCESS" else ()
-    upload = body.image_upload_uuid if body is not None and said.validated is not None else ""
+    verdict = said_of_images(world.pipeline, kind_of(ended.result, world))
+    files = tuple(_files(item, layout))[:FILES_MAX] if verdict.built and ended.result == "SUCCESS" else ()
+    upload = body.image_upload_uuid if body is not None and verdict.validated is not None else ""
     if not files and not upload:
         return None
     return ImageReport(
@@ -51,7 +51,7 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
         pipeline=world.pipeline.name,
         files=files,
         upload=upload,
-        validated=said.validated,
+        validated=verdict.validated,
         at_ms=world.now_ms,
     )
 
@@ -72,13 +72,13 @@ def _files(item: Item, layout: Layout) -> Iterator[ImageFile]:
             branch=stanza.source.branch,
             build=build.id,
             number=number,
-            format=_said(artifact, "format"),
+            format=_metadata(artifact, "format"),
             url=artifact.url,
-            sha256=_said(artifact, "sha256").lower(),
-            md5=_said(artifact, "md5sum").lower(),
+            sha256=_metadata(artifact, "sha256").lower(),
+            md5=_metadata(artifact, "md5sum").lower(),
         )
 
 
-def _said(artifact: ReturnedArtifact, key: str) -> str:
+def _metadata(artifact: ReturnedArtifact, key: str) -> str:
     value: Any = (artifact.metadata or {}).get(key)
     return value if isinstance(value, str) else ""

@@ -16,7 +16,7 @@ from headgate.gate.change import HEADS, Change
 from headgate.gate.work import ReportRequest
 from headgate.map.records import HeldConfiguration, LayoutRecord
 from headgate.recipes.requestforms import Request
-from headgate.services.configuration import Configuration, kept, protection
+from headgate.services.configuration import Configuration, protection, stored_branches
 from headgate.services.context import Context
 from headgate.services.notices.names import notice
 from headgate.services.scheduler.turn import TurnPart
@@ -41,10 +41,10 @@ def in_force(
     context: Context, configuration: Configuration, before: LayoutRecord | None, projects: Mapping[str, object]
 ) -> InForce:
     """Return the stored content that is to take effect, and the content that is held back because of errors."""
-    now = {project: kept(context, project) for project in projects}
+    now = {project: stored_branches(context, project) for project in projects}
     branches = {project: {branch: one.digest for branch, one in found.items()} for project, found in now.items()}
     found_of = ((source.project, protection(context, source)) for source in configuration.tenant.projects)
-    protections = {project: said for project, said in found_of if said is not None}
+    protections = {project: rules for project, rules in found_of if rules is not None}
     if before is None:
         return InForce(branches, {}, protections)
     fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
@@ -68,7 +68,9 @@ def expected(record: LayoutRecord, project: str) -> dict[str, str]:
     return {**record.branches.get(project, {}), **held}
 
 
-def told(context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce) -> list[TurnPart]:
+def announcements(
+    context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce
+) -> list[TurnPart]:
     """Announce configuration that is held back now, or in force again. Return the operations that notify others;
     repeating them changes nothing."""
     tenant, was = configuration.tenant, before.held if before is not None else {}
@@ -89,8 +91,8 @@ def told(context: Context, configuration: Configuration, before: LayoutRecord | 
         work = ReportRequest(change, f"tenant {tenant.name}", _note(configuration.wrong_with(project, branch)))
         meta = {"tenant": tenant.name, "pipeline": "", "change": change.id, "project": project}
         pieces.append(TurnPart(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work))))
-        said = notice("configuration-held", id, tenant.name, "", change, "", one.since_ms)
-        pieces.append(TurnPart(context.published(replace(said, message=work.note))))
+        event = notice("configuration-held", id, tenant.name, "", change, "", one.since_ms)
+        pieces.append(TurnPart(context.published(replace(event, message=work.note))))
     return pieces
 
 

@@ -72,8 +72,10 @@ class Leftovers:
 async def ended(context: Context, tenant: str, pipeline: str) -> bool:
     """Return whether nobody works for the pipeline any more. If somebody does, wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
-    asked = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
-    if not any("item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in asked):
+    requests = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
+    if not any(
+        "item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in requests
+    ):
         return True
     await mirror.moved(seen)
     await asyncio.sleep(PAUSE_S)

@@ -53,10 +53,10 @@ _BEGUN = ("pending", "queued", "in_progress")
 """States that a reporter sets when work starts; they start no pipeline."""
 
 
-def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
+def batched(events: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield the notices of one turn in parts that each fit into a record."""
-    for start in range(0, len(told), TOLD_MAX):
-        yield told[start : start + TOLD_MAX]
+    for start in range(0, len(events), TOLD_MAX):
+        yield events[start : start + TOLD_MAX]
 
 
 def notices(
@@ -64,7 +64,7 @@ def notices(
     pipeline: str,
     before: State,
     after: State,
-    asked: Sequence[Action],
+    actions: Sequence[Action],
     now_ms: int,
     log_url: Callable[[str, str], str] = lambda tenant, build: "",
 ) -> list[Notice]:
@@ -78,10 +78,10 @@ def notices(
         """Yield a notice for each change of the item."""
         for change in item.circle:
             own = what if change == item.change else f"{what} {change.key}"
-            told = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
-            yield replace(told, buildset=item.buildset.id) if item.buildset is not None else told
+            event = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
+            yield replace(event, buildset=item.buildset.id) if item.buildset is not None else event
 
-    ended = [action for action in asked if isinstance(action, Record)]
+    ended = [action for action in actions if isinstance(action, Record)]
     now = {item.id: item for _, item in after.items()} | {action.item.id: action.item for action in ended}
     earlier = _earlier(before, now)
     found: list[Notice] = []
@@ -98,12 +98,12 @@ def notices(
             and was.buildset.id != item.buildset.id
         ):
             found += about("item-reset", item, item.buildset.id)
-        told = _builds(was, item, dict(zip(item.circle, about("build-finished", item, ""), strict=True)))
-        found += (replace(one, log_url=one.log_url or log_url(tenant, one.build)) for one in told)
+        events = _builds(was, item, dict(zip(item.circle, about("build-finished", item, ""), strict=True)))
+        found += (replace(one, log_url=one.log_url or log_url(tenant, one.build)) for one in events)
     for action in ended:
         if action.item.live and not action.item.epilogue:
-            told = about(_end(action), action.item, action.result)
-            found += (replace(one, result=action.result, message=action.message) for one in told)
+            events = about(_end(action), action.item, action.result)
+            found += (replace(one, result=action.result, message=action.message) for one in events)
     return found
 
 
@@ -151,7 +151,7 @@ def _end(action: Record) -> str:
 def reports(
     before: State,
     after: State,
-    asked: Sequence[Action],
+    actions: Sequence[Action],
     world: World,
     tenant: Tenant,
     all_pipelines: Collection[Pipeline] = (),
@@ -165,22 +165,22 @@ def reports(
     pipeline, forges = world.pipeline, set(world.pipeline.drivers)
     if not pipeline.posts and not forges:
         return
-    for said in _said(before, after, asked, world):
-        for name, hows in _hows(said.kind, pipeline.reports, tenant):
+    for reported in _reported(before, after, actions, world):
+        for name, hows in _hows(reported.kind, pipeline.reports, tenant):
             posted, driver = name in pipeline.posts, tenant.driver(name)
             if not posted and name not in forges:
                 continue
-            for (number, how), change in product(enumerate(hows), said.item.circle):
-                if not posted and not _concerns(name, change, said, tenant):
+            for (number, how), change in product(enumerate(hows), reported.item.circle):
+                if not posted and not _concerns(name, change, reported, tenant):
                     continue
-                report = _report(said.kind, said.item, change, said.result, said.text, world)
+                report = _report(reported.kind, reported.item, change, reported.result, reported.text, world)
                 key = derived(report.id, name, change.key, str(number))
                 queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
                 if posted:
                     options = _options(how, driver) if not queue else {}
                     yield name, OutboxMessage(queue, report, how.get("ttl"), options, key)
                 else:
-                    heard, echoes = _heard(how, said.kind, change, world), _echoes(how, name, change, all_pipelines)
+                    heard, echoes = _heard(how, reported.kind, change, world), _echoes(how, name, change, all_pipelines)
                     yield name, OutboxMessage("", report, key=key, change=change, how=heard, echoes=echoes)
 
 
@@ -199,13 +199,13 @@ def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collec
     ignores events that its own account caused, so these need an event of their own."""
     if name != change.connection:
         return False  # another account, whose actions cause events
-    said = [(key, words) for key, words in _STARTS.items() if how.get(key) and how[key] not in _BEGUN]
+    settings = [(key, words) for key, words in _STARTS.items() if how.get(key) and how[key] not in _BEGUN]
     triggers = [one for each in pipelines for one in each.triggers]
     return any(
         key in one.more or not words.isdisjoint(map(str, as_list(one.more.get("action"))))
         for one in triggers
         if one.connection == name
-        for key, words in said
+        for key, words in settings
     )
 
 
@@ -214,13 +214,13 @@ def _hows(
 ) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
     """Yield the reporters of one kind by connection. A report that opened something at a forge is completed when the
     item is taken out, whether or not the pipeline names the reporter then."""
-    said = named.get(kind, {})
+    reporters = named.get(kind, {})
     if kind != "dequeue":
-        yield from said.items()
+        yield from reporters.items()
         return
     begun = [named.get(one, {}) for one in ("enqueue", "start")]
-    for name in dict.fromkeys([*said, *begun[0], *begun[1]]):
-        dialect, own = DIALECTS.get(tenant.driver(name)), said.get(name, ())
+    for name in dict.fromkeys([*reporters, *begun[0], *begun[1]]):
+        dialect, own = DIALECTS.get(tenant.driver(name)), reporters.get(name, ())
         more = dialect.closes([how for one in begun for how in one.get(name, ())], own) if dialect is not None else ()
         yield name, (*own, *more)
 
@@ -240,11 +240,11 @@ def outboxes(context: Context, world: World) -> Outboxes:
     return context.outboxes(partial(before_merging, world))
 
 
-def _concerns(name: str, change: Change, said: _Said, tenant: Tenant) -> bool:
+def _concerns(name: str, change: Change, reported: _Reported, tenant: Tenant) -> bool:
     """Return whether a forge is told of a change: its own, unless it was told before, as of what it merges itself; or
     one of another connection to the same forge."""
     if name == change.connection:
-        return change.connection not in said.told
+        return change.connection not in reported.informed
     host = tenant.hosts.get(name, "")
     same = tenant.driver(name) == tenant.driver(change.connection)
     return bool(host) and same and host == tenant.hosts.get(change.connection)
@@ -258,20 +258,20 @@ def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
     return {key: str(value)[:OPTION_MAX] for key, value in how.items()}
 
 
-class _Said(NamedTuple):
+class _Reported(NamedTuple):
     """Hold something that a pipeline reports."""
 
     kind: str
     item: Item
     result: str
     text: str
-    told: frozenset[str] = frozenset()
+    informed: frozenset[str] = frozenset()
     """Forges that have received the report before."""
 
 
-def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[_Said]:
+def _reported(before: State, after: State, actions: Sequence[Action], world: World) -> Iterator[_Reported]:
     pipeline = world.pipeline
-    ended = [action for action in asked if isinstance(action, Record) and not action.item.epilogue]
+    ended = [action for action in actions if isinstance(action, Record) and not action.item.epilogue]
     here = {item.id: item for _, item in after.items()}
     now = here | {action.item.id: action.item for action in ended}
     earlier = _earlier(before, now)
@@ -281,17 +281,17 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
             continue
         if was is None and item.id in here:
             text = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
-            yield _Said("enqueue", item, "", text)
+            yield _Reported("enqueue", item, "", text)
         if item.started and not (was is not None and was.started):
-            yield _Said("start", item, "", filled(pipeline.start_message, item, world))
+            yield _Reported("start", item, "", filled(pipeline.start_message, item, world))
     announced, merging = bool(pipeline.reports.get("enqueue")), frozenset(world.merging)
     for action in ended:
         kind, item = kind_of(action.result, world), action.item
         if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
             landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
             apart = action.refused and speaks(pipeline, item.change.connection)  # reported separately
-            told = merging if landed else frozenset(pipeline.drivers) if apart else frozenset()
-            yield _Said(kind, item, action.result, action.message, told)
+            informed = merging if landed else frozenset(pipeline.drivers) if apart else frozenset()
+            yield _Reported(kind, item, action.result, action.message, informed)
 
 
 def _report(
@@ -307,7 +307,7 @@ def _report(
         ref=change.ref if not change.is_change else "",
         event=item.event,
         enqueued_ms=item.enqueued_ms,
-        builds=tuple(_told(buildset, world)) if buildset is not None else (),
+        builds=tuple(_build_lines(buildset, world)) if buildset is not None else (),
         subject=line(change.message.strip().partition("\n")[0], SUBJECT_MAX),
         root=world.root_url,
         comments=_comments(buildset) if buildset is not None else {},
@@ -324,7 +324,7 @@ def _comments(buildset: BuildSet) -> dict[str, tuple[FileComment, ...]]:
     return found
 
 
-def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
+def _build_lines(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
     for job in buildset.jobs:
         build = buildset.builds.get(job.id)
         if build is not None:
@@ -341,14 +341,14 @@ def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
             )
 
 
-def tell_of(asked: list[Action], after: State) -> None:
+def tell_of(actions: list[Action], after: State) -> None:
     """Log events that people look for: what is tested, and tested again; what lands; how every item ended."""
     of = (
         {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
-        if any(isinstance(action, Merge | Land) for action in asked)
+        if any(isinstance(action, Merge | Land) for action in actions)
         else {}
     )
-    for action in asked:
+    for action in actions:
         match action:
             case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):

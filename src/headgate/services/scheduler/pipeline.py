@@ -38,10 +38,10 @@ from headgate.services.context import Context
 from headgate.services.judge.proposals import Proposals
 from headgate.services.nodes.zones import zone_of
 from headgate.services.orders import state_of
-from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
+from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text
 from headgate.services.requests import tell
 from headgate.services.scheduler.changestates import ChangeStates
-from headgate.services.scheduler.events import Event, whole
+from headgate.services.scheduler.events import Event, complete
 from headgate.services.scheduler.imagereports import image_ops
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
 from headgate.services.scheduler.notices import batched, notices, outboxes, reports, tell_of
@@ -190,7 +190,7 @@ class PipelineRunner:
             await self._take_over()
         if isinstance(error, Faulty) and error.item:
             if self._tries.spent(error.item):
-                self._aside[error.item] = said(error.__cause__ or error)
+                self._aside[error.item] = error_text(error.__cause__ or error)
         elif isinstance(error, FaultyEvent):
             await self._event_aside(error.waiting, error.__cause__ or error, guard)
         elif len(events) > 1:
@@ -207,30 +207,30 @@ class PipelineRunner:
         if not self._tries.spent(waiting.entry):
             return
         queue = waiting.entry.rpartition("/")[0]
-        ops = self._quarantine.event(waiting, queue, error, self.tenant)
+        ops, why = self._quarantine.event(waiting, queue, error, self.tenant), f"it was set aside: {error_text(error)}"
         await self._context.store.commit([], ops, guards=[guard])
         if isinstance(waiting.event, ForPipeline) and waiting.event.result:
-            await tell(self._context, waiting.event.result, ManagementResult(False, f"it was set aside: {said(error)}"))
+            await tell(self._context, waiting.event.result, ManagementResult(False, why))
         await self._context.mirror.gone(waiting.entry)
 
     async def _decide(self, events: Events, facts: tuple[object, ...], layouts: TenantLayouts, guard: At) -> None:
         seen = self._context.mirror.moves
-        events = [await whole(self._context, event) for event in events]
+        events = [await complete(self._context, event) for event in events]
         world, why = self._world(layouts), self._without
-        after, asked, outcomes = self._state, list[Action](), dict[str, ManagementResult]()
+        after, actions, outcomes = self._state, list[Action](), dict[str, ManagementResult]()
         if layouts is not self._layout and not why:
-            after = absorb(after, LayoutChanged(layout="", taken_over=self._layout is None), world, asked)
+            after = absorb(after, LayoutChanged(layout="", taken_over=self._layout is None), world, actions)
         for event in events:
             try:
-                after = self._absorb(after, event.event, world, asked, outcomes)
+                after = self._absorb(after, event.event, world, actions, outcomes)
             except Exception as error:
                 raise FaultyEvent(event) from error
         aside = self._leaving(world)
         for id, fault in self._aside.items():
-            after = set_aside(after, id, f"Headgate cannot handle it: {fault}", world, asked)
-        after = dissolved(after, why, world, asked) if why else self._settled_by(after, world, asked, facts)
+            after = set_aside(after, id, f"Headgate cannot handle it: {fault}", world, actions)
+        after = dissolved(after, why, world, actions) if why else self._settled_by(after, world, actions, facts)
         try:
-            await self._record(after, asked, events, world, aside, guard)
+            await self._record(after, actions, events, world, aside, guard)
         except GuardLost:
             raise
         except Conflict as conflict:
@@ -240,22 +240,22 @@ class PipelineRunner:
             await self._context.mirror.moved(seen)  # the turn conflicted with something that the mirror did not show
             return
         self._state, self._layout, self._aside, self._damaged = after, layouts, {}, ()
-        self._looked = facts if self._settled and not unfinished(asked) else ()
+        self._looked = facts if self._settled and not unfinished(actions) else ()
         await self._tidy(guard)
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
-        tell_of(asked, after)
+        tell_of(actions, after)
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
 
-    def _settled_by(self, after: State, world: World, asked: list[Action], facts: tuple[object, ...]) -> State:
+    def _settled_by(self, after: State, world: World, actions: list[Action], facts: tuple[object, ...]) -> State:
         same = self._state if facts == self._looked else None
-        settled = concluded(self._state, settle(after, world, asked, same), asked, world)
-        after = settled if settled is after else settle(settled, world, asked, same)
+        settled = concluded(self._state, settle(after, world, actions, same), actions, world)
+        after = settled if settled is after else settle(settled, world, actions, same)
         return remembered(after, world.pipeline)
 
     def _absorb(
-        self, state: State, event: Event, world: World, asked: list[Action], outcomes: dict[str, ManagementResult]
+        self, state: State, event: Event, world: World, actions: list[Action], outcomes: dict[str, ManagementResult]
     ) -> State:
         """Return the state with the event taken up; add to `outcomes` what to tell whoever waits, by place."""
         waits = isinstance(event, Answer) or (isinstance(event, TriggerEvent) and event.change.occasion is not None)
@@ -263,8 +263,8 @@ class PipelineRunner:
             outcomes |= {event.result: ManagementResult(False, why)} if isinstance(event, ForPipeline) else {}
             return state
         if not isinstance(event, ForPipeline):
-            return absorb(state, event, world, asked)
-        after = absorb(state, event.work, world, asked)
+            return absorb(state, event, world, actions)
+        after = absorb(state, event.work, world, actions)
         if event.result:
             why = unmoved(event.work, state, after, world)
             outcomes[event.result] = ManagementResult(not why, why)
@@ -326,11 +326,11 @@ class PipelineRunner:
         rest = layouts, answered, *shut, self._state.disabled
         return self._change_states.counted(), rest, self._semaphores.versions()
 
-    async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
+    async def _to_tell(self, actions: list[Action]) -> dict[str, Open]:
         """Return, by id, the requests whose workers are to be told something, even if not in the mirror yet."""
         context, found = self._context, dict[str, Open]()
-        fresh = {action.id for action in asked if isinstance(action, Run)}
-        for action in asked:
+        fresh = {action.id for action in actions if isinstance(action, Run)}
+        for action in actions:
             if not isinstance(action, Cancel | Resume) or action.id in fresh:
                 continue
             merge = isinstance(action, Cancel) and not action.build
@@ -342,7 +342,7 @@ class PipelineRunner:
     async def _record(
         self,
         after: State,
-        asked: list[Action],
+        actions: list[Action],
         events: Events,
         world: World,
         aside: list[TurnPart],
@@ -356,16 +356,16 @@ class PipelineRunner:
             pipeline=self.name,
             builds=lambda job: context.zone(zone_of(job, context, self.tenant)),
             merges=context.merges,
-            told=await self._to_tell(asked),
+            notified=await self._to_tell(actions),
             mirror=mirror,
             now_ms=context.now_ms(),
             outcomes={e.event.outcome.build: e.event.outcome for e in events if isinstance(e.event, BuildEnded)},
             outboxes=outboxes(context, world),
             remembers=context.remembers(),
         )
-        news, reported = self._news(after, asked, world)
+        news, reported = self._news(after, actions, world)
         ends = [*news, *(TurnPart(event.consume()) for event in events)]
-        pieces = turn.pieces(self._state, after, asked, ends, reported)
+        pieces = turn.pieces(self._state, after, actions, ends, reported)
         for piece in pieces:
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
@@ -384,16 +384,16 @@ class PipelineRunner:
             self._torn = True
         self._torn, self._settled = False, not cut
 
-    def _news(self, after: State, asked: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
+    def _news(self, after: State, actions: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
         """Return what is published of the turn, and what is reported; what cannot be put in words, nobody is told."""
         context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
         try:
             if context.publishing:
-                told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms(), context.log_url)
-                found += [context.published(*some) for some in batched(told)]
+                events = notices(self.tenant, self.name, self._state, after, actions, context.now_ms(), context.log_url)
+                found += [context.published(*some) for some in batched(events)]
             tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()
-            reported += image_ops(context.map, self._configuration, asked, world)
-            reported += [context.reported(*one) for one in reports(self._state, after, asked, world, tenant, known)]
+            reported += image_ops(context.map, self._configuration, actions, world)
+            reported += [context.reported(*one) for one in reports(self._state, after, actions, world, tenant, known)]
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)

@@ -24,28 +24,28 @@ class Protections:
         self._context, self._tenants = context, tenants
         self._place = context.map.cache.connection(connection).protection
 
-    def pieces(self, told: Mapping[str, Protection]) -> Iterator[TurnPart]:
+    def pieces(self, protections: Mapping[str, Protection]) -> Iterator[TurnPart]:
         """Yield the commits that store the protection, in order; nothing for what is stored already."""
         mirror = self._context.mirror
-        for project, said in told.items():
+        for project, protection in protections.items():
             place = self._place(project).record
             here = mirror.under(place.path)
-            if self._kept(project) == said:
+            if self._stored(project) == protection:
                 continue
-            *parts, pointer = place.blob(said)
+            *parts, pointer = place.blob(protection)
             yield from (TurnPart([part]) for part in parts)
             fresh = {place.path, *(part.path for part in parts if isinstance(part, Put))}
             stale: list[Op] = [Delete(entry.path) for entry in here if entry.path not in fresh]
             yield TurnPart([pointer, *self._read_anew(project)])
             yield from (TurnPart([op]) for op in stale)
 
-    def _kept(self, project: str) -> Protection | None:
+    def _stored(self, project: str) -> Protection | None:
         """Return the stored protection; None also where it is damaged, so that it is written again."""
         path = self._place(project).record.path
         entry = self._context.mirror.get(path)
         try:
-            whole = blob.assemble(entry, self._context.mirror.under(path)) if entry is not None else b""
-            return decode(whole, Protection) if whole else None
+            body = blob.assemble(entry, self._context.mirror.under(path)) if entry is not None else b""
+            return decode(body, Protection) if body else None
         except ValueError:
             return None
 

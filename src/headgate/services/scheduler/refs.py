@@ -34,8 +34,8 @@ async def last_seen(context: Context, connection: str, project: str, ref: str) -
     """Return the object that a ref named when last seen; empty if there was no such ref."""
     place = context.map.cache.connection(connection)
     if ref.startswith(HEADS):
-        kept = await blob.read(context.store, place.branches.data.path)
-        heads = place.branches.data.decode(kept).projects if kept else {}
+        stored = await blob.read(context.store, place.branches.data.path)
+        heads = place.branches.data.decode(stored).projects if stored else {}
         return heads.get(project, {}).get(ref, "")
     entry = context.mirror.get(place.refs(project).part(part_of(ref)).record.path)
     found = readable(entry, RefsSeen) if entry is not None else None

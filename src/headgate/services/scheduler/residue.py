@@ -29,9 +29,9 @@ class Unasked:
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         """Return the answers, each by its path."""
-        asked = set(mirror.names(self._nodes.requests.path))
+        requested = set(mirror.names(self._nodes.requests.path))
         answers = mirror.under(self._nodes.answers.path)
-        return {entry.path: [entry] for entry in answers if entry.path.rpartition("/")[2] not in asked}
+        return {entry.path: [entry] for entry in answers if entry.path.rpartition("/")[2] not in requested}
 
 
 class Disconnected:
@@ -74,15 +74,15 @@ class Forsaken:
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         """Return the records that name missing holders or waiters, by their paths."""
         every = (*mirror.under(self._map.semaphores.path), *mirror.under(self._map.global_semaphores.path))
-        return {entry.path: [entry] for entry in every if self._kept(entry) not in (None, _read(entry))}
+        return {entry.path: [entry] for entry in every if self._remaining(entry) not in (None, _read(entry))}
 
     def mended(self, entry: Entry) -> Op:
         """Return the record that keeps the others in their places."""
-        kept = self._kept(entry) or SemaphoreRecord(())
-        empty = not kept.holders and not kept.waiters
-        return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(kept)
+        record = self._remaining(entry) or SemaphoreRecord(())
+        empty = not record.holders and not record.waiters
+        return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(record)
 
-    def _kept(self, entry: Entry) -> SemaphoreRecord | None:
+    def _remaining(self, entry: Entry) -> SemaphoreRecord | None:
         """Return the record without those that are gone; None if it cannot be read, and turns make it again."""
         record = _read(entry)
         if record is None:

@@ -82,8 +82,8 @@ class PassedBuilds:
         except (HistoryUnavailable, Unavailable) as error:
             log.warning("builds that succeeded cannot be looked up, all are run: %s", error)
             return {}
-        kept = {one: known[one.inputs] for one in fresh if one.inputs in known}
-        builds = {one: _build(passed) for one, passed in kept.items() if self._counts(one, passed, made_ms)}
+        passed_before = {one: known[one.inputs] for one in fresh if one.inputs in known}
+        builds = {one: _build(passed) for one, passed in passed_before.items() if self._counts(one, passed, made_ms)}
         return {one: build for one, build in builds.items() if build is not None}
 
     def _recent(self, wanted: set[str]) -> dict[str, Passed]:

@@ -29,13 +29,13 @@ from headgate.map.tree import Undecodable
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.requestforms import Request
 from headgate.recipes.stream import StreamConsumer, Unread, consumed
-from headgate.services.configuration import Configuration, kept, protection
+from headgate.services.configuration import Configuration, protection, stored_branches
 from headgate.services.context import Context
 from headgate.services.orders import state_of
-from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
+from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text, transient
 from headgate.services.requests import tell
 from headgate.services.scheduler.configfiles import ConfigFileWriter, Reading
-from headgate.services.scheduler.inforce import expected, in_force, told
+from headgate.services.scheduler.inforce import announcements, expected, in_force
 from headgate.services.scheduler.machines import provider_ops
 from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import Session
@@ -122,7 +122,11 @@ class TenantRunner:
         """Return the projects whose stored texts differ from those that the layout record names."""
         record = self._record()
         had = {p: expected(record, p) if record is not None else {} for p in self._readings}
-        return [p for p in had if had[p] != {branch: one.digest for branch, one in kept(self._context, p).items()}]
+        return [
+            p
+            for p in had
+            if had[p] != {branch: one.digest for branch, one in stored_branches(self._context, p).items()}
+        ]
 
     def _record(self) -> LayoutRecord | None:
         """Return the layout record as the mirror shows it, or None if it cannot be read."""
@@ -167,7 +171,7 @@ class TenantRunner:
         """`anew`: projects whose configuration changed."""
         for position, event in enumerate(waiting):
             try:
-                told = [] if state.trigger_queue_discarding else list(self._forward(event.event))
+                forwarded = [] if state.trigger_queue_discarding else list(self._forward(event.event))
                 changed = self._configuration_in(event.event)
                 if changed is None and (anew or position >= EVENTS_MAX):
                     break
@@ -180,11 +184,11 @@ class TenantRunner:
                 pieces.append(TurnPart(self._quarantine.event(event, queue, error, self._tenant.name)))
                 continue
             if changed is None:
-                pieces += together([*told, TurnPart(event.consume())])
+                pieces += together([*forwarded, TurnPart(event.consume())])
                 continue
             unread = changed.projects.keys() - anew
-            asked = self._events.management.stream.append(changed) if unread else []
-            pieces += together([*told, TurnPart([*asked, *event.consume()])])
+            ops = self._events.management.stream.append(changed) if unread else []
+            pieces += together([*forwarded, TurnPart([*ops, *event.consume()])])
             anew |= unread
             if event.event.change.project in self._trusted:
                 break  # later events may be for another pipeline
@@ -219,8 +223,8 @@ class TenantRunner:
         meta = {"tenant": tenant, "pipeline": "", "change": change.id, "project": change.project}
         yield TurnPart(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work)))
         now_ms = context.now_ms()
-        told = Finished(id, tenant, "", change, event.id, "NO_JOBS", why, event.at_ms or now_ms, now_ms)
-        yield TurnPart(context.map.history.stream.append(told))
+        finished = Finished(id, tenant, "", change, event.id, "NO_JOBS", why, event.at_ms or now_ms, now_ms)
+        yield TurnPart(context.map.history.stream.append(finished))
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
         change = event.change
@@ -301,14 +305,14 @@ class TenantRunner:
                 except Exception as error:
                     if transient(error):
                         raise
-                    failed = CatAnswer(project, ok=False, error=f"it cannot be taken up: {said(error)}")
+                    failed = CatAnswer(project, ok=False, error=f"it cannot be taken up: {error_text(error)}")
                     await self._take(project, failed, ltime, session, guard)
             await self._files.seen([guard])
             before = self._record()
             now = in_force(self._context, self._configuration, before, self._readings)
             record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, *now)
             pieces, pointer, stale = layout_ops(self._context.map.layout(name).record, record, mirror)
-            for commit in packed(told(self._context, self._configuration, before, now)):
+            for commit in packed(announcements(self._context, self._configuration, before, now)):
                 await store.commit([], commit.ops, guards=[guard])
             for piece in pieces:
                 await store.commit([], [piece], guards=[guard])

@@ -73,17 +73,17 @@ class TenantFileRunner:
                         await stirs.moved(seen)
                         continue
                     answer = await self.anew(session, [guard])
-                    asked = [one.event for one in waiting]
+                    requests = [one.event for one in waiting]
                     pieces = [TurnPart(consumed(waiting))]
-                    if answer.done and any(one.full for one in asked):
+                    if answer.done and any(one.full for one in requests):
                         pieces += [TurnPart(ops) for ops in self._all_projects()]
                     for commit in packed(pieces):
                         await self._context.store.commit([], commit.ops, guards=[guard])
-                    await self._tell(asked, answer)
+                    await self._tell(requests, answer)
                     await mirror.gone(waiting[-1].entry)
 
-    async def _tell(self, asked: Sequence[ReadAnew], answer: ManagementResult) -> None:
-        for one in asked:
+    async def _tell(self, requests: Sequence[ReadAnew], answer: ManagementResult) -> None:
+        for one in requests:
             if one.result:
                 await tell(self._context, one.result, answer)
 
@@ -107,7 +107,7 @@ class TenantFileRunner:
             return ManagementResult(False, f"the tenant file is not taken up, and everything goes on as before: {why}")
         self._conf = conf
         await self._write(conf, session, guards)
-        return ManagementResult(True, told(before, found.tenants))
+        return ManagementResult(True, differences(before, found.tenants))
 
     async def _write(
         self, conf: SystemConf | None, session: Session, guards: Sequence[At] = (), refused: str = ""
@@ -136,7 +136,7 @@ async def in_force(store: Store) -> SystemConf | None:
         return None
 
 
-def told(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
+def differences(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
     """Return the differences, for people."""
     changed = [name for name in after if name in before and after[name] != before[name]]
     parts = [

@@ -78,8 +78,8 @@ class Timers:
         for source in self._tenants[due.tenant].tenant.projects:
             if source.connection not in heads:
                 path = map.cache.connection(source.connection).branches.data.path
-                kept = await blob.read(self._context.store, path)
-                heads[source.connection] = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
+                stored = await blob.read(self._context.store, path)
+                heads[source.connection] = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
             for branch in layout.branches.get(source.project, ()):
                 ref = f"refs/heads/{branch}"
                 commit = heads[source.connection].get(source.project, {}).get(ref, "")

@@ -33,7 +33,7 @@ from headgate.recipes.requestforms import Open, Request
 from headgate.recipes.requests import Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
 from headgate.services.nodes.zones import IMAGE
-from headgate.services.postings import said, to_land, to_mark, to_push, told_of, trimmed
+from headgate.services.postings import note, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.changestates import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
@@ -67,7 +67,7 @@ class PipelineTurn:
     builds: Callable[[FrozenJob], Requests]
     """Returns the queue for a job: that of its zone."""
     merges: Requests
-    told: Mapping[str, Open]
+    notified: Mapping[str, Open]
     """Requests whose workers are to stop, or to continue, by id."""
     mirror: Mirror
     now_ms: int
@@ -81,7 +81,7 @@ class PipelineTurn:
         self,
         before: State,
         after: State,
-        asked: Sequence[Action],
+        actions: Sequence[Action],
         ends: Sequence[TurnPart],
         reported: Sequence[TurnPart] = (),
     ) -> list[TurnPart]:
@@ -91,22 +91,22 @@ class PipelineTurn:
         an item is gone, as it can be told again.
         """
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
-        asked = _lasting(asked)
+        actions = _lasting(actions)
         diff = writes(place, before, after)
-        runs = {action.id: action for action in asked if isinstance(action, Run)}
-        cancelled = {action.id for action in asked if isinstance(action, Cancel)}
-        past = Bygone(self.tenant, self.pipeline, self.now_ms, self.told, self.outcomes)
+        runs = {action.id: action for action in actions if isinstance(action, Run)}
+        cancelled = {action.id for action in actions if isinstance(action, Cancel)}
+        past = Bygone(self.tenant, self.pipeline, self.now_ms, self.notified, self.outcomes)
         out = [TurnPart([op]) for op in diff.fresh]
         if self.remembers:  # first: told again, it is the same, but once it is gone nobody knows of it
-            out += [TurnPart(self.map.history.stream.append(one)) for one in past.superseded(before, after, asked)]
+            out += [TurnPart(self.map.history.stream.append(one)) for one in past.superseded(before, after, actions)]
         builds = {
             id: TurnPart(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
             for id, ops in diff.builds.items()
         }
         items = {id: TurnPart(ops, item=id) for id, ops in diff.items.items()}
         of, giving_up = by_buildset(after), _giving_up(before, after)
-        told, unwanted = [*reported], list[TurnPart]()
-        for action in asked:
+        reports, unwanted = [*reported], list[TurnPart]()
+        for action in actions:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
                 piece = items.setdefault(item.id if item is not None else "", TurnPart(item=item.id if item else ""))
@@ -123,11 +123,11 @@ class PipelineTurn:
                 else:
                     unwanted.append(piece)
             else:
-                self._add(action, items, told, cancelled, of, past)
+                self._add(action, items, reports, cancelled, of, past)
         queues = [TurnPart([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
         if _moved(before, after):  # so that an item is in one queue at any moment
             queues = together(queues)
-        out += [*items.values(), *builds.values(), *told, *queues, *ends, *unwanted]
+        out += [*items.values(), *builds.values(), *reports, *queues, *ends, *unwanted]
         out += [TurnPart([op]) for op in diff.stale]
         return [piece for piece in out if piece.ops]
 
@@ -157,17 +157,17 @@ class PipelineTurn:
         if not how:
             request = to_push(action, id, self.tenant, self.pipeline)
             return self.merges.submit(request, msgspec.json.encode(action.work))
-        asked = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
+        posting = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
         if how == "merge":
             first = self.outboxes.first(action.work, item) if item is not None else ()
-            return self.outboxes.ask(connection, [*first, replace(asked, land=trimmed(action.work))])
-        return self.outboxes.ask(connection, [replace(asked, precedence=action.precedence)])
+            return self.outboxes.ask(connection, [*first, replace(posting, land=trimmed(action.work))])
+        return self.outboxes.ask(connection, [replace(posting, precedence=action.precedence)])
 
     def _add(  # noqa: C901 - one case for each kind of action
         self,
         action: Action,
         items: dict[str, TurnPart],
-        told: list[TurnPart],
+        reports: list[TurnPart],
         cancelled: set[str],
         of: Mapping[str, Item],
         past: Bygone,
@@ -176,7 +176,7 @@ class PipelineTurn:
             case Run():
                 pass  # written with its build's record
             case Merge(id, work, precedence):
-                if id not in cancelled and id not in self.told:
+                if id not in cancelled and id not in self.notified:
                     item = work.chain[-1].item if work.chain else ""
                     piece = items.setdefault(item or work.buildset, TurnPart(item=item))
                     meta = {"item": item, "buildset": work.buildset}
@@ -188,29 +188,29 @@ class PipelineTurn:
                 pass  # written with the builds that they change
             case Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
                 if not phase:  # its reporters report the other phases
-                    text = said(id, work, self.tenant, self.now_ms, kind)
-                    told.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
+                    text = note(id, work, self.tenant, self.now_ms, kind)
+                    reports.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
             case MarkLanded(work=work):
                 posting = to_mark(action, self.tenant, self.now_ms)
                 piece = TurnPart(self.outboxes.ask(work.change.connection, [posting]))
-                told.append(self._landed(work.change, piece) if action.early else piece)
+                reports.append(self._landed(work.change, piece) if action.early else piece)
             case Report(id, work, precedence):
                 request = self._request(id, precedence, told_of(work.change))
-                told.append(TurnPart(self.merges.submit(request, msgspec.json.encode(work))))
+                reports.append(TurnPart(self.merges.submit(request, msgspec.json.encode(work))))
             case Record():
-                told.append(self._ended(action, past))
+                reports.append(self._ended(action, past))
             case Vouch(change, word):
                 known = shown(self.map, self.mirror, change)
                 if known is not None and known.change.commit == change.commit:
                     check, ops = remember(self.map, self.mirror, vouching(known, word), fresh())
-                    told.append(TurnPart(ops, [check]))
+                    reports.append(TurnPart(ops, [check]))
             case Tell(pipeline, event):
-                told.append(
+                reports.append(
                     TurnPart(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event))
                 )
             case Supersede(pipeline, key):
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
-                told.append(TurnPart(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
+                reports.append(TurnPart(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
             case _:
                 assert_never(action)
 
@@ -247,7 +247,7 @@ class PipelineTurn:
 
     def _word(self, action: Cancel | Resume) -> TurnPart:
         """Return the word that tells whoever does the request to stop or go on; empty if nobody does it now."""
-        found = self.told.get(action.id)
+        found = self.notified.get(action.id)
         if found is None:
             return TurnPart()
         if isinstance(action, Cancel):
@@ -257,11 +257,11 @@ class PipelineTurn:
         return TurnPart([op], [check])
 
 
-def _lasting(asked: Sequence[Action]) -> list[Action]:
+def _lasting(actions: Sequence[Action]) -> list[Action]:
     """Return it without the cancelling of merges that are wanted again: a turn that was cut short left an item there,
     and the same events have it leave and come in once more."""
-    last = {action.id: action for action in asked if isinstance(action, Merge | Cancel)}
-    return [one for one in asked if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
+    last = {action.id: action for action in actions if isinstance(action, Merge | Cancel)}
+    return [one for one in actions if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
 
 
 def _giving_up(before: State, after: State) -> dict[str, str]:
@@ -307,9 +307,9 @@ def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[Tu
 
 def together(pieces: Sequence[TurnPart]) -> list[TurnPart]:
     """Return the pieces as one that is not torn, where a commit can hold it."""
-    whole = TurnPart([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
-    parents = {op.parent for op in whole.ops if isinstance(op, Append)}
-    return [whole] if whole.fits and len(parents) <= PARENTS_MAX else list(pieces)
+    joined = TurnPart([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
+    parents = {op.parent for op in joined.ops if isinstance(op, Append)}
+    return [joined] if joined.fits and len(parents) <= PARENTS_MAX else list(pieces)
 
 
 def _folded(piece: TurnPart) -> TurnPart:

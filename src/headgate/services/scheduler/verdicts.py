@@ -140,7 +140,7 @@ class PipelinePast:
     async def _recorded(self, change: Change) -> list[_Ended]:
         history = self._context.history
         assert history is not None, "it is asked where there is one"
-        asked = HistoryQuery(
+        query = HistoryQuery(
             {
                 "project": (change.project,),
                 "branch": (change.branch,),
@@ -151,10 +151,10 @@ class PipelinePast:
             {"result": ("DEQUEUED",)},
             limit=1,
         )
-        for found in await history.buildsets(self._tenant, asked):
-            whole = await history.buildset(self._tenant, found.uuid)
+        for found in await history.buildsets(self._tenant, query):
+            buildset = await history.buildset(self._tenant, found.uuid)
             works = await history.works(self._tenant, found.uuid)
-            builds = whole.builds or () if whole is not None else ()
+            builds = buildset.builds or () if buildset is not None else ()
             return [_of(build, works.get(build.uuid, "")) for build in builds if build.final]
         return []
 

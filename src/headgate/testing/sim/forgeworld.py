@@ -22,7 +22,7 @@ from headgate.services.context import Context
 from headgate.services.membership import Body
 from headgate.services.reports.courier import Courier
 from headgate.services.reports.forges import ForgeReporter
-from headgate.services.scheduler.hints import kept
+from headgate.services.scheduler.hints import store_hint
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
@@ -283,7 +283,7 @@ class HubProcesses(Processes):
             body = json.dumps({"id": one.id, "project": one.project, "number": one.number}).encode()
             found = forge.webhook({}, body)
             try:
-                await kept(context, NAME, found)  # type: ignore[arg-type]  # this forge sends nothing that is ignored
+                await store_hint(context, NAME, found)  # type: ignore[arg-type]  # this forge sends nothing that is ignored
             except StoreError:
                 continue
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, post
-from headgate.services.scheduler.hints import kept
+from headgate.services.scheduler.hints import store_hint
 from headgate.store.types import StoreError
 from headgate.web.site import Site
 
@@ -37,7 +37,7 @@ async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]
     if isinstance(found, Ignored):
         return {"ignored": found.why}
     try:
-        if not await kept(site.context, name, found):
+        if not await store_hint(site.context, name, found):
             raise HTTPException("too many deliveries wait to be looked at; deliver it again later", status_code=503)
     except StoreError as error:
         raise HTTPException("the store cannot be reached just now; deliver it again", status_code=503) from error

@@ -19,8 +19,8 @@ async def image_event_ops(
     """Return operations that make a tenant's pipelines build or try an image, at the head of the branch that defines
     it; none while that branch is unknown."""
     path = context.map.cache.connection(file.connection).branches.data.path
-    kept = await blob.read(context.store, path)
-    heads = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
+    stored = await blob.read(context.store, path)
+    heads = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
     ref = f"{HEADS}{file.branch}"
     commit = heads.get(file.project, {}).get(ref, "")
     if not commit:

@@ -150,10 +150,10 @@ class ImageKeeper:
             await self._ledger.commit([at], [gone])
             return
         upload, own = found
-        whole = self._artifacts().get(upload.artifact)
-        if order.do == "delete" and whole is not None:
-            dropped = replace(whole, dropped=tuple(dict.fromkeys((*whole.dropped, upload.place))))
-            await self._change_artifact(whole, dropped)
+        of_upload = self._artifacts().get(upload.artifact)
+        if order.do == "delete" and of_upload is not None:
+            dropped = replace(of_upload, dropped=tuple(dict.fromkeys((*of_upload.dropped, upload.place))))
+            await self._change_artifact(of_upload, dropped)
         wished = _ordered(upload, order.do)
         place = self._context.map.image_uploads.uploads(id).record
         wished = replace(wished, since_ms=self._context.now_ms()) if wished.state != upload.state else wished
@@ -171,7 +171,7 @@ class ImageKeeper:
     async def _begin(self, spot: ImageUse, artifact: ImageArtifact) -> None:
         """Record an upload before anything is sent."""
         id = fresh()
-        said = spot.image.image
+        definition = spot.image.image
         wrong = _unfit(artifact.file)
         upload = ImageUpload(
             id=id,
@@ -181,9 +181,9 @@ class ImageKeeper:
             connection=spot.provider.connection,
             region=region_of(spot.provider.said),
             digest=spot.image.digest,
-            image=said,
+            image=definition,
             provider=spot.provider.said,
-            tags={**_texts(said.get("tags", {})), SYSTEM_TAG: self._system, UPLOAD_TAG: id},
+            tags={**_texts(definition.get("tags", {})), SYSTEM_TAG: self._system, UPLOAD_TAG: id},
             retain=spot.image.retain,
             state="failed" if wrong else "pending",
             why=wrong,
@@ -265,29 +265,29 @@ class ImageKeeper:
 
     def _hunt(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
         """Look at each account, and each bucket, that may hold images."""
-        said = {(s.provider.connection, _part(s.provider.said)): s.provider.said for s in wanted.values()}
+        found = {(s.provider.connection, _part(s.provider.said)): s.provider.said for s in wanted.values()}
         for one in uploads(self._context.map, self._context.mirror):
-            said.setdefault((one.connection, _part(one.provider)), one.provider)
-        for (connection, part), provider in said.items():
+            found.setdefault((one.connection, _part(one.provider)), one.provider)
+        for (connection, part), provider in found.items():
             if connection in self._accounts:
                 work = partial(self._hunted, connection, part, provider)
                 self._errands.begin(f"hunt {connection} {part}", connection, work)
 
-    async def _hunted(self, connection: str, part: str, said: Mapping[str, Any]) -> float:
+    async def _hunted(self, connection: str, part: str, provider: Mapping[str, Any]) -> float:
         """Delete images of ours that had no record at two looks."""
         account = self._accounts[connection]
         cloud = images_of(account.cloud)
         if cloud is None:
             return HUNT_S
         try:
-            listed = await account.ask(lambda: cloud.listed(said))
+            listed = await account.ask(lambda: cloud.listed(provider))
             known = {entry.path.rpartition("/")[2] for entry in self._context.mirror.under(self._root)}
             ours = [one for one in listed if one.tags.get(SYSTEM_TAG) == self._system and UPLOAD_TAG in one.tags]
             lost = {one.id: one for one in ours if one.tags[UPLOAD_TAG] not in known}
             again = self._suspects.get((connection, part), frozenset())
             self._suspects[connection, part] = frozenset(lost)
             for one in (lost[id] for id in sorted(lost.keys() & again)):
-                await _discard(account, cloud, said, one)
+                await _discard(account, cloud, provider, one)
         except (CloudUnavailable, LaunchFailed, OverQuota) as error:
             log.warning("connection %s: its images cannot be looked at: %s", connection, error)
         return HUNT_S
@@ -297,18 +297,18 @@ class ImageKeeper:
         return self._context.map.image_uploads.uploads.path
 
 
-async def _discard(account: CloudAccount, cloud: ImageCloud, said: Mapping[str, object], one: Resource) -> None:
+async def _discard(account: CloudAccount, cloud: ImageCloud, provider: Mapping[str, object], one: Resource) -> None:
     """Delete it from the cloud. Raise CloudUnavailable; other failures do not stop other deletions."""
     log.warning("connection %s: %s %s is nobody's, and is deleted", account.name, one.kind, one.id)
     try:
-        await account.ask(partial(cloud.discard, said, one))
+        await account.ask(partial(cloud.discard, provider, one))
     except (LaunchFailed, OverQuota) as error:
         log.warning("connection %s: %s %s cannot be deleted: %s", account.name, one.kind, one.id, error)
 
 
-def _part(said: Mapping[str, object]) -> str:
+def _part(provider: Mapping[str, object]) -> str:
     """Return the part of an account that a provider's images pass through."""
-    return f"{region_of(said)} {said.get('object-storage') or ''}".strip()
+    return f"{region_of(provider)} {provider.get('object-storage') or ''}".strip()
 
 
 def _superseded(upload: ImageUpload) -> ImageUpload:

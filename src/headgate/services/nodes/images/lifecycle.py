@@ -161,9 +161,9 @@ class UploadLife:
         await self.uploads.change(id, lambda one: replace(one, why=why))
 
 
-def _now(known: ImageUpload, as_read: ImageUpload, **said: object) -> ImageUpload:
+def _now(known: ImageUpload, as_read: ImageUpload, **changes: object) -> ImageUpload:
     """Return the changed upload, unless a person wants it deleted meanwhile."""
-    return replace(known, **said) if known.state in UNDER_WAY and known.state == as_read.state else known
+    return replace(known, **changes) if known.state in UNDER_WAY and known.state == as_read.state else known
 
 
 def _gone(known: ImageUpload) -> ImageUpload | None:

@@ -107,23 +107,23 @@ class Choosing:
 
     def serve(self, request: NodeRequest, wait: NodeWait | None) -> NodePlan | Never | Later:
         """Return what to do for a request that lacks some of its machines."""
-        asked = NodeDemand(self._site, request, wait)
+        demand = NodeDemand(self._site, request, wait)
         most = self._site.most_of_project(request.tenant, request.project)
         if 0 <= most < len(request.nodes):
             return Never(f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time")
-        if asked.never:
-            return Never(asked.never)
+        if demand.never:
+            return Never(demand.never)
         own = {node.node: node for node in self._site.nodes if node.request == request.id}
         if wait is not None and wait.again_ms > self._site.now_ms:
-            return self._pause(asked, own, wait)
+            return self._pause(demand, own, wait)
         lacks = list[Lack]()
-        for provider, names in asked.ways(own, self._rank):
-            fit = self._fit(provider, asked, names, own)
+        for provider, names in demand.ways(own, self._rank):
+            fit = self._fit(provider, demand, names, own)
             if isinstance(fit, NodePlan):
                 return self._taken(fit, request)
             lacks.append(fit)
-        if asked.spread:
-            spread = self._spread(asked, own)
+        if demand.spread:
+            spread = self._spread(demand, own)
             if isinstance(spread, NodePlan):
                 return self._taken(spread, request)
             lacks.append(spread)
@@ -145,14 +145,14 @@ class Choosing:
         self._limits.made(provider, label, tenant, uses)
         return make
 
-    def _pause(self, asked: NodeDemand, own: Mapping[str, MadeNode], wait: NodeWait) -> Later:
+    def _pause(self, demand: NodeDemand, own: Mapping[str, MadeNode], wait: NodeWait) -> Later:
         """Have a request give back its machines; nothing is made for it meanwhile."""
         for node in own.values():
             self._yielding.give_back(node)
-        for name, label in asked.labels.items():
-            for provider in filter(self._is_shared, asked.able[name]):
+        for name, label in demand.labels.items():
+            for provider in filter(self._is_shared, demand.able[name]):
                 self._waited.add("/".join(self._site.place_of(provider)))
-                for node in self._matching(provider, label, asked.request):
+                for node in self._matching(provider, label, demand.request):
                     self._yielding.give_back(node)
         return Later(wait.why)
 
@@ -204,19 +204,19 @@ class Choosing:
         return sorted(found, key=lambda node: (FREE.index(node.state), node.label != name, node.asked_ms, node.id))
 
     def _fit(
-        self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], own: Mapping[str, MadeNode]
+        self, provider: FlatProvider, demand: NodeDemand, names: Sequence[str], own: Mapping[str, MadeNode]
     ) -> NodePlan | Lack:
         """Return how this provider can supply all of `names`, or why it cannot now."""
         have = {name for name, node in own.items() if node.provider == provider.name}
         leave = tuple(node for name, node in own.items() if node.provider != provider.name and name in names)
         lacking = [name for name in names if name not in have]
         if provider.is_static:
-            return self._listed(provider, asked, lacking, leave)
+            return self._listed(provider, demand, lacking, leave)
         take, make, taken = list[tuple[MadeNode, str]](), list[Make](), set[str]()
         for name in lacking:
-            label = provider.label(asked.labels[name])
+            label = provider.label(demand.labels[name])
             assert label is not None, "it is among those that have it"
-            free = self._matching(provider, asked.labels[name], asked.request)
+            free = self._matching(provider, demand.labels[name], demand.request)
             ready = next((one for one in free if one.id not in taken), None)
             if ready is not None:
                 taken.add(ready.id)
@@ -231,28 +231,28 @@ class Choosing:
                 return Lack(f"provider {short(provider)}: its cloud had no room, and another request tries first")
             make.append(Make(provider, label, uses, (name,)))
         plan = NodePlan(tuple(take), packed(make), leave)
-        why = self._limits.lack(asked.request, plan.take, plan.make, plan.leave)
+        why = self._limits.lack(demand.request, plan.take, plan.make, plan.leave)
         if not why:
             return plan
-        return Lack(why, plan, provider, shared=self._limits.is_shared(asked.request, plan.take, plan.make))
+        return Lack(why, plan, provider, shared=self._limits.is_shared(demand.request, plan.take, plan.make))
 
     def _listed(
-        self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
+        self, provider: FlatProvider, demand: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
     ) -> NodePlan | Lack:
         """Return the listed machines to give, or why there are none."""
         if why := self._site.closed(provider, ""):
             return Lack(why)
-        free = [[one.id for one in self._matching(provider, asked.labels[name], asked.request)] for name in names]
+        free = [[one.id for one in self._matching(provider, demand.labels[name], demand.request)] for name in names]
         usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
-        hosts = tuple(tuple(one.id for one in serving(usable, provider.name, asked.labels[name])) for name in names)
+        hosts = tuple(tuple(one.id for one in serving(usable, provider.name, demand.labels[name])) for name in names)
         chosen = choose(free)
         if chosen is None:
-            return Lack(self._why_none(provider, [asked.labels[name] for name in names]), None, provider, hosts)
+            return Lack(self._why_none(provider, [demand.labels[name] for name in names]), None, provider, hosts)
         if not self._limits.leaves_hosts(provider.name, chosen):
-            kept = f"limited by the machines of provider {short(provider)}: reserved for requests that wait longer"
-            return Lack(kept, None, provider, hosts)
+            reserved = f"limited by the machines of provider {short(provider)}: reserved for requests that wait longer"
+            return Lack(reserved, None, provider, hosts)
         plan = NodePlan(tuple((self._free[id], name) for id, name in zip(chosen, names, strict=True)), (), leave)
-        why = self._limits.lack(asked.request, plan.take, (), leave)
+        why = self._limits.lack(demand.request, plan.take, (), leave)
         return Lack(why, plan, provider, hosts) if why else plan
 
     def _why_none(self, provider: FlatProvider, labels: Sequence[str]) -> str:
@@ -260,12 +260,12 @@ class Choosing:
         every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
         several = sorted(every.values(), key=lambda one: one.id)
         taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
-        said = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
-        said += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"
+        reasons = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
+        reasons += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"
                  for one in several if one.state == "registering" and one.why]  # fmt: skip
         if held := sum(one.state == "hold" for one in several):
-            said.append(f"{held} are held")
-        return ", ".join(said[:5])
+            reasons.append(f"{held} are held")
+        return ", ".join(reasons[:5])
 
     # --- waiting requests
 
@@ -305,13 +305,13 @@ class Choosing:
 
     # --- several providers
 
-    def _spread(self, asked: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
+    def _spread(self, demand: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
         """Take each node from a provider that can supply it, because no provider has all of the labels."""
-        whole, free, lacks = NodePlan((), ()), self._free, list[Lack]()
+        plan, free, lacks = NodePlan((), ()), self._free, list[Lack]()
         self._free = dict(free)
         try:
-            for name in (name for name in asked.labels if name not in own):
-                fits = list(self._anywhere(asked, name, whole))
+            for name in (name for name in demand.labels if name not in own):
+                fits = list(self._anywhere(demand, name, plan))
                 fit = next((one for one in fits if isinstance(one, NodePlan)), None)
                 if fit is None:
                     several = [one for one in fits if isinstance(one, Lack)]
@@ -320,27 +320,27 @@ class Choosing:
                     shared = any(one.shared for one in several)
                     lacks[-1] = Lack(why, lacks[-1].plan, lacks[-1].provider, lacks[-1].hosts, shared)
                 found = fit or lacks[-1].plan or NodePlan((), ())
-                whole = NodePlan((*whole.take, *found.take), packed((*whole.make, *found.make)))
+                plan = NodePlan((*plan.take, *found.take), packed((*plan.make, *found.make)))
                 for node, _ in found.take:
                     self._free.pop(node.id, None)
         finally:
             self._free = free
         if not lacks:
-            return whole
+            return plan
         why = "; ".join(dict.fromkeys(one.why for one in lacks))
         hosts = tuple(ids for one in lacks for ids in one.hosts)
         listed = next((one.provider for one in lacks if one.hosts), None)
         able = listed is not None or all(one.plan is not None for one in lacks)
-        return Lack(why, whole if able else None, listed, hosts, any(one.shared for one in lacks))
+        return Lack(why, plan if able else None, listed, hosts, any(one.shared for one in lacks))
 
-    def _anywhere(self, asked: NodeDemand, name: str, so_far: NodePlan) -> Iterator[NodePlan | Lack]:
+    def _anywhere(self, demand: NodeDemand, name: str, so_far: NodePlan) -> Iterator[NodePlan | Lack]:
         """Yield the possible sources of one node, given those of the others."""
-        for provider in sorted(asked.able[name], key=lambda one: self._rank(one, asked.request)):
-            fit = self._fit(provider, asked, [name], {})
+        for provider in sorted(demand.able[name], key=lambda one: self._rank(one, demand.request)):
+            fit = self._fit(provider, demand, [name], {})
             if isinstance(fit, NodePlan):
                 take, make = (*so_far.take, *fit.take), packed((*so_far.make, *fit.make))
-                if why := self._limits.lack(asked.request, take, make, ()):
-                    fit = Lack(why, fit, provider, shared=self._limits.is_shared(asked.request, take, make))
+                if why := self._limits.lack(demand.request, take, make, ()):
+                    fit = Lack(why, fit, provider, shared=self._limits.is_shared(demand.request, take, make))
             yield fit
 
     def _taken(self, plan: NodePlan, request: NodeRequest) -> NodePlan:

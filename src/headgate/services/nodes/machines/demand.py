@@ -64,10 +64,10 @@ class NodeDemand:
         every = {name: [one for one in having[name] if self._reached(one, label)] for name, label in request.nodes}
         could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
         labelled = [one for one in providers if all(one in several for several in could.values())]
-        whole = [one for one in labelled if self._placed({name: [one] for name in every})]
-        self.whole = [one for one in whole if all(self._left(one, name) for name in every)]
+        able = [one for one in labelled if self._placed({name: [one] for name in every})]
+        self.complete = [one for one in able if all(self._left(one, name) for name in every)]
         """Providers that can serve the whole request."""
-        self.spread = not whole
+        self.spread = not able
         self.able = {name: [one for one in could[name] if self._left(one, name)] for name in every}
         self.never = self._unreached(having, every) or self._never(every, could, wait)
         """Why the request can never be served; empty if it may be."""
@@ -78,7 +78,7 @@ class NodeDemand:
         """Yield the providers that can serve the whole request, the best first: the one that already serves most of
         it."""
         has = Counter(node.provider for node in own.values())
-        for provider in sorted(self.whole, key=lambda one: (-has[one.name], rank(one, self.request))):
+        for provider in sorted(self.complete, key=lambda one: (-has[one.name], rank(one, self.request))):
             yield provider, list(self.labels)
 
     def _reached(self, provider: FlatProvider, label: str) -> bool:
@@ -124,10 +124,10 @@ class NodeDemand:
         for name in sorted(could, key=lambda name: len(could[name])):
             for provider in could[name]:
                 if provider.is_static:
-                    asked = [*listed.get(provider.name, []), self._listed(provider, name)]
+                    hosts = [*listed.get(provider.name, []), self._listed(provider, name)]
                     limit = provider.limits.get("instances", math.inf)
-                    if len(asked) <= limit and choose(asked) is not None:
-                        listed[provider.name] = asked
+                    if len(hosts) <= limit and choose(hosts) is not None:
+                        listed[provider.name] = hosts
                         break
                     continue
                 label, own = provider.label(self.labels[name]), dict(used.get(provider.name, {}))
@@ -171,7 +171,7 @@ class NodeDemand:
                     return f"{wanted} machines of label {label} are wanted, and there may be {found.max_nodes}"
         if not self._placed(could):
             return f"{len(self.labels)} such machines are more than the providers may ever have at a time"
-        if not (all(self.able.values()) if self.spread else self.whole):
+        if not (all(self.able.values()) if self.spread else self.complete):
             return "; ".join(wait.tried) if wait is not None and wait.tried else "it failed everywhere"
         return ""
 

@@ -75,12 +75,14 @@ class Fate:
 
     def expired(self, node: MadeNode) -> bool:
         """Return whether the machine is too old to be given away."""
-        said = node.said["label"]
-        if self.now_ms - node.asked_ms < 1000 * said.get("min-retention-time", 0):
+        label = node.said["label"]
+        if self.now_ms - node.asked_ms < 1000 * label.get("min-retention-time", 0):
             return False
-        ready, whole = said.get("max-ready-age", 0), said.get("max-age", 0)
-        aged = bool(whole) and self.now_ms - node.asked_ms >= 1000 * whole
-        return aged or (bool(ready) and node.state == "ready" and self.now_ms - node.since_ms >= 1000 * ready)
+        ready_max_s, age_max_s = label.get("max-ready-age", 0), label.get("max-age", 0)
+        aged = bool(age_max_s) and self.now_ms - node.asked_ms >= 1000 * age_max_s
+        return aged or (
+            bool(ready_max_s) and node.state == "ready" and self.now_ms - node.since_ms >= 1000 * ready_max_s
+        )
 
     def _ordered(self, node: MadeNode, order: NodeOrder) -> MadeNode:
         """Return the machine with the order applied; a hold of limited length starts now, once it can be applied."""

@@ -57,28 +57,32 @@ class Hunt:
 
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
         """Start to look at each account that has or had machines."""
-        said = {(one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static}
+        descriptions = {
+            (one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static
+        }
         used = {_where(node): node.said["provider"] for node in seen.nodes.values() if not (node.fixed or node.main)}
         known = {(one.connection, one.region): one for one in seen.accounts.values()}
         for where, provider in used.items():
-            said.setdefault(where, provider)
+            descriptions.setdefault(where, provider)
         for where, one in known.items():
-            said.setdefault(where, one.said)
+            descriptions.setdefault(where, one.said)
         for where in sorted({*used, *known}):
-            await self._keep(where, known.get(where), said[where], seen)
-        for where, provider in said.items():
+            await self._keep(where, known.get(where), descriptions[where], seen)
+        for where, provider in descriptions.items():
             connection, region = where
             if connection in self._accounts:
                 needed = where in used or any(_place(one) == where for one in seen.every.values())
                 work = partial(self._hunted, where, provider, needed)
                 errands.begin(f"hunt {connection} {region}", connection, work)
 
-    async def _keep(self, where: Where, known: NodeAccount | None, said: Mapping[str, Any], seen: SeenMachines) -> None:
+    async def _keep(
+        self, where: Where, known: NodeAccount | None, provider: Mapping[str, Any], seen: SeenMachines
+    ) -> None:
         """Write the record of an account."""
         connection, region = where
         record = self._ledger.context.map.nodes.accounts(derived(connection, region)).record
         lacking = connection not in self._accounts
-        now = known or NodeAccount(connection=connection, region=region, said=dict(said))
+        now = known or NodeAccount(connection=connection, region=region, said=dict(provider))
         if lacking and known is not None and known.given_up:
             mine = [node for node in seen.nodes.values() if _where(node) == where and not node.fixed]
             had = {node.main for node in mine if node.request}
@@ -93,13 +97,13 @@ class Hunt:
         if now != known:
             await self._ledger.commit([_as_read(self._ledger, record.path)], [record.put(now)])
 
-    async def _hunted(self, where: Where, said: Mapping[str, Any], needed: bool) -> float:
+    async def _hunted(self, where: Where, provider: Mapping[str, Any], needed: bool) -> float:
         """Look at one account; forget it if it is no longer configured and held nothing of ours for long."""
         connection, region = where
         try:
             self._hunting.forget()
             ours = Ours(self.system, lambda one: one.tags.get(TERM_TAG, self.term) in self._terms, self._known)
-            found = await self._hunting.look(connection, said, ours)
+            found = await self._hunting.look(connection, provider, ours)
         except (CloudUnavailable, LaunchFailed, OverQuota) as error:
             log.warning("connection %s: it cannot be looked at as a whole: %s", connection, error)
             return HUNT_S
@@ -108,7 +112,9 @@ class Hunt:
         if entry is None and not found.strange:
             return HUNT_S
         one = (
-            record.decode(entry.value) if entry else NodeAccount(connection=connection, region=region, said=dict(said))
+            record.decode(entry.value)
+            if entry
+            else NodeAccount(connection=connection, region=region, said=dict(provider))
         )
         self._clean[where] = 0 if needed or found.ours else self._clean.get(where, 0) + 1
         ops: list[Op] = []

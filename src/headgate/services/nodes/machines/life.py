@@ -249,7 +249,7 @@ class Life:
 
     async def _one_failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
         short = node.provider.rpartition("/")[2]
-        told = f"{node.label} at {short}: {why[:WHY_MAX]}"
+        attempt = f"{node.label} at {short}: {why[:WHY_MAX]}"
 
         def more(one: MadeNode) -> list[Op]:
             if not one.request or not counts:
@@ -260,7 +260,7 @@ class Life:
             failed = {name: dict(of) for name, of in wait.failed.items()}
             of = failed.setdefault(one.node, {})
             of[one.provider] = of.get(one.provider, 0) + 1
-            return [place.put(replace(with_tries(wait, [told]), failed=failed))]
+            return [place.put(replace(with_tries(wait, [attempt]), failed=failed))]
 
         await self.ledger.change(
             node.id, lambda one: replace(one, state="failed", request="", node="", build="", why=why[:WHY_MAX]), more
@@ -290,14 +290,14 @@ def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | No
     if host is None:
         return None
     image = node.said["image"]
-    said = {
+    variables = {
         "ansible_connection": image.get("connection-type"),
         "ansible_port": image.get("connection-port"),
         "ansible_user": image.get("username"),
         "ansible_python_interpreter": image.get("python-path"),
         "ansible_shell_type": image.get("shell-type"),
     }
-    return {**{key: value for key, value in said.items() if value}, **host}
+    return {**{key: value for key, value in variables.items() if value}, **host}
 
 
 def believed(host: Mapping[str, Any], keys: str) -> str:

@@ -29,7 +29,7 @@ class NodeLimit:
     """Limit how much may exist at a time."""
 
     key: Key
-    told: str
+    name: str
     """Name of the limit for people: `resource-limits of provider main`."""
     room: Mapping[str, float]
     """Kind -> amount; a missing kind is not limited."""
@@ -41,7 +41,7 @@ class NodeLimit:
             for kind, much in more.items()
             if much > 0 and kind in self.room and used.get(kind, 0.0) + much > self.room[kind] + PARTS
         ]
-        return f"limited by {self.told}: {', '.join(short)}" if short else ""
+        return f"limited by {self.name}: {', '.join(short)}" if short else ""
 
 
 ONE: Amounts = {"instances": 1.0}
@@ -72,7 +72,7 @@ class NodeLimits:
         self._every = {one.name: one for several in site.providers.values() for one in several}
         self._place = {name: ("account", *site.place_of(one)) for name, one in self._every.items()}
         self._used: Uses = {}
-        self._kept: dict[Key, list[ReservedRoom]] = {}
+        self._reserved: dict[Key, list[ReservedRoom]] = {}
         self._hosts: dict[str, list[KeptHosts]] = {}
         self._mains = {node.id: node for node in site.nodes if node.slots}
         for (tenant, project), many in site.claimed.items():
@@ -90,17 +90,17 @@ class NodeLimits:
         idle: Mapping[Key, Amounts] = NOTHING,
     ) -> str:
         """Return the limits that lack room for these machines, once `idle` machines are gone; empty if none does."""
-        whole, more = self._whole(request, take, make), self._more(request, take, make)
+        total, more = self._counted(request, take, make), self._more(request, take, make)
         for key in (key for key in more if key in idle and key[0] in SHARED):
             self._add(more, key, _less(idle[key]))
         for node in leave:
             for key, uses in self._owned(node):
                 self._add(more, key, _less(uses))
         found = [self._limit(key).lacks(self._used.get(key, {}), uses) for key, uses in more.items()]
-        for key, uses in whole.items():
+        for key, uses in total.items():
             joined = self._joined(key, (node for node, _ in take))
-            if not all(kept.leaves(uses, joined) for kept in self._kept.get(key, ())):
-                found.append(f"limited by {self._limit(key).told}: its room is reserved for requests that wait longer")
+            if not all(reserved.leaves(uses, joined) for reserved in self._reserved.get(key, ())):
+                found.append(f"limited by {self._limit(key).name}: its room is reserved for requests that wait longer")
         return "; ".join(dict.fromkeys(filter(None, found)))
 
     def counted(self, several: Iterable[MadeNode]) -> Uses:
@@ -150,9 +150,9 @@ class NodeLimits:
         make = list(make)
         for key, uses in self._more(request, take, make).items():
             self._add(self._used, key, uses)
-        for key, uses in self._whole(request, take, make).items():
-            for kept in self._kept.get(key, ()):
-                kept.take(uses, self._joined(key, (node for node, _ in take)))
+        for key, uses in self._counted(request, take, make).items():
+            for reserved in self._reserved.get(key, ()):
+                reserved.take(uses, self._joined(key, (node for node, _ in take)))
         for node in leave:
             for key, owned in self._owned(node):
                 self._add(self._used, key, _less(owned))
@@ -162,7 +162,7 @@ class NodeLimits:
 
     def leaves_hosts(self, provider: str, ids: Collection[str]) -> bool:
         """Return whether taking these listed machines leaves enough for requests that wait longer."""
-        return all(kept.leaves(ids) for kept in self._hosts.get(provider, ()))
+        return all(reserved.leaves(ids) for reserved in self._hosts.get(provider, ()))
 
     def keep(
         self,
@@ -179,21 +179,21 @@ class NodeLimits:
         keeps it from others; and each limit keeps room for one request at a time, the first that waits for it.
         """
         make = list(make)
-        whole, more = self._whole(request, take, make), self._more(request, take, make)
+        total, more = self._counted(request, take, make), self._more(request, take, make)
         lacking = {key for key, uses in more.items() if self._limit(key).lacks(self._used.get(key, {}), uses)}
         own = any(key[0] not in SHARED for key in lacking)
-        never = any(self._limit(key).lacks(self._held(key), uses) for key, uses in whole.items())
+        never = any(self._limit(key).lacks(self._held(key), uses) for key, uses in total.items())
         if never or is_open((self._site.now_ms - since_ms) / 1000):
             return []
         late = self._behind(request)
-        for key, uses in whole.items():
-            room = {} if key in self._kept else self._limit(key).room
+        for key, uses in total.items():
+            room = {} if key in self._reserved else self._limit(key).room
             if room and not (own and key[0] in SHARED):
-                kept = ReservedRoom(room, uses)
-                kept.take({}, self._joined(key, late))
+                reserved = ReservedRoom(room, uses)
+                reserved.take({}, self._joined(key, late))
                 for node in late:
-                    add(kept.behind, dict(self._of(node)).get(key, {}))
-                self._kept.setdefault(key, []).append(kept)
+                    add(reserved.behind, dict(self._of(node)).get(key, {}))
+                self._reserved.setdefault(key, []).append(reserved)
         if hosts and provider is not None and provider.name not in self._hosts and not own and choose(hosts):
             taken = {node.id for node in late if node.fixed}
             self._hosts.setdefault(provider.name, []).append(KeptHosts(hosts, taken))
@@ -218,8 +218,8 @@ class NodeLimits:
         kind, *what = key
         if kind == "provider":
             provider = self._every.get(what[0])
-            told = f"resource-limits of provider {what[0].rpartition('/')[2]}"
-            return NodeLimit(key, told, provider.limits if provider is not None else {})
+            limit = f"resource-limits of provider {what[0].rpartition('/')[2]}"
+            return NodeLimit(key, limit, provider.limits if provider is not None else {})
         if kind == "account":
             here = [one for one in self._every.values() if self._place[one.name] == key]
             most, others = self._site.account(here[0]) if here else ({}, {})
@@ -231,8 +231,8 @@ class NodeLimits:
             most_of = self._site.most_of_project(what[0], what[1])
             return NodeLimit(key, f"max-nodes-per-project, of {what[1]}", {"machines": most_of} if most_of >= 0 else {})
         named = (label for one in self._site.providers.get(what[0], ()) for label in one.labels)
-        said = [label.max_nodes for label in named if label.name == what[1] and label.max_nodes >= 0]
-        return NodeLimit(key, f"max-nodes of label {what[1]}", {"machines": float(min(said))} if said else {})
+        limits = [label.max_nodes for label in named if label.name == what[1] and label.max_nodes >= 0]
+        return NodeLimit(key, f"max-nodes of label {what[1]}", {"machines": float(min(limits))} if limits else {})
 
     def _others(self, key: Key) -> Amounts:
         """Return the amounts that others use of an account."""
@@ -276,7 +276,7 @@ class NodeLimits:
         yield ("tenant", request.tenant), uses
         yield ("label", request.tenant, label), COUNTED
 
-    def _whole(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
+    def _counted(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
         """Return what these machines count once the request has them."""
         found: Uses = {}
         for node, _ in take:
@@ -296,7 +296,7 @@ class NodeLimits:
 
     def _more(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
         """Return what counts in addition to machines that count already: free machines take their room."""
-        found = self._whole(request, take, make)
+        found = self._counted(request, take, make)
         for node, _ in take:
             counted = dict(self._of(node)) if not node.fixed else {}
             for key, uses in counted.items():

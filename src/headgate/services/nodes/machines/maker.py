@@ -217,7 +217,7 @@ class MachineMaker:
         state = node.state if node.state == "ready" else machine.state
         return f"{node.node} is {state} at {short}" + (f": {machine.why}" if machine.why else "")
 
-    def _whole(self, request: NodeRequest) -> bool:
+    def _is_complete(self, request: NodeRequest) -> bool:
         """Return whether the request has as many machines as it wants, usable or not."""
         return sum(node.request == request.id for node in self._seen.nodes.values()) == len(request.nodes)
 
@@ -237,7 +237,7 @@ class MachineMaker:
             tight=lambda one: self._backoff.is_tight(one.name),
             full=lambda one: self._backoff.is_full(one.name),
             unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.said).is_read),
-            line=[one.request.id for one in now.waiting if not self._whole(one.request)],
+            line=[one.request.id for one in now.waiting if not self._is_complete(one.request)],
             order=now.order,
             now_ms=self._context.now_ms(),
             expired=self._fate.expired,
@@ -301,7 +301,7 @@ class MachineMaker:
         request, nodes = waiting.request, self._context.map.nodes
         answer = NodeAnswer(
             request.id,
-            hosts={name: _told(node) for name, node in own.items() if node.host is not None},
+            hosts={name: _variables(node) for name, node in own.items() if node.host is not None},
             resources={name: node.resources for name, node in own.items() if node.resources},
             secrets={name: node.secrets for name, node in own.items() if node.secrets is not None},
         )
@@ -383,7 +383,7 @@ def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:
     )
 
 
-def _told(node: MadeNode) -> dict[str, Any]:
+def _variables(node: MadeNode) -> dict[str, Any]:
     """Return the variables of a host, for its build."""
     known = {"label": node.label, "provider": node.provider, "external_id": node.external_id, "slot": node.slot}
     own = {"uuid": node.id, "reuse": node.fixed or bool(node.said["label"].get("reuse"))}

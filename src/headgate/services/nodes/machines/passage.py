@@ -68,13 +68,13 @@ class YieldingMachines:
         idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
         held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
         held.sort(key=lambda node: (-line.index(node.request), node.id))
-        whole = [[node] for node in idle], [[node] for node in held]
+        machines = [[node] for node in idle], [[node] for node in held]
         there = {node.id for node in near}
         for main in (one for one in self._mains if one.id in there):
             if self._unused(main, behind) and not self._has(main, taken):
                 slots = self._slots.of(main.id)
-                whole[any(node.request for node in slots)].append(slots)
-        return tuple(node for several in [*whole[0], *whole[1]][:many] for node in several)
+                machines[any(node.request for node in slots)].append(slots)
+        return tuple(node for several in [*machines[0], *machines[1]][:many] for node in several)
 
     def _unused(self, machine: MadeNode, behind: Collection[str]) -> bool:
         """Return whether no request has one of its slots, except later ones that wait, too."""
@@ -102,9 +102,9 @@ class YieldingMachines:
         which somebody has a slot."""
         for id in sorted(self._back & self._free.keys()):
             node = self._nodes[id]
-            whole: Sequence[MadeNode] = self._slots.of(node.main) if node.main else [node]
-            if node.fixed or not all(one.id in self._free for one in whole):
+            slots: Sequence[MadeNode] = self._slots.of(node.main) if node.main else [node]
+            if node.fixed or not all(one.id in self._free for one in slots):
                 yield node, given_back(node)
                 continue
-            for one in whole:
+            for one in slots:
                 yield one, replace(given_back(one), state="outdated", why=GONE)

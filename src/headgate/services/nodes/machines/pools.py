@@ -24,7 +24,7 @@ class ReadyPools:
     seen: SeenMachines
     fate: Fate
     choosing: Choosing
-    _kept: set[str] = field(default_factory=set)
+    _ready: set[str] = field(default_factory=set)
 
     def lacking(self) -> Iterator[tuple[str, Make]]:
         """Yield the machines to make, each with its tenant, where there is room that no request waits for."""
@@ -33,7 +33,7 @@ class ReadyPools:
             """Label -> number of machines made at this look that serve it, including those made for other labels."""
             for name, most in sorted(_pools(providers).items(), key=lambda pool: (-_serves(pool[0], providers), pool)):
                 free = self._free_of(name, providers)
-                self._kept.update(node.id for node in free[:most])
+                self._ready.update(node.id for node in free[:most])
                 able = sorted((one for one in providers if one.label(name) is not None), key=lambda one: one.name)
                 while most > len(free) + coming[name]:
                     made = next((m for one in able if (m := self._one_more(one, name, tenant)) is not None), None)
@@ -51,7 +51,7 @@ class ReadyPools:
             and node.state == "ready"
             and now_ms - node.since_ms >= 1000 * IDLE_S
             and not node.fixed
-            and node.id not in self._kept
+            and node.id not in self._ready
         }
         for node in self.seen.nodes.values():
             if node.id in late and (not node.main or all(one.id in late for one in self.fate.slots.of(node.main))):
@@ -75,7 +75,7 @@ class ReadyPools:
             and not self.fate.expired(node)
         ]
         return sorted(
-            found, key=lambda node: (node.id not in self._kept, FREE.index(node.state), node.asked_ms, node.id)
+            found, key=lambda node: (node.id not in self._ready, FREE.index(node.state), node.asked_ms, node.id)
         )
 
 

@@ -43,13 +43,13 @@ def new_node(
         name: _WORD.sub(lambda found: words.get(found[1], ""), str(text))
         for name, text in label.label.get("tags", {}).items()
     }
-    said = {"label": label.label, "image": label.image, "flavor": label.flavor, "provider": provider.said}
+    definition = {"label": label.label, "image": label.image, "flavor": label.flavor, "provider": provider.said}
     return MadeNode(
         id=id,
         provider=provider.name,
         connection=provider.connection,
         label=label.name,
-        said=said,
+        said=definition,
         digest=label.digest,
         tags={**own, **tags, NODE_TAG: id},
         uses=dict(uses),
@@ -69,18 +69,18 @@ def host_nodes(provider: FlatProvider) -> Mapping[str, MadeNode]:
 @lru_cache(maxsize=256)
 def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
     provider, found = msgspec.json.decode(encoded, type=FlatProvider), dict[str, MadeNode]()
-    for said in provider.hosts:
-        label = next((one for one in provider.labels if one.name == said.get("label")), None)
+    for host in provider.hosts:
+        label = next((one for one in provider.labels if one.name == host.get("label")), None)
         if label is None:
             continue
-        slots = int(said.get("slots") or label.slots)
-        where = [str(said.get(key) or "") for key in ("name", "host", "connection-port", "username")]
-        own = msgspec.json.encode(said, order="deterministic").decode()
-        told = {
+        slots = int(host.get("slots") or label.slots)
+        where = [str(host.get(key) or "") for key in ("name", "host", "connection-port", "username")]
+        own = msgspec.json.encode(host, order="deterministic").decode()
+        definition = {
             "label": {**label.label, "reuse": True},
             "image": label.image,
             "flavor": label.flavor,
-            "provider": {**provider.said, "node": dict(said)},
+            "provider": {**provider.said, "node": dict(host)},
         }
         for slot in range(slots):
             if len(found) >= LISTED_MAX:
@@ -88,7 +88,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
             id = derived(provider.name, *where, str(slot))
             found.setdefault(id, MadeNode(
                 id=id, provider=provider.name, connection=provider.connection, label=label.name, state="registering",
-                said=told, digest=derived(label.digest, own), fixed=True, slot=slot if slots > 1 else None,
+                said=definition, digest=derived(label.digest, own), fixed=True, slot=slot if slots > 1 else None,
             ))  # fmt: skip
     return found
 

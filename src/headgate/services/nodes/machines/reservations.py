@@ -51,13 +51,13 @@ class ReservedRoom:
     def leaves(self, more: Amounts, joined: Mapping[str, Amounts]) -> bool:
         """Return whether giving this much more to later requests leaves enough room; `joined` maps machines of which
         they then have slots to the amounts of these machines."""
-        whole = dict(more)
+        total = dict(more)
         for main, uses in joined.items():
-            add(whole, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
-        asked = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
+            add(total, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
+        kinds = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
         return all(
-            self.behind.get(kind, 0.0) + whole[kind] + self.wanted.get(kind, 0.0) <= self.room[kind] + PARTS
-            for kind in asked
+            self.behind.get(kind, 0.0) + total[kind] + self.wanted.get(kind, 0.0) <= self.room[kind] + PARTS
+            for kind in kinds
             if kind in self.room and self.wanted.get(kind)
         )
 

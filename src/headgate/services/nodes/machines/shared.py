@@ -28,7 +28,7 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
     """Return the machine with at most this many more of its slots open, and these slots: those of the lowest
     numbers."""
     upto = min(machine.opened + many, machine.slots)
-    said = {
+    definition = {
         "label": {key: value for key, value in machine.said["label"].items() if key != "userdata"},
         "image": {key: value for key, value in machine.said["image"].items() if key == "upload"},
         "flavor": {},
@@ -42,7 +42,7 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
             provider=machine.provider,
             connection=machine.connection,
             label=machine.label,
-            said=said,
+            said=definition,
             digest=machine.digest,
             tenant=machine.tenant,
             asked_ms=machine.asked_ms,

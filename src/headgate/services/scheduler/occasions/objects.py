@@ -64,11 +64,11 @@ class WatchedObjects:
         revision, _, done = position.partition(".")
         wanted = {EventKind(event) for event in trigger.events}
         try:
-            caller, asked = await self._asked(trigger, lane)
+            caller, matching = await self._filter(trigger, lane)
             try:
-                found = await self._told(caller, asked, int(revision), int(done), limit)
+                found = await self._changes(caller, matching, int(revision), int(done), limit)
             except MomentExpired:
-                return await self._missed(caller, asked, int(revision), wanted)
+                return await self._missed(caller, matching, int(revision), wanted)
         except (InventoryError, Invalid, StoreError) as error:
             raise SourceUnavailable(f"{lane.source}, {trigger.more.get('filter', '')}: {error}") from error
         return [
@@ -82,24 +82,24 @@ class WatchedObjects:
             yield None
             await self._inventory.journal.passed(revision)
 
-    async def _asked(self, trigger: TriggerFilter, lane: OccasionLane) -> tuple[Caller, Filter]:
+    async def _filter(self, trigger: TriggerFilter, lane: OccasionLane) -> tuple[Caller, Filter]:
         """Return the filter. Raise InventoryError, Invalid."""
         partition = await self._inventory.partition(self._partition)
         caller = Caller(USER, self._project, partition)
-        said = replace(parse(str(trigger.more.get("filter", ""))), types=(lane.source,))
-        return caller, await self._inventory.filter(caller, said)
+        search = replace(parse(str(trigger.more.get("filter", ""))), types=(lane.source,))
+        return caller, await self._inventory.filter(caller, search)
 
-    async def _told(
-        self, caller: Caller, asked: Filter, revision: int, done: int, limit: int
+    async def _changes(
+        self, caller: Caller, matching: Filter, revision: int, done: int, limit: int
     ) -> list[tuple[str, ObjectChange]]:
         """Return the changes after the first `done` of one commit, each with its position. Raise MomentExpired."""
         found = list[tuple[str, ObjectChange]]()
         since = revision if done >= ALL_OF_IT else revision - 1
         await self._inventory.journal.reach(max(revision, since))
-        async with aclosing(self._inventory.changes(caller, [asked], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
-            async for told, _ in changes:
+        async with aclosing(self._inventory.changes(caller, [matching], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
+            async for several, _ in changes:
                 numbers = dict[int, int]()
-                for change, commit in told:
+                for change, commit in several:
                     number = numbers[commit.revision] = numbers.get(commit.revision, 0) + 1
                     if commit.revision > revision or number > done:
                         found.append((f"{commit.revision}.{number}", change))
@@ -107,11 +107,11 @@ class WatchedObjects:
         return found[:limit]
 
     async def _missed(
-        self, caller: Caller, asked: Filter, revision: int, wanted: Collection[EventKind]
+        self, caller: Caller, matching: Filter, revision: int, wanted: Collection[EventKind]
     ) -> list[NextOccasion]:
         """Return the matching objects that changed after an expired moment, as if they had started to match."""
         now = await self._inventory.journal.now()
-        every = await self._inventory.several(caller, [asked], LIMIT_MAX)
+        every = await self._inventory.several(caller, [matching], LIMIT_MAX)
         found = sorted((one for one in every if revision < one.generation <= now), key=lambda one: one.generation)
         seen = list[NextOccasion]()
         for number, one in enumerate(found if EventKind.OBJECT_CREATED in wanted else ()):
@@ -125,7 +125,7 @@ class WatchedObjects:
 
     def _occasion(self, change: ObjectChange, id: str) -> Occasion:
         object, event = change.object, KINDS[change.kind].value
-        told = {
+        document = {
             "driver": "inventory",
             "connection": self.name,
             "event": event,
@@ -134,7 +134,7 @@ class WatchedObjects:
             **({"before": _plain(change.old)} if change.kind is JournalKind.UPDATED and change.old is not None else {}),
         }
         name = visible(f"{object.name} ({event.removeprefix('object-')})")
-        found = Occasion(self.name, object.type, object.uuid, id, name, msgspec.json.encode(told).decode())
+        found = Occasion(self.name, object.type, object.uuid, id, name, msgspec.json.encode(document).decode())
         if len(found.body) <= TOLD_MAX_BYTES:
             return found
         why = f"the object has {len(found.body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"

@@ -281,14 +281,14 @@ class OccasionRunner:
         self, bound: Bound, seen: NextOccasion, occasion: Occasion, heads: dict[str, dict[str, dict[str, str]]]
     ) -> TriggerEvent:
         """Make the pipeline's event: the head of a branch, and the occasion."""
-        configuration, said = self._tenants[bound.tenant], bound.trigger.more
-        source = configuration.tenant.find(str(said.get("project", "")))
+        configuration, settings = self._tenants[bound.tenant], bound.trigger.more
+        source = configuration.tenant.find(str(settings.get("project", "")))
         branches = configuration.layouts.landed.branches.get(source.project, ()) if source is not None else ()
-        branch = str(said.get("branch") or next(iter(branches), ""))
+        branch = str(settings.get("branch") or next(iter(branches), ""))
         ref = f"{HEADS}{branch}"
         commit = await self._head(source.connection, source.project, ref, heads) if source is not None else ""
         if not commit and not occasion.trouble:
-            why = f"the project {said.get('project')} of the trigger has no branch {branch}".rstrip()
+            why = f"the project {settings.get('project')} of the trigger has no branch {branch}".rstrip()
             occasion = msgspec.structs.replace(occasion, trouble=why)
         project, connection = (source.project, source.connection) if source is not None else ("", "")
         change = Change(connection, project, branch, commit=commit, ref=ref, occasion=occasion)
@@ -302,10 +302,10 @@ class OccasionRunner:
         while the
         project has not been looked at: what is posted meanwhile waits."""
         if connection not in known:
-            kept = await blob.read(
+            stored = await blob.read(
                 self._context.store, self._context.map.cache.connection(connection).branches.data.path
             )
-            known[connection] = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
+            known[connection] = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
         if project not in known[connection]:
             raise SourceUnavailable(f"the branches of {project} have not been read yet")
         return known[connection][project].get(ref, "")
