@@ -83,15 +83,15 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Time since which the object has been healthy: fewer failed probes in a row than MISSED_MAX do not change it."""
 
 
-def interval_s(said: str, default_s: float) -> float:
+def interval_s(text: str, default_s: float) -> float:
     """Return the interval between probes of an object that the property sets; the default if it is empty.
 
     Raise ValueError.
     """
-    if not said:
+    if not text:
         return default_s
-    found = number(said)
+    found = number(text)
     if found is None or not Decimal(INTERVAL_MIN_S) <= found <= INTERVAL_MAX_S:
-        raise ValueError(f"{PROBE_INTERVAL} is {said!r}; it is a number of seconds from {INTERVAL_MIN_S} to "
+        raise ValueError(f"{PROBE_INTERVAL} is {text!r}; it is a number of seconds from {INTERVAL_MIN_S} to "
                          f"{INTERVAL_MAX_S}")  # fmt: skip
     return float(found)

@@ -64,7 +64,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """The properties that the object's provider had then."""
 
     @property
-    def whole(self) -> bool:
+    def exclusive(self) -> bool:
         """Return whether the lease takes the whole object, so that nobody else holds any of it."""
         return not self.amounts
 
@@ -156,9 +156,9 @@ def lacking(wanted: ObjectLease, object: Object, others: Sequence[ObjectLease]) 
 
     The object is as the requesting user may see it.
     """
-    if any(other.whole for other in others):
+    if any(other.exclusive for other in others):
         return "it is leased"
-    if wanted.whole:
+    if wanted.exclusive:
         return "parts of it are leased" if others else ""
     for key, amount in wanted.amounts.items():
         capacity = number(object.properties.get(key, ""))
@@ -177,25 +177,25 @@ def could(amounts: Mapping[str, str], object: Object) -> bool:
 
 
 def within(
-    quota: Quota, asked: ObjectLease, others: Iterable[ObjectLease], past: Iterable[ObjectLease], now_ms: int
+    quota: Quota, lease: ObjectLease, others: Iterable[ObjectLease], past: Iterable[ObjectLease], now_ms: int
 ) -> str:
     """Return why the quota forbids the lease for its duration; empty: it does not.
 
     `others` are the leases in force, `past` those that ended.
     """
-    own = [one for one in others if one.id != asked.id and _together(quota, one, asked)]
+    own = [one for one in others if one.id != lease.id and _together(quota, one, lease)]
     if quota.most:
         have = sum((weight(quota, one) for one in own), Decimal())
         most = number(quota.most) or Decimal()
-        if have + weight(quota, asked) > most:
+        if have + weight(quota, lease) > most:
             return f"quota {quota.name}: {shown(most)} {_unit(quota)} at a time, of which {shown(have)} taken"
     if quota.hours:
         since_ms = now_ms - quota.window_hours * _HOUR_MS
         spent = sum((_spent(quota, one, since_ms, now_ms) for one in own), Decimal())
-        spent += sum((_spent(quota, one, since_ms, now_ms) for one in past if _together(quota, one, asked)), Decimal())
-        until_ms = asked.until_ms or now_ms + asked.duration_s * 1_000
-        begun_ms = asked.begun_ms or now_ms
-        wanted = weight(quota, asked) * max(0, until_ms - max(begun_ms, since_ms)) / _HOUR_MS
+        spent += sum((_spent(quota, one, since_ms, now_ms) for one in past if _together(quota, one, lease)), Decimal())
+        until_ms = lease.until_ms or now_ms + lease.duration_s * 1_000
+        begun_ms = lease.begun_ms or now_ms
+        wanted = weight(quota, lease) * max(0, until_ms - max(begun_ms, since_ms)) / _HOUR_MS
         hours = number(quota.hours) or Decimal()
         if spent + wanted > hours:
             return (
@@ -205,9 +205,9 @@ def within(
     return ""
 
 
-def never(quota: Quota, asked: ObjectLease) -> str:
+def never(quota: Quota, lease: ObjectLease) -> str:
     """Return why the quota can never allow the lease; empty: it can."""
-    return within(quota, asked, (), (), 0)
+    return within(quota, lease, (), (), 0)
 
 
 def weight(quota: Quota, lease: ObjectLease) -> Decimal:
@@ -215,8 +215,8 @@ def weight(quota: Quota, lease: ObjectLease) -> Decimal:
     names no amounts."""
     if not quota.property:
         return Decimal(1)
-    whole = lease.reach.get(quota.property, "") if lease.whole else ""
-    return number(lease.amounts.get(quota.property, whole) or "0") or Decimal()
+    total = lease.reach.get(quota.property, "") if lease.exclusive else ""
+    return number(lease.amounts.get(quota.property, total) or "0") or Decimal()
 
 
 def concerns(quota: Quota, lease: ObjectLease) -> bool:
@@ -229,12 +229,12 @@ def concerns(quota: Quota, lease: ObjectLease) -> bool:
     )
 
 
-def _together(quota: Quota, one: ObjectLease, asked: ObjectLease) -> bool:
+def _together(quota: Quota, one: ObjectLease, lease: ObjectLease) -> bool:
     """Return whether two leases share the quota."""
     return (
         concerns(quota, one)
-        and (quota.project != "*" or one.project == asked.project)
-        and (quota.user != "*" or one.user == asked.user)
+        and (quota.project != "*" or one.project == lease.project)
+        and (quota.user != "*" or one.user == lease.user)
     )
 
 
@@ -254,8 +254,8 @@ def _unit(quota: Quota) -> str:
 def ended(lease: ObjectLease, quotas: Iterable[Quota], now_ms: int) -> ObjectLease:
     """Return the record that is kept of a lease that has ended. Of its machine, it keeps the amounts that quotas count
     by time."""
-    kept = {quota.property for quota in quotas if quota.hours and concerns(quota, lease)}
-    reach = {key: value for key, value in lease.reach.items() if key in kept and number(value) is not None}
+    counted = {quota.property for quota in quotas if quota.hours and concerns(quota, lease)}
+    reach = {key: value for key, value in lease.reach.items() if key in counted and number(value) is not None}
     return replace(lease, state=ENDED, ended_ms=now_ms, reach=reach, provider={})
 
 
@@ -275,7 +275,7 @@ def joinable(past: Iterable[ObjectLease]) -> list[tuple[ObjectLease, ObjectLease
     known = {lease.id: lease for lease in past}
     pairs: list[tuple[int, ObjectLease, ObjectLease]] = []
     for lease in sorted(known.values(), key=lambda one: (one.begun_ms, one.id)):
-        own = over.setdefault((lease.partition, lease.project, lease.user, lease.counts, lease.whole), [])
+        own = over.setdefault((lease.partition, lease.project, lease.user, lease.counts, lease.exclusive), [])
         if at := bisect_right(own, lease.begun_ms, key=lambda one: one[0]):
             ended_ms, id = own.pop(at - 1)
             pairs.append((lease.begun_ms - ended_ms, known[id], lease))

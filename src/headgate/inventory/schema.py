@@ -47,9 +47,9 @@ class Schema:
         wrong = []
         for error in self._validator.iter_errors(document):
             where = ".".join(str(step) for step in error.instance_path) or "the object"
-            said = f"{where}: {error.message}"
-            secret = any(key in said or _quoted(key) in said for key in hidden)
-            wrong.append("a property that is not shown to you" if secret else said)
+            message = f"{where}: {error.message}"
+            secret = any(key in message or _quoted(key) in message for key in hidden)
+            wrong.append("a property that is not shown to you" if secret else message)
             if len(wrong) >= ERRORS_SHOWN_MAX:
                 break
         if wrong:
