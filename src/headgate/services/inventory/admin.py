@@ -305,13 +305,13 @@ class Admin:
     async def _commit(self, caller: Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
         """Commit with an entry in the journal. Raise Stale if others keep writing."""
 
-        async def told(txn: Txn) -> T:
+        async def journaled(txn: Txn) -> T:
             result = await body(txn)
             txn.do(*self._journal.ops(fresh(), Recorded((), caller.user, caller.project, self._clock())))
             return result
 
         try:
-            return await self._facts.store.transact(told)
+            return await self._facts.store.transact(journaled)
         except Conflict as error:
             raise Stale("this changes faster than it can be written; try again") from error
         finally:

@@ -38,12 +38,12 @@ class Update(msgspec.Struct, frozen=True):
 
     def applied(self, object: Object) -> Object:
         properties = {k: v for k, v in object.properties.items() if k not in self.remove_properties}
-        kept = [tag for tag in object.tags if tag not in self.remove_tags]
+        tags = [tag for tag in object.tags if tag not in self.remove_tags]
         return msgspec.structs.replace(
             object,
             name=self.name or object.name,
             properties={**properties, **self.set_properties},
-            tags=tuple(dict.fromkeys((*kept, *self.add_tags))),
+            tags=tuple(dict.fromkeys((*tags, *self.add_tags))),
         )
 
 

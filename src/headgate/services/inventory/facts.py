@@ -24,20 +24,20 @@ class InventoryFacts:
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
         self.store, self.places = store, places
-        self._kept: dict[str, tuple[Entry | None, Any]] = {}  # the entry that was read, and its record
+        self._entries: dict[str, tuple[Entry | None, Any]] = {}  # the entry that was read, and its record
         self._listed: dict[str, Sequence[Entry]] = {}
-        self._resolved: dict[_Asked, _Resolved] = {}
+        self._resolved: dict[_DefinitionKey, _Resolved] = {}
         self._epoch = 0
 
     def forget(self) -> None:
-        self._kept.clear()
+        self._entries.clear()
         self._listed.clear()
         self._resolved.clear()
         self._epoch += 1
 
     async def read(self, addresses: Sequence[Address[R]]) -> list[tuple[Entry | None, R | None]]:
         """Return the entries and their records. Raise Undecodable."""
-        found = {one.path: self._kept[one.path] for one in addresses if one.path in self._kept}
+        found = {one.path: self._entries[one.path] for one in addresses if one.path in self._entries}
         missing = [one for one in addresses if one.path not in found]
         if missing:
             epoch = self._epoch
@@ -45,30 +45,30 @@ class InventoryFacts:
             for address, entry in zip(missing, entries, strict=True):
                 found[address.path] = (entry, address.decode(entry.value) if entry else None)
             if epoch == self._epoch:  # otherwise it may precede the reported change
-                if len(self._kept) + len(found) > KEPT_MAX:
-                    self._kept.clear()
-                self._kept |= found
+                if len(self._entries) + len(found) > KEPT_MAX:
+                    self._entries.clear()
+                self._entries |= found
         return [found[address.path] for address in addresses]
 
-    async def resolved(self, asked: _Asked) -> _Resolved:
+    async def resolved(self, key: _DefinitionKey) -> _Resolved:
         """Return the definition that applies and what it depends on; the answer is cached."""
-        kept = self._resolved.get(asked)
-        if kept is None:
+        resolved = self._resolved.get(key)
+        if resolved is None:
             epoch, basis = self._epoch, Basis(self)
-            kept = (await basis.resolve(*asked), basis.checks)
+            resolved = (await basis.resolve(*key), basis.checks)
             if epoch == self._epoch and len(self._resolved) < KEPT_MAX:
-                self._resolved[asked] = kept
-        return kept
+                self._resolved[key] = resolved
+        return resolved
 
     async def listing(self, directory: str) -> Sequence[Entry]:
         """Return the subtree, cached like entries."""
-        kept = self._listed.get(directory)
-        if kept is None:
+        entries = self._listed.get(directory)
+        if entries is None:
             epoch = self._epoch
-            kept = await self.store.list(directory)
+            entries = await self.store.list(directory)
             if epoch == self._epoch and len(self._listed) < KEPT_MAX:
-                self._listed[directory] = kept
-        return kept
+                self._listed[directory] = entries
+        return entries
 
     async def object_types(self) -> list[ObjectType]:
         """Return the object types by code."""
@@ -133,7 +133,7 @@ class Basis:
         return [record for _, record in found]
 
 
-_Asked = tuple[str, str, str]
+_DefinitionKey = tuple[str, str, str]
 _Resolved = tuple[tuple[Address[Uuid], Definition] | None, dict[str, At]]
 
 

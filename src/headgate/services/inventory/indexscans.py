@@ -120,8 +120,8 @@ def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: 
     For a condition without one, all objects of its type are examined, once for all conditions that need it.
     """
     planned = list(zip(query.conditions, plan, values, strict=True))
-    whole = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
-    apart = {root for root in whole if not any(root.startswith(f"{other}/") for other in whole)}
+    full_roots = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
+    apart = {root for root in full_roots if not any(root.startswith(f"{other}/") for other in full_roots)}
     narrow: list[IndexScan] = []
     for condition, chosen, among in planned:
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):

@@ -121,9 +121,9 @@ class Inventory:
 
     # ---- searching
 
-    async def filter(self, caller: Caller, said: Expression) -> Filter:
+    async def filter(self, caller: Caller, expression: Expression) -> Filter:
         """Resolve a filter like `Questions.filter`."""
-        return await self._questions.filter(caller, said)
+        return await self._questions.filter(caller, expression)
 
     async def partition(self, named: str, caller: Caller | None = None) -> str:
         """Resolve a partition like `Questions.partition`."""
@@ -142,26 +142,28 @@ class Inventory:
         """Return one page of the objects that match any of the filters. Raise Invalid, or MomentExpired for an old
         token."""
         limit = self._limit(limit)
-        asked = digest(caller, any, sorts)
-        at = await PageToken.read(token, asked, self._seal) if token else None
+        search_digest = digest(caller, any, sorts)
+        at = await PageToken.read(token, search_digest, self._seal) if token else None
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
         plan = SearchPlan(at.plan, at.values) if at else await self._search.plan(query, moment)
         if not len(plan.chosen) == len(plan.values) == len(query.conditions):
             raise MomentExpired("partitions or types have changed since the last page; start again")
         if sorts:
-            begun = at or PageToken(moment.revision, plan.chosen, 0, "", 0, asked, plan.values)
+            begun = at or PageToken(moment.revision, plan.chosen, 0, "", 0, search_digest, plan.values)
             return await self._sorted_page(query, plan, moment, sorts, begun, limit)
         part = await self._search.page(query, plan, moment, at.after if at else None, limit)
         reached = (
-            PageToken(moment.revision, plan.chosen, *part.reached, 0, asked, plan.values) if part.reached else None
+            PageToken(moment.revision, plan.chosen, *part.reached, 0, search_digest, plan.values)
+            if part.reached
+            else None
         )
         next_token = await reached.text(self._seal) if reached else ""
-        page = ObjectPage(self._told(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
+        page = ObjectPage(self._shown(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
         if not count:
             return page
-        whole = await self._search.gathered(query, plan, moment)
-        return replace(page, count=len(whole.found), count_is_least=whole.reached is not None)
+        gathered = await self._search.gathered(query, plan, moment)
+        return replace(page, count=len(gathered.found), count_is_least=gathered.reached is not None)
 
     async def several(self, caller: Caller, any: Sequence[Filter], limit: int) -> list[FoundObject]:
         """Return the first `limit` matches."""
@@ -178,12 +180,14 @@ class Inventory:
     ) -> ObjectPage:
         """Return a page in an order for which there is no index. Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
-        part, told = found[at.told : at.told + limit], at.told + limit
+        part, returned = found[at.returned : at.returned + limit], at.returned + limit
         more = (
-            PageToken(moment.revision, plan.chosen, 0, "", told, at.asked, plan.values) if told < len(found) else None
+            PageToken(moment.revision, plan.chosen, 0, "", returned, at.search_digest, plan.values)
+            if returned < len(found)
+            else None
         )
         return ObjectPage(
-            self._told(query, part), await more.text(self._seal) if more else "", moment.revision, len(found)
+            self._shown(query, part), await more.text(self._seal) if more else "", moment.revision, len(found)
         )
 
     async def every(
@@ -199,7 +203,7 @@ class Inventory:
         left = limit or None
         if sorts:
             found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
-            for one in self._told(query, after_marker(found, marker)[:left]):
+            for one in self._shown(query, after_marker(found, marker)[:left]):
                 yield one
             return
         after = await self._marked(query, plan, marker) if marker else None
@@ -208,7 +212,7 @@ class Inventory:
             began_s = loop.time()
             part = await self._search.page(query, plan, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
             spent_s += loop.time() - began_s
-            for one in self._told(query, part.found):
+            for one in self._shown(query, part.found):
                 yield one
             left = left - len(part.found) if left else None
             if part.reached is None or left == 0:
@@ -243,16 +247,16 @@ class Inventory:
             revision = await self.journal.now()
             await self.journal.reach(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
-            told: list[tuple[ObjectChange, JournalCommit]] = []
+            batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
-                told += [(one, commit) for one in seen(query, commit)]
-                if len(told) >= TOLD_MAX:
-                    yield told, commit.revision
-                    told = []
+                batch += [(one, commit) for one in seen(query, commit)]
+                if len(batch) >= TOLD_MAX:
+                    yield batch, commit.revision
+                    batch = []
                     await self._search.turns.turn()
             if changes_facts(commits):
                 query = await self._questions.query(caller, any)
-            yield told, reached
+            yield batch, reached
 
     # ---- writing
 
@@ -349,5 +353,5 @@ class Inventory:
         shown = filters.ordered([query.shown(one.object) for one in found], sorts)
         return [by_uuid[one.uuid] for one in shown]
 
-    def _told(self, query: IndexQuery, found: Iterable[FoundObject]) -> list[FoundObject]:
+    def _shown(self, query: IndexQuery, found: Iterable[FoundObject]) -> list[FoundObject]:
         return [FoundObject(query.shown(one.object), one.generation, one.position) for one in found]

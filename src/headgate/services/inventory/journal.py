@@ -90,7 +90,7 @@ class Journal:
                     await self._apply(change)
                     wait_s = 0.1
             except Unavailable:
-                self._told()
+                self._notify()
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
 
@@ -190,7 +190,7 @@ class Journal:
         self._by_path = {one.path: one for one in commits}
         self._size_bytes = sum(len(one.value) for one in commits)
         self._revision = revision
-        self._told()
+        self._notify()
 
     def _take(self, entry: Entry) -> None:
         if entry.path == self._places.journal.revision.path:
@@ -204,7 +204,7 @@ class Journal:
             insort(self._commits, commit)
             self._size_bytes += len(commit.value)
         if commit.facts:
-            self._told()
+            self._notify()
 
     def _read(self, entry: Entry) -> JournalCommit | None:
         """Return the commit; None if it cannot be read: readers that need it start again."""
@@ -214,6 +214,6 @@ class Journal:
             self._floor = max(self._floor, entry.born)
             return None
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()

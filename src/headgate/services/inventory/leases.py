@@ -235,8 +235,8 @@ class ObjectLeasing:
         try:
             choice = await pool.choose(book, lease, launched=launched, busy=busy)
             if choice.candidate is not None:
-                asked = self._filled(book, lease, choice.candidate)
-                if why := await self._beyond_quota(book, asked, self.inventory.clock()):
+                filled = self._filled(book, lease, choice.candidate)
+                if why := await self._beyond_quota(book, filled, self.inventory.clock()):
                     return LeaseChoice(None, frozenset(), why)
             elif why := await self._beyond_quota(book, lease, self.inventory.clock()):
                 return LeaseChoice(None, frozenset(), why)

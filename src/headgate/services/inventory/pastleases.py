@@ -48,23 +48,23 @@ class ObjectPast:
         oldest = self._places.inside(f"{max(0, now_ms - WINDOW_MAX_HOURS * 3_600_000):015d}")
         await self._commit([_gone(entry) for entry in await self._entries("") if entry.path < oldest])
         for _ in range(ROUNDS_MAX):
-            kept = await self._entries("")
-            over = len(kept) - self._kept_max
+            entries = await self._entries("")
+            over = len(entries) - self._kept_max
             if over <= 0:
                 return
-            await self._commit(self._fewer(kept, over))
+            await self._commit(self._fewer(entries, over))
 
-    def _fewer(self, kept: Sequence[Entry], over: int) -> list[Change]:
+    def _fewer(self, entries: Sequence[Entry], over: int) -> list[Change]:
         """Return changes that remove at most `over` leases by joining them with others; the oldest go where none can be
         joined."""
-        leases = [self._lease(entry) for entry in kept]
-        of = {lease.id: entry for lease, entry in zip(leases, kept, strict=True)}
+        leases = [self._lease(entry) for entry in entries]
+        of = {lease.id: entry for lease, entry in zip(leases, entries, strict=True)}
         changes: list[Change] = []
         for earlier, later in joinable(leases)[:over]:
             first, second = of[earlier.id], of[later.id]
             put = self.put(joined(earlier, later))  # replaces the later one
             changes.append(([_at(first), _at(second)], [Delete(first.path), put]))
-        return changes or [_gone(entry) for entry in kept[:over]]
+        return changes or [_gone(entry) for entry in entries[:over]]
 
     async def _commit(self, changes: Sequence[Change]) -> None:
         """Commit the changes in groups; those that conflict are left for the next trim."""

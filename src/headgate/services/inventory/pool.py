@@ -69,8 +69,8 @@ class Book:
 
     def with_lease(self, lease: ObjectLease, entry: Entry, ledger: Entry) -> Book:
         """Return the book after a commit that wrote the lease."""
-        kept, entries = {**self.leases, lease.id: lease}, {**self.entries, lease.id: entry}
-        return Book(At(ledger.path, ledger.version), kept, entries, self.quotas, self.health)
+        all_leases, entries = {**self.leases, lease.id: lease}, {**self.entries, lease.id: entry}
+        return Book(At(ledger.path, ledger.version), all_leases, entries, self.quotas, self.health)
 
 
 async def book_of(inventory: Inventory) -> Book:
@@ -192,13 +192,13 @@ class Pool:
     async def share(self, provider: Object) -> int:
         """Return how many machines of builds people may have at a time."""
         if provider.uuid not in self._shares:
-            said = provider.properties.get(SHARE, SHARE_DEFAULT)
-            part = number(said.removesuffix("%"))
+            text = provider.properties.get(SHARE, SHARE_DEFAULT)
+            part = number(text.removesuffix("%"))
             if part is None or part < 0:
-                part, said = number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
+                part, text = number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
             assert part is not None, "the default is a number"
             many = int(part)
-            if said.endswith("%"):
+            if text.endswith("%"):
                 many = int(part * await self._machines(provider) / 100)
             self._shares[provider.uuid] = many
         return self._shares[provider.uuid]
@@ -233,17 +233,17 @@ class Pool:
 
 def expression(search: str) -> Expression:
     """Return the search expression: for machines, unless it names another type. Raise Invalid."""
-    said = parse(search)
-    return replace(said, types=said.types or (MACHINE,))
+    parsed = parse(search)
+    return replace(parsed, types=parsed.types or (MACHINE,))
 
 
 def matching(quota: Quota, object: Object) -> bool:
     """Return whether a quota's search matches the object."""
-    said = expression(quota.search)
-    codes = [one.removesuffix("*") if one.endswith("*") else None for one in said.types]
-    of_type = object.type in said.types or any(begin is not None and object.type.startswith(begin) for begin in codes)
-    name = said.name if said.name or said.name_prefix else None
-    return of_type and Filter(name=name, name_prefix=said.name_prefix, wanted=said.wanted).matches(object)
+    parsed = expression(quota.search)
+    codes = [one.removesuffix("*") if one.endswith("*") else None for one in parsed.types]
+    of_type = object.type in parsed.types or any(begin is not None and object.type.startswith(begin) for begin in codes)
+    name = parsed.name if parsed.name or parsed.name_prefix else None
+    return of_type and Filter(name=name, name_prefix=parsed.name_prefix, wanted=parsed.wanted).matches(object)
 
 
 def _root(partition: str) -> Caller:

@@ -38,30 +38,30 @@ class Questions:
     def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
 
-    async def filter(self, caller: Caller, said: Expression) -> Filter:
+    async def filter(self, caller: Caller, expression: Expression) -> Filter:
         """Return the filter with names and patterns resolved, and with the caller's partition and project as defaults.
 
         Raise PermissionDenied for partitions or projects that are not the caller's, Unmet for a partition or type that
         does not exist.
         """
-        partitions = [await self.partition(one, caller) for one in said.partitions] or [caller.partition]
+        partitions = [await self.partition(one, caller) for one in expression.partitions] or [caller.partition]
         everywhere = caller.admin and caller.partitions is None
         if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
             raise PermissionDenied(
                 f"{caller.user} may search in the partition of the session only, not in {foreign[0]}"
             )
-        project = None if said.every_project else said.project or caller.project
+        project = None if expression.every_project else expression.project or caller.project
         if project != caller.project and not caller.admin:
             raise PermissionDenied(f"{caller.user} may search in project {caller.project} only")
         return Filter(
             partitions=tuple(dict.fromkeys(partitions)),
-            types=await self._types(said.types) if said.types else None,
+            types=await self._types(expression.types) if expression.types else None,
             project=project,
-            uuids=tuple(names.uuid(one) for one in said.uuids) if said.uuids else None,
-            uuid_prefix=said.uuid_prefix or None,
-            name=said.name if said.name or said.name_prefix else None,
-            name_prefix=said.name_prefix,
-            wanted=said.wanted,
+            uuids=tuple(names.uuid(one) for one in expression.uuids) if expression.uuids else None,
+            uuid_prefix=expression.uuid_prefix or None,
+            name=expression.name if expression.name or expression.name_prefix else None,
+            name_prefix=expression.name_prefix,
+            wanted=expression.wanted,
         )
 
     async def partition(self, named: str, caller: Caller | None = None) -> str:
@@ -151,9 +151,9 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
     plan: tuple[int, ...]
     scan: int
     within: str
-    told: int
-    asked: str
-    """Digest of the question: a token is valid for this question only."""
+    returned: int
+    search_digest: str
+    """Digest of the search: a token is valid for this search only."""
     values: tuple[tuple[str, ...], ...] = ()
     """Values of the plan's conditions, as in the plan."""
 
@@ -166,17 +166,17 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
         return await seal.shut(msgspec.json.encode(self))
 
     @classmethod
-    async def read(cls, text: str, asked: str, seal: Seal) -> Self:
-        """Open a token. Raise Invalid for one that was not issued, or that is for another question."""
+    async def read(cls, text: str, search_digest: str, seal: Seal) -> Self:
+        """Open a token. Raise Invalid for one that was not issued, or that is for another search."""
         token = msgspec.json.decode(await seal.open(text), type=cls)
-        if token.asked != asked:
+        if token.search_digest != search_digest:
             raise Invalid("the page token is of another search; begin without one")
         return token
 
 
 def digest(caller: Caller, any: Sequence[Filter], sorts: Sequence[Sort]) -> str:
-    said = msgspec.json.encode((caller.partition, caller.project, any, sorts), order="deterministic")
-    return hashlib.sha256(said).hexdigest()[:16]
+    encoded = msgspec.json.encode((caller.partition, caller.project, any, sorts), order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:16]
 
 
 def after_marker(found: Sequence[FoundObject], marker: str) -> Sequence[FoundObject]:

@@ -215,14 +215,14 @@ class Search:
                 reached = (number, within)
                 break
         await self._undo(moment)
-        kept = [one for one in found if one.object.uuid not in moment.before]
+        matches = [one for one in found if one.object.uuid not in moment.before]
         for one in await self._earlier(query, going, moment):
             if (after is None or one.position > after) and (reached is None or one.position <= reached):
-                kept.append(one)
-        kept.sort(key=lambda one: one.position)
-        if len(kept) > limit:
-            return SearchPart(kept[:limit], kept[limit - 1].position)
-        return SearchPart(kept, reached, reached is not None and len(kept) < limit)
+                matches.append(one)
+        matches.sort(key=lambda one: one.position)
+        if len(matches) > limit:
+            return SearchPart(matches[:limit], matches[limit - 1].position)
+        return SearchPart(matches, reached, reached is not None and len(matches) < limit)
 
     async def _through(
         self,
