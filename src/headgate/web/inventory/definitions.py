@@ -15,7 +15,7 @@ from headgate.services.inventory.errors import Unmet
 from headgate.services.inventory.facts import Basis
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import CallerSessions, InventoryCall, SessionInfo
-from headgate.web.inventory.partitions import said
+from headgate.web.inventory.partitions import session_of
 
 
 class RunmDefinitions:
@@ -25,38 +25,38 @@ class RunmDefinitions:
     async def provider_definition_get_global_default(
         self, call: InventoryCall, request: pb.ProviderDefinitionGetGlobalDefaultRequest
     ) -> pb.ObjectDefinition:
-        await self._sessions.caller(call, said(request))
-        return await self._exactly(call, said(request), "", "")
+        await self._sessions.caller(call, session_of(request))
+        return await self._exactly(call, session_of(request), "", "")
 
     async def provider_definition_get_by_partition(
         self, call: InventoryCall, request: pb.ProviderDefinitionGetByPartitionRequest
     ) -> pb.ObjectDefinition:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         names.name(request.partition_uuid, "partition")
-        return await self._exactly(call, said(request), request.partition_uuid, "")
+        return await self._exactly(call, session_of(request), request.partition_uuid, "")
 
     async def provider_definition_get_by_type(
         self, call: InventoryCall, request: pb.ProviderDefinitionGetByTypeRequest
     ) -> pb.ObjectDefinition:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         names.name(request.provider_type_code, "provider type")
-        return await self._exactly(call, said(request), "", request.provider_type_code)
+        return await self._exactly(call, session_of(request), "", request.provider_type_code)
 
     async def provider_definition_get_by_partition_and_type(
         self, call: InventoryCall, request: pb.ProviderDefinitionGetByPartitionAndTypeRequest
     ) -> pb.ObjectDefinition:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         names.name(request.partition_uuid, "partition")
         names.name(request.provider_type_code, "provider type")
-        return await self._exactly(call, said(request), request.partition_uuid, request.provider_type_code)
+        return await self._exactly(call, session_of(request), request.partition_uuid, request.provider_type_code)
 
     async def provider_definition_set(
         self, call: InventoryCall, request: pb.ProviderObjectDefinitionSetRequest
     ) -> pb.ObjectDefinitionSetResponse:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         if not request.HasField("object_definition"):
             raise Invalid("the request has no definition")
-        place, caller = await self._place(call, said(request), request.partition_uuid, request.provider_type_code)
+        place, caller = await self._place(call, session_of(request), request.partition_uuid, request.provider_type_code)
         given = Definition.of(request.object_definition)
         uuid = names.uuid(given.uuid) if given.uuid else fresh()
         stored = await self._inventory.admin.set_definition(caller, place, msgspec.structs.replace(given, uuid=uuid))

@@ -120,8 +120,8 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
             async with asyncio.timeout(CALL_MAX_S):
                 return _json(await answer(call, message), 200)
         except HTTPException as refused:
-            told = _told(RpcStatus(StatusCode.INVALID_ARGUMENT, refused.detail))
-            return Response(told, status_code=refused.status_code)
+            body = _status_body(RpcStatus(StatusCode.INVALID_ARGUMENT, refused.detail))
+            return Response(body, status_code=refused.status_code)
         except Exception as error:
             return _refusal(status(error))
 
@@ -132,62 +132,62 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
 
 async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Message:
     """Read the request into the message. Raise Invalid."""
-    said: dict[str, Any] = {}  # JSON
+    fields: dict[str, Any] = {}  # JSON
     if route.has_body:
         try:
-            said = json.loads(await request.body() or b"{}")
+            fields = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError) as error:
             raise Invalid(f"the body is not JSON: {error}") from error
-        if not isinstance(said, dict):
+        if not isinstance(fields, dict):
             raise Invalid("the body is not a JSON object")
     else:
         for key, value in request.query.pairs:
-            _put(said, key.split("."), value)
-    said |= request.path_params
+            _put(fields, key.split("."), value)
+    fields |= request.path_params
     session = {name: request.headers.get(f"headgate-{name}", "") for name in SESSION}
-    given = said.get("session", {})
+    given = fields.get("session", {})
     if not isinstance(given, dict):
         raise Invalid("session is not a JSON object")
-    said["session"] = {**session, **given}
+    fields["session"] = {**session, **given}
     try:
-        return ParseDict(_flags(said, message), message)
+        return ParseDict(_flags(fields, message), message)
     except (ParseError, RecursionError) as error:
         raise Invalid(f"this is not what {route.method} takes: {error}") from error
 
 
-def _put(said: dict[str, Any], names: list[str], value: str) -> None:  # JSON
+def _put(fields: dict[str, Any], names: list[str], value: str) -> None:  # JSON
     for name in names[:-1]:
-        inner = said.setdefault(name, {})
+        inner = fields.setdefault(name, {})
         if not isinstance(inner, dict):
             raise Invalid(f"{name} is given twice, and not alike")
-        said = inner
-    said[names[-1]] = value
+        fields = inner
+    fields[names[-1]] = value
 
 
-def _flags(said: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
+def _flags(fields: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
     """Turn the words true and false, as in query parameters, into truth values where the message wants those."""
     words = {"true": True, "false": False}
     flags = {f.name for f in message.DESCRIPTOR.fields if f.type == FieldDescriptor.TYPE_BOOL}
-    return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in said.items()}
+    return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in fields.items()}
 
 
-async def _stream(told: AsyncIterator[Message]) -> StreamResponse:
+async def _stream(messages: AsyncIterator[Message]) -> StreamResponse:
     """Stream one line of JSON per message. An immediate refusal is answered with its status."""
-    first = await anext(told)
+    first = await anext(messages)
 
     async def lines() -> AsyncIterator[bytes]:
         try:
             yield _line(_dict(first))
-            async for one in told:
+            async for one in messages:
                 yield _line(_dict(one))
         except Exception as error:
-            yield _line(_told(status(error)))
+            yield _line(_status_body(status(error)))
 
     return StreamResponse(lines(), media_type="application/x-ndjson")
 
 
-def _line(said: dict[str, Any]) -> bytes:  # JSON
-    return json.dumps(said, ensure_ascii=False).encode() + b"\n"
+def _line(mapping: dict[str, Any]) -> bytes:  # JSON
+    return json.dumps(mapping, ensure_ascii=False).encode() + b"\n"
 
 
 def _dict(message: Message) -> dict[str, Any]:  # JSON
@@ -198,9 +198,9 @@ def _json(message: Message, code: int) -> Response[Any]:  # JSON
     return Response(_dict(message), status_code=code)
 
 
-def _told(found: RpcStatus) -> dict[str, str]:
+def _status_body(found: RpcStatus) -> dict[str, str]:
     return {"status": found.code.name, "detail": found.detail}
 
 
 def _refusal(found: RpcStatus) -> Response[Any]:  # JSON
-    return Response(_told(found), status_code=_HTTP.get(found.code, 500))
+    return Response(_status_body(found), status_code=_HTTP.get(found.code, 500))

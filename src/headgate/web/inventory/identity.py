@@ -52,7 +52,7 @@ class Principal(msgspec.Struct, frozen=True):
         return frozenset(role for role in self.roles if "@" not in role)
 
     @property
-    def there(self) -> dict[str, frozenset[str]]:
+    def local_roles(self) -> dict[str, frozenset[str]]:
         """Return the roles held in single partitions, by the partition's name or uuid."""
         found: dict[str, frozenset[str]] = {}
         for role, at, partition in (one.partition("@") for one in self.roles):
@@ -62,7 +62,7 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 class Identity(Protocol):
-    def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
+    def who(self, call: InventoryCall, session: SessionInfo) -> Principal:
         """Return the caller. Raise Unauthenticated."""
         ...
 
@@ -72,14 +72,16 @@ class Trusting:
     everybody may administer partitions, types and definitions.
     """
 
-    def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
-        return _as_they_say(call, said)
+    def who(self, call: InventoryCall, session: SessionInfo) -> Principal:
+        return _as_they_say(call, session)
 
 
-def _as_they_say(call: InventoryCall, said: SessionInfo) -> Principal:
+def _as_they_say(call: InventoryCall, session: SessionInfo) -> Principal:
     """Trust the caller's own account of itself; take more roles from the header `roles`, separated by commas."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
-    return Principal(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}), (EVERY,))
+    return Principal(
+        session.user, (session.project,) if session.project else (), frozenset({OPERATOR, *roles}), (EVERY,)
+    )
 
 
 EVERY = "*"
@@ -97,11 +99,11 @@ class Verifying:
     def __init__(self, tokens: Sequence[Authenticator] = (), operator: str = "") -> None:
         self._tokens, self._operator = tokens, operator
 
-    def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
+    def who(self, call: InventoryCall, session: SessionInfo) -> Principal:
         scheme, _, token = call.metadata.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             if self._operator and hmac.compare_digest(token.strip().encode(), self._operator.encode()):
-                return _as_they_say(call, said)
+                return _as_they_say(call, session)
             return self._of_token(token.strip())
         if call.certificate:
             return _of_certificate(call.certificate)
@@ -130,17 +132,17 @@ def _of_certificate(pem: bytes) -> Principal:
     except ValueError as error:
         raise Unauthenticated(f"the client certificate cannot be read: {error}") from error
 
-    def said(oid: x509.ObjectIdentifier) -> list[str]:
+    def values_of(oid: x509.ObjectIdentifier) -> list[str]:
         return [one.value for one in subject.get_attributes_for_oid(oid) if isinstance(one.value, str)]
 
-    user = said(NameOID.COMMON_NAME)
+    user = values_of(NameOID.COMMON_NAME)
     if not user:
         raise Unauthenticated("the client certificate has no common name")
     return Principal(
         user[0],
-        tuple(said(NameOID.ORGANIZATION_NAME)),
-        frozenset(said(NameOID.ORGANIZATIONAL_UNIT_NAME)),
-        tuple(said(NameOID.LOCALITY_NAME)) or None,
+        tuple(values_of(NameOID.ORGANIZATION_NAME)),
+        frozenset(values_of(NameOID.ORGANIZATIONAL_UNIT_NAME)),
+        tuple(values_of(NameOID.LOCALITY_NAME)) or None,
     )
 
 
@@ -151,44 +153,45 @@ class CallerSessions:
         """Open `open_partitions`, names or uuids, to credentials that name none; `*`: every one."""
         self._identity, self._inventory, self._open = identity, inventory, tuple(open_partitions)
 
-    async def anybody(self, call: InventoryCall, said: SessionInfo) -> Caller:
+    async def anybody(self, call: InventoryCall, session: SessionInfo) -> Caller:
         """Return the caller without a partition, with the roles held everywhere, and with a project if there is one.
 
         Raise Unauthenticated, PermissionDenied, Invalid.
         """
-        return (await self._known(call, said))[0]
+        return (await self._known(call, session))[0]
 
-    async def at(self, call: InventoryCall, said: SessionInfo, named: str) -> Caller:
+    async def at(self, call: InventoryCall, session: SessionInfo, named: str) -> Caller:
         """Return the caller in the partition named, with the roles held there; without one, as `anybody` does.
 
         Raise also Unmet, and PermissionDenied for a partition that is not open to the caller.
         """
-        caller, there = await self._known(call, said)
+        caller, local_roles = await self._known(call, session)
         if not named:
             return caller
         partition = await self._inventory.partition(named, caller)
-        roles = caller.roles | there.get(partition, frozenset())
+        roles = caller.roles | local_roles.get(partition, frozenset())
         return msgspec.structs.replace(caller, partition=partition, roles=roles)
 
-    async def _known(self, call: InventoryCall, said: SessionInfo) -> tuple[Caller, dict[str, frozenset[str]]]:
+    async def _known(self, call: InventoryCall, session: SessionInfo) -> tuple[Caller, dict[str, frozenset[str]]]:
         """Return the caller, and the roles held in single partitions, by uuid."""
-        for what, text in (("user", said.user), ("project", said.project), ("partition", said.partition)):
+        for what, text in (("user", session.user), ("project", session.project), ("partition", session.partition)):
             names.value(text, f"{what} of the session", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
-        who = self._identity.who(call, said)
-        if said.user and said.user != who.user:
-            raise PermissionDenied(f"the session says that this is {said.user}, but it is {who.user}")
-        if said.project and said.project not in who.projects and ADMIN not in who.roles:
-            raise PermissionDenied(f"{who.user} does not belong to project {said.project}")
-        project = said.project or (who.projects[0] if who.projects else "")
-        there = {uuid: roles for name, roles in who.there.items() if (uuid := await self._uuid(name))}
-        return Caller(who.user, project, "", who.everywhere, await self._open_to(who, there)), there
+        principal = self._identity.who(call, session)
+        if session.user and session.user != principal.user:
+            raise PermissionDenied(f"the session says that this is {session.user}, but it is {principal.user}")
+        if session.project and session.project not in principal.projects and ADMIN not in principal.roles:
+            raise PermissionDenied(f"{principal.user} does not belong to project {session.project}")
+        project = session.project or (principal.projects[0] if principal.projects else "")
+        local_roles = {uuid: roles for name, roles in principal.local_roles.items() if (uuid := await self._uuid(name))}
+        partitions = await self._open_to(principal, local_roles)
+        return Caller(principal.user, project, "", principal.everywhere, partitions), local_roles
 
-    async def _open_to(self, who: Principal, there: Iterable[str]) -> frozenset[str] | None:
+    async def _open_to(self, principal: Principal, local: Iterable[str]) -> frozenset[str] | None:
         """Return the uuids of the partitions that are open; None: every one, as for who operates them all."""
-        named = self._open if who.partitions is None else who.partitions
-        if EVERY in named or who.everywhere & {ADMIN, OPERATOR}:
+        named = self._open if principal.partitions is None else principal.partitions
+        if EVERY in named or principal.everywhere & {ADMIN, OPERATOR}:
             return None
-        return frozenset([*there, *[uuid for name in named[:GRANTS_MAX] if (uuid := await self._uuid(name))]])
+        return frozenset([*local, *[uuid for name in named[:GRANTS_MAX] if (uuid := await self._uuid(name))]])
 
     async def _uuid(self, named: str) -> str:
         """Return the uuid of a partition that a credential names; empty, if there is none."""
@@ -197,18 +200,18 @@ class CallerSessions:
         except (Unmet, names.Invalid):
             return ""
 
-    async def caller(self, call: InventoryCall, said: SessionInfo) -> Caller:
+    async def caller(self, call: InventoryCall, session: SessionInfo) -> Caller:
         """Return the caller in the partition of the session.
 
         Raise also Unmet: user, partition or project is missing, or there is no such partition.
         """
-        caller, there = await self._known(call, said)
+        caller, local_roles = await self._known(call, session)
         if not caller.user:
             raise Unmet("the session has no user")
-        if not said.partition:
+        if not session.partition:
             raise Unmet("the session has no partition: give its name or uuid")
-        partition = await self._inventory.partition(said.partition, caller)
+        partition = await self._inventory.partition(session.partition, caller)
         if not caller.project:
             raise Unmet("the session has no project")
-        roles = caller.roles | there.get(partition, frozenset())
+        roles = caller.roles | local_roles.get(partition, frozenset())
         return msgspec.structs.replace(caller, partition=partition, roles=roles)

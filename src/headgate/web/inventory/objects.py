@@ -17,7 +17,7 @@ from headgate.services.inventory.draft import Create
 from headgate.services.inventory.errors import NotFound, Unmet
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import CallerSessions, InventoryCall
-from headgate.web.inventory.partitions import said
+from headgate.web.inventory.partitions import session_of
 
 DELETED_MAX = 10_000
 """Limit on the objects that one request deletes."""
@@ -29,12 +29,12 @@ class RunmObjects:
         self._sessions, self._inventory = sessions, inventory
 
     async def object_get_by_uuid(self, call: InventoryCall, request: pb.ObjectGetByUuidRequest) -> pb.Object:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         found, _ = await self._inventory.get(caller, names.uuid(request.uuid))
         return found.message()
 
     async def object_get_by_name(self, call: InventoryCall, request: pb.ObjectGetByNameRequest) -> pb.Object:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         names.name(request.name, "name")
         names.name(request.object_type_code, "object type")
         named = request.partition_uuid
@@ -44,7 +44,7 @@ class RunmObjects:
         return found.message()
 
     async def object_create(self, call: InventoryCall, request: pb.ObjectCreateRequest) -> pb.ObjectCreateResponse:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         if not request.HasField("object"):
             raise Invalid("the request has no object")
         given = request.object
@@ -71,7 +71,7 @@ class RunmObjects:
     async def object_delete_by_uuids(
         self, call: InventoryCall, request: pb.ObjectDeleteByUuidsRequest
     ) -> pb.DeleteResponse:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         if not request.uuids:
             raise Invalid("there are no uuids")
         if len(request.uuids) > DELETED_MAX:
@@ -80,7 +80,7 @@ class RunmObjects:
         return pb.DeleteResponse(num_deleted=await self._inventory.remove(caller, uuids))
 
     async def object_find(self, call: InventoryCall, request: pb.ObjectFindRequest) -> AsyncIterator[pb.Object]:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         filters = await self._filters(caller, request.any)
         options = request.options
         for sort in options.sort_fields:
@@ -108,17 +108,17 @@ class RunmObjects:
         return any(one.code == type and one.per_project for one in await self._inventory.facts.object_types())
 
 
-def _expression(said: pb.ObjectFilter) -> Expression:
-    code, uuid = said.object_type_filter.code_filter, said.uuid_filter
-    wanted = said.property_filter
+def _expression(object_filter: pb.ObjectFilter) -> Expression:
+    code, uuid = object_filter.object_type_filter.code_filter, object_filter.uuid_filter
+    wanted = object_filter.property_filter
     return Expression(
-        partitions=tuple(said.partition_filter.uuids),
+        partitions=tuple(object_filter.partition_filter.uuids),
         types=(f"{code.code}*" if code.use_prefix else code.code,) if code.code else (),
-        project=said.project,
+        project=object_filter.project,
         uuids=(uuid.uuid,) if uuid.uuid and not uuid.use_prefix else (),
         uuid_prefix=uuid.uuid.lower().replace("-", "") if uuid.use_prefix else "",
-        name=said.name_filter.name,
-        name_prefix=said.name_filter.use_prefix and bool(said.name_filter.name),
+        name=object_filter.name_filter.name,
+        name_prefix=object_filter.name_filter.use_prefix and bool(object_filter.name_filter.name),
         wanted=PropertyConditions(
             require_items=_items(wanted.require_items),
             require_keys=tuple(wanted.require_keys),
@@ -130,5 +130,5 @@ def _expression(said: pb.ObjectFilter) -> Expression:
     )
 
 
-def _items(said: Sequence[pb.Property]) -> tuple[PropertyFilter, ...]:
-    return tuple(PropertyFilter(one.key, one.value) for one in said)
+def _items(properties: Sequence[pb.Property]) -> tuple[PropertyFilter, ...]:
+    return tuple(PropertyFilter(one.key, one.value) for one in properties)

@@ -19,10 +19,10 @@ async def inventory_page() -> Response[str]:
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
 async def inventory_file(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
     """Serve one of the files that the page is made of."""
-    asked = request.headers
+    headers = request.headers
     if name not in FILES:
         raise NotFoundException(f"there is no {name}")
-    return static_file(name, edition, asked.get("accept-encoding", ""), asked.get("if-none-match", ""))
+    return static_file(name, edition, headers.get("accept-encoding", ""), headers.get("if-none-match", ""))
 
 
 PAGES = (inventory_page, inventory_file)

@@ -24,7 +24,7 @@ class _Request(Protocol):
     def session(self) -> pb.Session: ...
 
 
-def said(request: _Request) -> SessionInfo:
+def session_of(request: _Request) -> SessionInfo:
     """Return the session. Raise Invalid if the request has none."""
     if not request.HasField("session"):
         raise Invalid("the request has no session")
@@ -59,11 +59,11 @@ class RunmPartitions:
         self._sessions, self._inventory = sessions, inventory
 
     async def partition_get_by_uuid(self, call: InventoryCall, request: pb.PartitionGetByUuidRequest) -> pb.Partition:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         return await self._one(caller, names.uuid(request.uuid))
 
     async def partition_get_by_name(self, call: InventoryCall, request: pb.PartitionGetByNameRequest) -> pb.Partition:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         names.name(request.name, "name")
         uuid = await Basis(self._inventory.facts).partition_named(request.name)
         if uuid is None or not caller.may_enter(uuid):
@@ -73,7 +73,7 @@ class RunmPartitions:
     async def partition_find(
         self, call: InventoryCall, request: pb.PartitionFindRequest
     ) -> AsyncIterator[pb.Partition]:
-        caller = await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, session_of(request))
         every = [one for one, _ in await self._inventory.admin.partitions() if caller.may_enter(one.uuid)]
         found = [one for one in every if any(_matches(one, wanted) for wanted in request.any)] if request.any else every
         for one in chosen(found, request.options, ("uuid", "name"), lambda one: one.uuid):
@@ -84,7 +84,7 @@ class RunmPartitions:
     ) -> pb.PartitionCreateResponse:
         """Create a partition. An empty system starts with this call: its session needs no partition, and none at all
         where everybody is trusted."""
-        session = said(request) if request.HasField("session") else SessionInfo()
+        session = session_of(request) if request.HasField("session") else SessionInfo()
         caller = await self._sessions.anybody(call, SessionInfo(session.user, session.project))
         if not request.HasField("partition"):
             raise Invalid("the request has no partition")
@@ -119,7 +119,7 @@ class RunmTypes:
     async def object_type_get_by_code(
         self, call: InventoryCall, request: pb.ObjectTypeGetByCodeRequest
     ) -> pb.ObjectType:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         names.name(request.code, "code")
         found = await Basis(self._inventory.facts).object_type(request.code)
         if found is None:
@@ -129,7 +129,7 @@ class RunmTypes:
     async def object_type_find(
         self, call: InventoryCall, request: pb.ObjectTypeFindRequest
     ) -> AsyncIterator[pb.ObjectType]:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         every = await self._inventory.facts.object_types()
         wanted = [one.code_filter for one in request.any if one.code_filter.code]
         found = [one for one in every if not request.any or _coded(one.code, wanted)]
@@ -139,7 +139,7 @@ class RunmTypes:
     async def provider_type_get_by_code(
         self, call: InventoryCall, request: pb.ProviderTypeGetByCodeRequest
     ) -> pb.ProviderType:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         names.name(request.code, "code")
         found = await Basis(self._inventory.facts).provider_type(request.code)
         if found is None:
@@ -149,7 +149,7 @@ class RunmTypes:
     async def provider_type_find(
         self, call: InventoryCall, request: pb.ProviderTypeFindRequest
     ) -> AsyncIterator[pb.ProviderType]:
-        await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, session_of(request))
         every = await self._inventory.admin.provider_types()
         wanted = [one.code_filter for one in request.any if one.code_filter.code]
         found = [one for one in every if not request.any or _coded(one.code, wanted)]

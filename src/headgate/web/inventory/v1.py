@@ -38,7 +38,7 @@ VALUES_MAX = 1_000
 ORDERS = {pb.Item.AS_TEXT: "", pb.Item.LESS: "<", pb.Item.AT_MOST: "<=", pb.Item.MORE: ">", pb.Item.AT_LEAST: ">="}
 
 
-def said(session: pb.Session) -> SessionInfo:
+def session_info(session: pb.Session) -> SessionInfo:
     return SessionInfo(session.user, session.project, session.partition)
 
 
@@ -112,9 +112,9 @@ class Additions:
                 objects[number] = message(*outcome)
             else:
                 failures[number] = outcome or Invalid("nothing became of it")
-        told = [(number, status(error)) for number, error in sorted(failures.items())]
-        said = [pb.Failure(step=number, status=one.code.name, detail=one.detail) for number, one in told]
-        return pb.ApplyResponse(objects=objects, revision=revision, failures=said)
+        statuses = [(number, status(error)) for number, error in sorted(failures.items())]
+        refusals = [pb.Failure(step=number, status=one.code.name, detail=one.detail) for number, one in statuses]
+        return pb.ApplyResponse(objects=objects, revision=revision, failures=refusals)
 
     async def History(self, call: InventoryCall, request: pb.HistoryRequest) -> pb.HistoryResponse:
         caller = await self._caller(call, request.session)
@@ -128,30 +128,30 @@ class Additions:
     async def Watch(self, call: InventoryCall, request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
         caller = await self._caller(call, request.session)
         filters = await self._filters(caller, request.any)
-        told = self._inventory.changes(caller, filters, request.revision, quiet_s=QUIET_S)
-        async for changes, revision in told:
+        batches = self._inventory.changes(caller, filters, request.revision, quiet_s=QUIET_S)
+        async for changes, revision in batches:
             yield pb.WatchResponse(changes=[_change(*one) for one in changes], revision=revision)
 
     async def _caller(self, call: InventoryCall, session: pb.Session) -> Caller:
-        return await self._sessions.caller(call, said(session))
+        return await self._sessions.caller(call, session_info(session))
 
     async def _filters(self, caller: Caller, any: Sequence[pb.Filter], texts: Sequence[str] = ()) -> list[Filter]:
         if (count := len(any) + len(texts)) > FILTERS_MAX:
             raise Invalid(f"there are {count} filters; at most {FILTERS_MAX} are allowed")
-        said = [expression(one) for one in any]
+        expressions = [expression(one) for one in any]
         for one in texts:
-            said.append(parse(names.value(one, "filter", size_max_bytes=FILTER_SIZE_MAX_BYTES)))
-        return [await self._inventory.filter(caller, one) for one in said]
+            expressions.append(parse(names.value(one, "filter", size_max_bytes=FILTER_SIZE_MAX_BYTES)))
+        return [await self._inventory.filter(caller, one) for one in expressions]
 
-    async def _step(self, caller: Caller, said: pb.Step) -> Step:
+    async def _step(self, caller: Caller, step: pb.Step) -> Step:
         """Convert a step. Raise Invalid, Unmet."""
-        match said.WhichOneof("step"):
+        match step.WhichOneof("step"):
             case "create":
-                return Create(await self._created(caller, of(said.create)))
+                return Create(await self._created(caller, of(step.create)))
             case "update":
-                return _update(said.update)
+                return _update(step.update)
             case "delete":
-                return Remove(names.uuid(said.delete.uuid), said.delete.expected_generation)
+                return Remove(names.uuid(step.delete.uuid), step.delete.expected_generation)
             case _:
                 raise Invalid("a step neither creates nor updates nor deletes")
 
@@ -167,63 +167,63 @@ class Additions:
         )
 
 
-def _update(said: pb.Patch) -> Update:
-    both = sorted(set(said.set_properties) & set(said.remove_properties))
+def _update(patch: pb.Patch) -> Update:
+    both = sorted(set(patch.set_properties) & set(patch.remove_properties))
     if both:
         raise Invalid(f"property {both[0]} is both set and removed")
     return Update(
-        names.uuid(said.uuid),
-        said.expected_generation,
-        said.name,
-        dict(said.set_properties),
-        tuple(said.remove_properties),
-        tuple(said.add_tags),
-        tuple(said.remove_tags),
+        names.uuid(patch.uuid),
+        patch.expected_generation,
+        patch.name,
+        dict(patch.set_properties),
+        tuple(patch.remove_properties),
+        tuple(patch.add_tags),
+        tuple(patch.remove_tags),
     )
 
 
-def expression(said: pb.Filter) -> Expression:
+def expression(wire_filter: pb.Filter) -> Expression:
     """Return the filter as an expression. Raise Invalid if it is too large."""
     lists = (
         "require_items", "any_items", "forbid_items", "require_keys", "any_keys", "forbid_keys",
         "require_tags", "any_tags", "forbid_tags", "partitions", "types", "uuids",
     )  # fmt: skip
     for name in lists:
-        if (count := len(getattr(said, name))) > VALUES_MAX:
+        if (count := len(getattr(wire_filter, name))) > VALUES_MAX:
             raise Invalid(f"{name} has {count} values; at most {VALUES_MAX} are allowed")
     wanted = PropertyConditions(
-        require_items=_items(said.require_items),
-        require_keys=tuple(said.require_keys),
-        any_items=_items(said.any_items),
-        any_keys=tuple(said.any_keys),
-        forbid_items=_items(said.forbid_items),
-        forbid_keys=tuple(said.forbid_keys),
-        require_tags=tuple(said.require_tags),
-        any_tags=tuple(said.any_tags),
-        forbid_tags=tuple(said.forbid_tags),
+        require_items=_items(wire_filter.require_items),
+        require_keys=tuple(wire_filter.require_keys),
+        any_items=_items(wire_filter.any_items),
+        any_keys=tuple(wire_filter.any_keys),
+        forbid_items=_items(wire_filter.forbid_items),
+        forbid_keys=tuple(wire_filter.forbid_keys),
+        require_tags=tuple(wire_filter.require_tags),
+        any_tags=tuple(wire_filter.any_tags),
+        forbid_tags=tuple(wire_filter.forbid_tags),
     )
     return Expression(
-        partitions=tuple(said.partitions),
-        types=tuple(said.types),
-        project=said.project,
-        every_project=said.every_project,
-        uuids=tuple(said.uuids),
-        uuid_prefix=said.uuid_prefix.lower().replace("-", ""),
-        name=said.name,
-        name_prefix=said.name_prefix,
+        partitions=tuple(wire_filter.partitions),
+        types=tuple(wire_filter.types),
+        project=wire_filter.project,
+        every_project=wire_filter.every_project,
+        uuids=tuple(wire_filter.uuids),
+        uuid_prefix=wire_filter.uuid_prefix.lower().replace("-", ""),
+        name=wire_filter.name,
+        name_prefix=wire_filter.name_prefix,
         wanted=wanted,
     )
 
 
-def _items(said: Sequence[pb.Item]) -> tuple[PropertyFilter, ...]:
-    return tuple(PropertyFilter(one.key, one.value, one.prefix, _order(one.order)) for one in said)
+def _items(items: Sequence[pb.Item]) -> tuple[PropertyFilter, ...]:
+    return tuple(PropertyFilter(one.key, one.value, one.prefix, _order(one.order)) for one in items)
 
 
-def _order(said: pb.Item.Order) -> str:
+def _order(order: pb.Item.Order) -> str:
     """Return the sign.  Raise Invalid."""
-    if said not in ORDERS:
-        raise Invalid(f"{said} is no order of numbers; it is one of {', '.join(pb.Item.Order.keys())}")
-    return ORDERS[said]
+    if order not in ORDERS:
+        raise Invalid(f"{order} is no order of numbers; it is one of {', '.join(pb.Item.Order.keys())}")
+    return ORDERS[order]
 
 
 def _change(change: ObjectChange, commit: JournalCommit) -> pb.Change:

@@ -11,7 +11,7 @@ from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.admin import PARTITIONS_MAX, DefinitionScope
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import CallerSessions, InventoryCall
-from headgate.web.inventory.v1 import said
+from headgate.web.inventory.v1 import session_info
 
 _OfPlace = pb.GetDefinitionRequest | pb.SetDefinitionRequest | pb.DeleteDefinitionRequest
 
@@ -22,7 +22,7 @@ class Administration:
         self._admin = inventory.admin
 
     async def ListPartitions(self, call: InventoryCall, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
-        caller = await self._sessions.anybody(call, said(request.session))
+        caller = await self._sessions.anybody(call, session_info(request.session))
         if request.limit > PARTITIONS_MAX:
             raise Invalid(f"limit is {request.limit}; an answer has at most {PARTITIONS_MAX} partitions")
         after = names.uuid(request.page_token, "page token") if request.page_token else ""
@@ -30,7 +30,7 @@ class Administration:
         return pb.ListPartitionsResponse(partitions=[_partition(*one) for one in found], next_page_token=token)
 
     async def SetPartition(self, call: InventoryCall, request: pb.SetPartitionRequest) -> pb.Partition:
-        caller = await self._sessions.anybody(call, said(request.session))
+        caller = await self._sessions.anybody(call, session_info(request.session))
         given = request.partition
         uuid = names.uuid(given.uuid) if given.uuid else fresh()
         if await self._admin.has_partition(uuid):
@@ -42,13 +42,13 @@ class Administration:
         return _partition(*await self._admin.create_partition(caller, Partition(uuid, given.name)))
 
     async def DeletePartition(self, call: InventoryCall, request: pb.DeletePartitionRequest) -> pb.Empty:
-        caller = await self._sessions.anybody(call, said(request.session))
+        caller = await self._sessions.anybody(call, session_info(request.session))
         self._admin.allow(caller)
         await self._admin.delete_partition(caller, await self._inventory.partition(request.partition))
         return pb.Empty()
 
     async def ListTypes(self, call: InventoryCall, request: pb.ListTypesRequest) -> pb.ListTypesResponse:
-        await self._sessions.anybody(call, said(request.session))
+        await self._sessions.anybody(call, session_info(request.session))
         found = [
             pb.Type(code=one.code, description=one.description, per_project=one.per_project)
             for one in await self._inventory.facts.object_types()
@@ -60,7 +60,7 @@ class Administration:
         return pb.ListTypesResponse(types=found)
 
     async def SetType(self, call: InventoryCall, request: pb.SetTypeRequest) -> pb.Type:
-        caller = await self._sessions.anybody(call, said(request.session))
+        caller = await self._sessions.anybody(call, session_info(request.session))
         given = request.type
         if given.provider:
             await self._admin.set_provider_type(caller, ProviderType(given.code, given.description))
@@ -69,7 +69,7 @@ class Administration:
         return given
 
     async def DeleteType(self, call: InventoryCall, request: pb.DeleteTypeRequest) -> pb.Empty:
-        caller = await self._sessions.anybody(call, said(request.session))
+        caller = await self._sessions.anybody(call, session_info(request.session))
         names.name(request.code, "code")
         await self._admin.delete_type(caller, request.code, provider=request.provider)
         return pb.Empty()
@@ -91,7 +91,7 @@ class Administration:
     async def _place(self, call: InventoryCall, request: _OfPlace) -> tuple[DefinitionScope, Caller]:
         """Return the place, and the caller as it is there.  Raise Invalid, Unmet, Denied, Unauthenticated."""
         given = request.place
-        caller = await self._sessions.at(call, said(request.session), given.partition)
+        caller = await self._sessions.at(call, session_info(request.session), given.partition)
         names.name(given.type, "type of the place")
         names.value(given.kind, "kind of the place", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         return DefinitionScope(given.type, caller.partition, given.kind), caller

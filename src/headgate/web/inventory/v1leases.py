@@ -14,7 +14,7 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.quotas import Quotas
 from headgate.web.inventory.identity import CallerSessions, InventoryCall
-from headgate.web.inventory.v1 import said
+from headgate.web.inventory.v1 import session_info
 
 STATES = {
     leases.WAITING: pb.Lease.WAITING,
@@ -114,7 +114,7 @@ class LeaseRoutes:
         )
 
     async def _caller(self, call: InventoryCall, session: pb.Session) -> Caller:
-        return await self._sessions.caller(call, said(session))
+        return await self._sessions.caller(call, session_info(session))
 
 
 def _lease(one: ObjectLease, ahead: int = 0) -> pb.Lease:
