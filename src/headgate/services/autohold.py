@@ -95,8 +95,8 @@ class BuildHolder:
     async def _held(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
         if self._chosen(spec) is None:
             return ""
-        here = held_builds(hold_requests(self._context.map, self._context.mirror))
-        if sum(one.executor == self._context.hostname for one in here) >= self._builds_max:
+        held = held_builds(hold_requests(self._context.map, self._context.mirror))
+        if sum(one.executor == self._context.hostname for one in held) >= self._builds_max:
             return (
                 f"It is not held, although somebody asked for that: this executor holds {self._builds_max} builds "
                 "already ([executor] held_builds_max)"

@@ -80,8 +80,8 @@ class Rooted:
             await self._app({**scope, "path": own + below, "raw_path": raw}, receive, send)
         elif scope["type"] == "http" and scope["method"] in READING and words and words[0] in self._pages:
             query = b"?" + scope["query_string"] if scope["query_string"] else b""
-            there = quote(f"/t/{self._tenant}/").encode() + scope["raw_path"].lstrip(b"/") + query
-            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", there)]})
+            location = quote(f"/t/{self._tenant}/").encode() + scope["raw_path"].lstrip(b"/") + query
+            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", location)]})
             await send({"type": "http.response.body", "body": b""})
         else:
             await self._app(scope, receive, send)

@@ -261,15 +261,15 @@ def _ended(ended: Finished) -> PastBuildset:
 
 
 def _triggered(found: PastBuildset) -> SetEvent:
-    what = f"by event {found.event_id}" if found.event_id else "by hand"
-    return SetEvent(found.event_timestamp or "", "triggered", f"It came into pipeline {found.pipeline} {what}")
+    cause = f"by event {found.event_id}" if found.event_id else "by hand"
+    return SetEvent(found.event_timestamp or "", "triggered", f"It came into pipeline {found.pipeline} {cause}")
 
 
 # --- what a question means for what is not in the history
 
 
 def _beyond(query: HistoryQuery, live: int) -> HistoryQuery:
-    """Return the query of the history that takes into account this number of rows before its own."""
+    """Return the query of the history for the rows that follow `live` rows of builds under way."""
     return replace(query, skip=max(0, query.skip - live))
 
 

@@ -82,8 +82,8 @@ def _fault(request: HttpRequest, error: Exception) -> Response[Any]:
 
 
 def _no_body(request: HttpRequest, error: Exception) -> Response[Any]:
-    what = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
-    return answer(request, 400, f"what was sent is {what}")
+    fault = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
+    return answer(request, 400, f"what was sent is {fault}")
 
 
 HANDLERS: dict[type[Exception], Answer] = {

@@ -156,7 +156,9 @@ async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
 
 
 def _range(header: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
-    """Return from where to before where; nothing there: (); None: all of it, as for several ranges at once."""
+    """Return the start and the end of the requested range; () if it contains no byte; None for the whole file, also
+    when several ranges are requested.
+    """
     found = _RANGE.fullmatch(header.strip())
     if found is None or header.strip() == "bytes=-":
         return None

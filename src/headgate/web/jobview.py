@@ -1,4 +1,4 @@
-"""Show what a job comes to where it runs, with everything that a build of it would be told."""
+"""Show a frozen job with all the data that a build of it would receive."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ class OriginShape(msgspec.Struct, frozen=True, kw_only=True):
     """Name a place in the configuration that sets something of a job. Headgate only."""
 
     step: int
-    """The step towards the frozen job, from 1; 0 means variables of the project, below all others."""
+    """The step towards the frozen job, counted from 1; 0 means variables of the project, which any other setting
+    overrides.
+    """
     job: str
-    """The job that this defines: the job itself, or one of its parents."""
+    """The job that is defined here: the job itself, or one of its parents."""
     project: str
-    """Canonical name; empty, as all that follows, of what is built in."""
+    """Canonical name; empty for built-in settings, like the following members."""
     branch: str
     path: str
     line: int
     attaching: bool
-    """It is what a project or a template says of the job."""
+    """Whether a project or a template sets it where it attaches the job."""
 
 
 class SettingShape(msgspec.Struct, frozen=True):
@@ -45,21 +47,21 @@ class AttributeShape(msgspec.Struct, frozen=True, kw_only=True):
     """Describe an attribute of a frozen job with all its settings. Headgate only."""
 
     name: str
-    """Dots lead into mappings."""
+    """Name of the attribute; dots separate the keys of nested mappings."""
     elements: bool
-    """Each setting is an element of a list; otherwise the last of them is what holds."""
+    """Whether each setting adds an element to a list; otherwise the last setting applies."""
     settings: tuple[SettingShape, ...]
 
 
 class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe a job where it runs, and where each of its attributes comes from. Headgate only."""
+    """Describe a frozen job and the origin of each of its attributes. Headgate only."""
 
     job: str
     inheritance: tuple[OriginShape, ...]
-    """Every definition that took part, in the order in which they are applied."""
+    """Every variant that applies, in the order of application."""
     attributes: tuple[AttributeShape, ...]
     errors: tuple[str, ...]
-    """Why it comes to no job."""
+    """Why the job cannot be frozen."""
 
 
 def explanation(found: Explained) -> ExplainedShape:
@@ -80,7 +82,7 @@ def explanation(found: Explained) -> ExplainedShape:
 
 
 class RunPlace(NamedTuple):
-    """Name where jobs run."""
+    """Identify where jobs run."""
 
     tenant: str
     pipeline: str
@@ -90,7 +92,7 @@ class RunPlace(NamedTuple):
 
 
 def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) -> Json:
-    """Return the answer of `freeze-job`, and beside it everything else that is known of the job.  JSON."""
+    """Return the answer of `freeze-job` with everything else that is known about the job, as JSON."""
     view = answers.job(job)
     pipeline = layout.pipelines[place.pipeline]
     for role in (role for phase in PHASES for book in view.get(phase, ()) for role in book["roles"]):

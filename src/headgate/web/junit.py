@@ -1,4 +1,4 @@
-"""Results of tests as jobs write them: JUnit's XML, read within bounds, whatever is in it."""
+"""Read the test results that jobs write as JUnit XML, within bounds, whatever the files contain."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class CaseShape(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     suite: str
-    """Its class, or the suite that it is in."""
+    """The class of the test, or the suite that contains it."""
     file: str
     """Log file that reports it."""
     status: str
     """passed | failed | error | skipped"""
     seconds: float | None
     message: str
-    """What a test that did not pass says."""
+    """The message of a test that did not pass."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,9 @@ class JUnitReader:
 
     file: str
     cases: list[CaseShape] = field(default_factory=list)
-    """Those that did not pass first come to `SHOWN_MAX`, then others."""
+    """The cases to show: all that failed, and others while there are fewer than `SHOWN_MAX`; reduced by `worst` when
+    they become too many.
+    """
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("passed", "failed", "error", "skipped"), 0))
     seconds: float = 0.0
     _parser: expat.XMLParserType = field(init=False)
@@ -132,7 +134,7 @@ def worst(cases: list[CaseShape]) -> list[CaseShape]:
 
 
 def _number(text: str) -> float | None:
-    """Return seconds as they are written, which may have commas; None for what is none."""
+    """Return the seconds that a text states, with or without commas; None if it states no valid number."""
     try:
         found = float(text.replace(",", "")[:30])
     except ValueError:

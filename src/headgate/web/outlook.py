@@ -1,4 +1,4 @@
-"""Estimate when one change will land, and tell where it is, what keeps it, what it needs and what needs it."""
+"""Estimate when a change will land, and describe where it is, what delays it, what it needs and what needs it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headgate.web.site import Site
 from headgate.web.status import timed_item
 
 OTHERS_MAX = 100
-"""Changes shown that need one, and that it needs."""
+"""Limit of the shown changes that a change needs, and of those that need it."""
 FILES_MAX = 1_000
-"""Changed paths shown."""
+"""Limit of the shown paths."""
 DEPTH_MAX = 20
 """Limit of the length of a chain of needed changes."""
 
@@ -32,7 +32,7 @@ class ApprovalStatement(msgspec.Struct, frozen=True):
 
     who: str
     current: bool
-    """Whether it concerns this patchset; one of an older patchset does not count."""
+    """Whether it is about this patchset; statements on older patchsets do not count."""
     since: int
     """Milliseconds since the epoch."""
 
@@ -42,11 +42,11 @@ class MissingRequirements(msgspec.Struct, frozen=True):
 
     pipeline: str
     lacks: tuple[str, ...]
-    """One line each; none: it would come in."""
+    """One line for each missing requirement; empty if the change could enter."""
 
 
 class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Say where the change is in a queue."""
+    """Describe the place of a change in a queue."""
 
     pipeline: str
     queue: str
@@ -54,18 +54,21 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """The position in its queue; 1 is the head."""
     active: bool
-    """Within the window of its queue: its jobs run."""
+    """Whether it is within the window of its queue, so that its jobs run."""
     phase: str
     failing_reasons: tuple[str, ...]
     enqueue_time: int
     """Milliseconds since the epoch."""
     remaining_time: int | None
-    """Milliseconds until the jobs have ended of it and of all that is ahead of it; null: nobody knows yet."""
+    """Milliseconds until the jobs of the item and of all items ahead of it have ended; null if this cannot be estimated
+    yet.
+    """
     basis: str
-    """What that rests on, for people."""
+    """What the estimate is based on, as text for people."""
     resets: int | None
-    """How many of the `buildsets` of its project in this pipeline in the last 30 days were reset because of what is
-    ahead; null if nothing is ever ahead."""
+    """How many of the `buildsets` of its project in this pipeline in the last 30 days were reset because of items
+    ahead; null if no item is ever ahead.
+    """
     buildsets: int | None
 
 
@@ -77,9 +80,9 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """open | landed | closed | unknown"""
     ref: RefShape | None = None
     pipelines: tuple[str, ...] = ()
-    """Where it is now."""
+    """The pipelines that it is in now."""
     depth: int = 1
-    """1: it is named by the change itself; more: by what that needs."""
+    """1 for a direct dependency, more for an indirect one."""
 
 
 class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,18 +106,20 @@ class ChangeShape(ProposedShape, frozen=True, kw_only=True):
 
     message: str
     files: tuple[str, ...] | None
-    """Changed paths, the first thousand; null: unknown."""
+    """The changed paths, at most the first thousand; null if they are unknown."""
     reason: str
-    """Why it is closed, where nobody withdrew it."""
+    """Why it is closed, if nobody withdrew it."""
     vetoes: tuple[ApprovalStatement, ...]
     needs: tuple[Neighbour, ...]
-    """What it rests on and what its footers name, nearest first, and what those need; a hundred at most."""
+    """The changes that it is based on or names in its footers, and the changes that those need, nearest first; at most
+    100.
+    """
     needed_by: tuple[Neighbour, ...]
-    """A hundred at most."""
+    """At most 100 changes that need this one."""
     circle: tuple[str, ...]
-    """Keys of those among `needs` that need this one, too: they are tested and land as one, or not at all."""
+    """Keys of the changes among `needs` that also need this one: they are tested and land together, or not at all."""
     unresolved: tuple[str, ...]
-    """Footers that name nothing that is known."""
+    """Footers that name no known change."""
 
 
 class Outlook:

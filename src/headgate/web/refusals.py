@@ -51,10 +51,10 @@ class RefusedWrites:
         period = self._site.context.now_ms() // PERIOD_MS
         if period != self._period:
             self._period, self._seen, self._of = period, set(), Counter()
-        what = (*who, tenant, verb)
-        if what in self._seen or self._of[who] >= OF_ONE_MAX or len(self._seen) >= OF_ALL_MAX:
+        key = (*who, tenant, verb)
+        if key in self._seen or self._of[who] >= OF_ONE_MAX or len(self._seen) >= OF_ALL_MAX:
             return False
-        self._seen.add(what)
+        self._seen.add(key)
         self._of[who] += 1
         return True
 

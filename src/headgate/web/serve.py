@@ -81,8 +81,8 @@ async def serve(
     """Serve until `stop` or cancelled; `bound` receives the port. `names` are names of this server besides those of
     the machine. For `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be
     used: `section` and `option` name the setting of the port."""
-    here = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
-    hosts = LOOPBACK_NAMES | {host, *names} if here else ()
+    is_local = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
+    hosts = LOOPBACK_NAMES | {host, *names} if is_local else ()
     checked = CheckedApplication(HeadApplication(app), hosts, names, shared=shared, dashboards=dashboards)
     config = _configured(checked)
     certificates = ServerCertificates(tls) if tls else None

@@ -1,4 +1,6 @@
-"""Define what the API answers with.  Names and units are those of Zuul's API; what is ours is marked."""
+"""Define the shapes of the API's answers. Names and units are those of Zuul's API; members that only Headgate has are
+marked.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,20 @@ class JobShape(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     end_time: float | None = None
     execute_time: float | None = None
-    """When the build was asked for, seconds since the epoch."""
+    """When the build was requested, in seconds since the epoch."""
     estimated_time: float | None = None
-    """Seconds that builds like this one took lately."""
+    """Seconds that similar builds took recently."""
     elapsed_time: int | None = None
     """Milliseconds."""
     remaining_time: int | None = None
     """Milliseconds."""
     canceled: bool | None = None
-    """Null, as the next ones, before there is a build."""
+    """Null before there is a build, like the following members."""
     paused: bool | None = None
     pre_fail: bool | None = None
     retry: bool | None = None
     snapshotting: bool | None = None
-    """Never true: no images are made here.  Clients of Zuul's API look for it."""
+    """Never true: builds make no images of their machines. Clients of Zuul's API read this member."""
 
 
 class RefShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +56,9 @@ class RefShape(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     project_canonical: str
     key: str = ""
-    """Names the change in all its patchsets. Headgate only."""
+    """Identifies the change across its patchsets. Headgate only."""
     change: str | int | None = None
-    """Its name or number; null for a ref that is not a change. Headgate only."""
+    """Name or number of the change; null for a ref that is not a change. Headgate only."""
     patchset: str | None = None
     """The proposed commit. Headgate only."""
     branch: str
@@ -68,9 +70,9 @@ class RefShape(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     """The author's name and address."""
     proposers: tuple[str, ...] = ()
-    """The people who pushed this patchset, as far as the server tells. Headgate only."""
+    """The people who pushed this patchset, as far as the server reports them. Headgate only."""
     approvers: tuple[str, ...] = ()
-    """The people who approved it under their own names. Headgate only."""
+    """The people who approved the change under their own names. Headgate only."""
 
 
 class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,29 +81,29 @@ class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     refs: tuple[RefShape, ...]
     zuul_ref: str
-    """`Z` and its buildset; empty before it has one."""
+    """`Z` followed by the id of the buildset; empty before the item has one."""
     item_ahead: str | None
     items_behind: tuple[str, ...]
     failing_reasons: tuple[str, ...]
     phase: str = ""
-    """One word for what it waits for; empty if its jobs show it. Headgate only."""
+    """One word for what the item waits for; empty if its jobs show that. Headgate only."""
     enqueue_time: int
     """Milliseconds since the epoch."""
     remaining_time: int | None = None
-    """Milliseconds, of the moment of the answer: until its jobs end, and those of the item ahead."""
+    """Milliseconds from the time of the answer until the jobs of this item and of the items ahead end."""
     jobs: tuple[JobShape, ...]
 
 
 class QueueShape(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     branch: str | None
-    """The branch, for a queue of one branch, whose name ends with it after `@`."""
+    """The branch, if the queue is for one branch; its name then ends with `@` and the branch."""
     window: int
-    """0: no limit."""
+    """0 means no limit."""
     closed: str = ""
-    """Who closed it, and why; nothing lands from it. Empty if it is open. Headgate only."""
+    """Who closed the queue, and why; nothing lands from a closed queue. Empty if it is open. Headgate only."""
     heads: tuple[tuple[ItemShape, ...], ...]
-    """Chains: a new one begins at every item that has none ahead."""
+    """Chains of items: every item with no item ahead begins a new chain."""
 
 
 class TriggerShape(msgspec.Struct, frozen=True):
@@ -133,8 +135,9 @@ class TroubleShape(msgspec.Struct, frozen=True):
     aside."""
 
     project: str
-    """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`; or `the tenant file`; or
-    what was set aside."""
+    """The project; or `the store`, while the queues are shown as last seen; or `no KIND takes part`; or `the tenant
+    file`; or what was set aside.
+    """
     text: str
     since: int
     """Milliseconds since the epoch."""
@@ -145,7 +148,7 @@ class ClosingShape(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: str
     queue: str
-    """Empty: every queue of the pipeline."""
+    """Empty means every queue of the pipeline."""
     reason: str
     who: str
     since: int
@@ -161,7 +164,7 @@ class StateShape(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     info: str | None = None
     loaded: bool
-    """Whether its configuration was read. Headgate only."""
+    """Whether the tenant's configuration has been read. Headgate only."""
     closings: tuple[ClosingShape, ...] = ()
     """Headgate only."""
 
@@ -193,21 +196,21 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     """running | paused | stopping"""
     version: str
     name: str
-    """The name by which it is paused or stopped. This and the following members are Headgate only."""
+    """The name to use when pausing or stopping the component. This and the following members are Headgate only."""
     pid: int
     accepting: bool
-    """Whether it takes work."""
+    """Whether it accepts work."""
     why: str = ""
-    """Why not."""
+    """Why it does not accept work."""
     zone: str = ""
     running: int = 0
-    """Pieces of work it does just now."""
+    """Number of tasks in progress."""
     places: int = 0
-    """How many it does at a time; 0: it does none."""
+    """Maximum number of tasks at a time; 0 if it performs none."""
     lacks: tuple[str, ...] = ()
-    """What its builds do without, for people."""
+    """Features that its builds do without, as text for people."""
     containers: bool = False
-    """Whether jobs can run in images there."""
+    """Whether jobs can run in container images there."""
 
 
 class HolderShape(msgspec.Struct, frozen=True):
@@ -231,10 +234,10 @@ class SemaphoreShape(msgspec.Struct, frozen=True):
 class JobName(msgspec.Struct, frozen=True):
     name: str
     description: str | UnsetType = UNSET
-    """First line."""
+    """First line of the description."""
     tags: tuple[str, ...] | UnsetType = UNSET
     variants: tuple[dict[str, Any], ...] = ()
-    """parent, branches."""
+    """Objects with parent and branches."""
 
 
 class ProjectName(msgspec.Struct, frozen=True):
@@ -248,16 +251,16 @@ class ProjectName(msgspec.Struct, frozen=True):
 class ProjectPipeline(msgspec.Struct, frozen=True):
     name: str
     parameters: tuple[dict[str, Any], ...]
-    """What may be given by hand: name, type, description, values, default, required."""
+    """Parameters that a person may give: objects with name, type, description, values, default and required."""
     jobs: tuple[tuple[dict[str, Any], ...], ...]
-    """For each name, its definitions in this project."""
+    """For each job name, the variants of that job in this project."""
 
 
 class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Describe what one stanza, or a template that it names, says about the project."""
 
     source_context: dict[str, Any]
-    """project, branch, path, line."""
+    """Object with project, branch, path and line."""
     is_template: bool
     templates: tuple[str, ...]
     default_branch: str | None
@@ -275,7 +278,7 @@ class ProjectShape(msgspec.Struct, frozen=True, kw_only=True):
     """The branches that carry configuration, default branch first. Headgate only."""
     configs: tuple[ProjectConfig, ...]
     metadata: dict[str, Any]
-    """merge_mode, default_branch, is_template, queue_name; empty for a project that nobody configures."""
+    """Object with merge_mode, default_branch, is_template and queue_name; empty for a project without configuration."""
 
 
 class PipelineName(msgspec.Struct, frozen=True):
@@ -301,13 +304,13 @@ class ConnectionShape(msgspec.Struct, frozen=True, kw_only=True):
     source: bool = True
     """Whether it has repositories. Headgate only."""
     server: str | UnsetType = UNSET
-    """The host of a forge."""
+    """The host of the forge."""
     repo_cache: str | UnsetType | None = UNSET
-    """An option of GitHub."""
+    """An option of GitHub connections."""
     ssh_server: str | UnsetType = UNSET
-    """An option of Gerrit."""
+    """An option of Gerrit connections."""
     port: int | UnsetType = UNSET
-    """Gerrit's ssh port."""
+    """The SSH port of a Gerrit connection."""
 
 
 class LogFile(msgspec.Struct, frozen=True):

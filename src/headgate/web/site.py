@@ -153,9 +153,9 @@ class Site:
             found = context.members(getattr(context.map.components, kind).path).values()
             if not any(record.state == "running" for record in found):
                 absent[kind] = unless
-        there = {record.data.zone for record in executors(context) if record.state == "running"}
+        zones = {record.data.zone for record in executors(context) if record.state == "running"}
         for zone in context.zone_names():
-            if zone not in there and context.zone(zone).open(context.mirror):
+            if zone not in zones and context.zone(zone).open(context.mirror):
                 absent[f"executor of zone {zone}"] = "builds for its machines wait until one does"
         if not any(record.data.containers for record in executors(context) if record.state == "running"):
             wanted = (one.request.meta.get(IMAGE) for queue in context.zones() for one in queue.open(context.mirror))
@@ -215,10 +215,10 @@ class Site:
         passes; the route reports it. Raise 401 or 403."""
         if self._may_read(tenant, bearer):
             return
-        what = "this" if tenant is None else f"tenant {tenant}"
+        scope = "this" if tenant is None else f"tenant {tenant}"
         if bearer is None:
-            raise self.access.refused(401, f"{what} is shown only to who brings a bearer token")
-        raise self.access.refused(403, f"the bearer of this token may not read {what}")
+            raise self.access.refused(401, f"{scope} is shown only to who brings a bearer token")
+        raise self.access.refused(403, f"the bearer of this token may not read {scope}")
 
     def _still(self, tenant: str, bearer: Bearer | None) -> bool:
         """Return whether a viewer of a tenant may continue. Raise 404."""

@@ -22,9 +22,9 @@ def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleSh
     """Yield the circles of which only a part has landed, of each pipeline."""
     found = [(pipeline, one) for pipeline, several in alarms for one in several]
     for pipeline, one in found[:SHOWN_MAX]:
-        there = ", ".join(f"{key} as {commit[:12]}" for key, commit in one.landed.items())
+        landed = ", ".join(f"{key} as {commit[:12]}" for key, commit in one.landed.items())
         text = (
-            f"ALARM: only a part has landed of what goes together: {there}; {', '.join(one.missing)} has not. "
+            f"ALARM: only a part has landed of what goes together: {landed}; {', '.join(one.missing)} has not. "
             "Have the rest approved again, or revert what has landed and take one of them out of the pipeline "
             "(headgate dequeue), which ends this alarm"
         )

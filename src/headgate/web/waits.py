@@ -17,10 +17,10 @@ HELD = "passed; lands once it is opened again"
 def awaited(context: Context) -> dict[str, str]:
     """Map each build that waits to the reason why."""
     found, mirror, nodes = dict[str, str](), context.mirror, context.map.nodes
-    there = executors(context)
+    present = executors(context)
     for zone in ("", *context.zone_names()):
         whose = f"an executor of zone {zone}" if zone else "an executor"
-        serving = [one for one in there if zone in served_zones(one.data)]
+        serving = [one for one in present if zone in served_zones(one.data)]
         for open in context.zone(zone).open(mirror):
             if open.request.state == "requested":
                 image = open.request.meta.get(IMAGE)

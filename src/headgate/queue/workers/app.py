@@ -47,8 +47,9 @@ class WorkerSite:
 
 @get("/health")
 async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
-    """Return 200 once the worker is among the workers and its session holds, or, if it has no store, while the message
-    server answers; else 503."""
+    """Return 200 while the worker is a member and its session with the store holds or, for a worker without a store,
+    while the message server answers; otherwise 503.
+    """
     worker = site.worker
     if isinstance(worker, LeaseWorker):
         well, name, lanes = worker.well, worker.name, worker.lanes
@@ -63,7 +64,7 @@ async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
 
 @get("/metrics")
 async def metrics(site: WorkerSite, request: HttpRequest) -> Response[Any]:  # metrics, or an error
-    """Return the figures of the worker.  They name queues, so they are only for whoever has the key."""
+    """Return the worker's metrics. They contain names of queues, so the caller needs the application's key."""
     if not site.knows_the_key(request):
         return _refused(401, NEEDED)
     worker = site.worker
@@ -74,7 +75,7 @@ async def metrics(site: WorkerSite, request: HttpRequest) -> Response[Any]:  # m
 
 @post("/control", status_code=200)
 async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, Any]]:  # JSON
-    """Pause, resume or seek a partition, for stores that one process owns: whoever wants that asks this process."""
+    """Pause, resume or seek a partition. If only this process can open the store, this is the only way to do so."""
     worker = site.worker
     if not site.knows_the_key(request):
         return _refused(401, NEEDED)

@@ -41,13 +41,13 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
         require_items=(PropertyFilter("provider", provider.name), PropertyFilter("slot", "", prefix=True))
     )
     slots = Filter((caller.partition,), (MACHINE,), wanted=own)
-    there = {one.object.uuid for one in await inventory.several(caller, [slots], LIMIT_MAX)}
+    existing = {one.object.uuid for one in await inventory.several(caller, [slots], LIMIT_MAX)}
     try:
-        for uuid in sorted(wanted.keys() - there):
+        for uuid in sorted(wanted.keys() - existing):
             properties = {"provider": provider.name, "slot": wanted[uuid].rpartition("-")[2]}
             made = Object(caller.partition, MACHINE, caller.project, uuid, wanted[uuid], properties, provider.tags)
             await inventory.apply(caller, [Create(made)])
-        for uuid in sorted(there - wanted.keys()):
+        for uuid in sorted(existing - wanted.keys()):
             await inventory.apply(caller, [Remove(uuid)])
     except (InventoryError, ValueError) as error:
         log.error("provider %s: its slots cannot be recorded: %s", provider.name, error)

@@ -39,8 +39,9 @@ def with_tries(wait: NodeWait, tried: Sequence[str]) -> NodeWait:
 
 
 def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
-    """Return the record of a request that waits for room of an account that others use, and has, or could have, so many
-    of its machines; None: it waits for something else."""
+    """Return the record of a request that waits for room in an account that others use, too. It has, or could have,
+    `held` of its machines; None means that it waits for something else.
+    """
     if held is None:
         return wait
     if not held or held > wait.held or not wait.held_ms:
@@ -57,7 +58,7 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     return with_tries(explained(gone, wait.request, why, now_ms), [attempt])
 
 
-def _grown_s(wait: NodeWait, what: str, first_s: float, most_s: float) -> float:
+def _grown_s(wait: NodeWait, kind: str, first_s: float, most_s: float) -> float:
     """Return a time that grows with every attempt: different for each request, and the same at every look."""
-    chance = int(derived(wait.request, what, str(wait.gave))[:8], 16) / 2**32
+    chance = int(derived(wait.request, kind, str(wait.gave))[:8], 16) / 2**32
     return min(first_s * 2.0 ** min(wait.gave, 30), most_s) * (1 + chance)

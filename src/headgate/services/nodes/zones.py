@@ -28,8 +28,9 @@ def executors(context: Context) -> list[ComponentRecord]:
 
 
 def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
-    """Return the zone whose executors are to run it; empty for none: where no executor of a zone has or had the labels,
-    or one outside of all zones has them, too.  Labels of providers say it themselves."""
+    """Return the zone whose executors run the job. It is empty if no executor of a zone has or had the labels, or if an
+    executor outside all zones has them, too. Labels of providers determine the zone themselves.
+    """
     wanted = {node.label for node in job.nodeset.nodes}
     if not wanted:
         return ""
@@ -55,8 +56,8 @@ def _zones_of(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str
 
 def _best(zones: Collection[str], context: Context) -> str:
     """Return a zone with running executors, if there is one."""
-    there = {zone for data in (record.data for record in executors(context)) for zone in served_zones(data)}
-    return min(zones, key=lambda zone: (zone not in there, zone != "", zone))
+    present = {zone for data in (record.data for record in executors(context)) for zone in served_zones(data)}
+    return min(zones, key=lambda zone: (zone not in present, zone != "", zone))
 
 
 def served_zones(data: ComponentFacts) -> tuple[str, ...]:

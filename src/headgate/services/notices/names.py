@@ -13,12 +13,12 @@ from headgate.queueing.lanes import QUEUE_NAME
 VERSION = 1
 
 
-def notice(kind: str, what: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int) -> Notice:
-    """Make a notice. `what` distinguishes it from others of its kind."""
+def notice(kind: str, subject: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int) -> Notice:
+    """Make a notice. `subject` distinguishes it from others of its kind."""
     return Notice(
         v=VERSION,
         kind=kind,
-        id=derived(kind, tenant, pipeline, item, what),
+        id=derived(kind, tenant, pipeline, item, subject),
         at_ms=at_ms,
         tenant=tenant,
         pipeline=pipeline,

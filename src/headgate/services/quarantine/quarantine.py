@@ -97,22 +97,23 @@ class Quarantine:
         """Return operations that move an event from its queue into the quarantine, for its consumer's commit."""
         body = self._context.mirror.get(waiting.body)
         name = waiting.body.rpartition("/")[2]
-        what = f"an event ({type(waiting.event).__name__}) of {queue}"
-        ops = self.put(name, "event", what, error, tenant, queue, waiting.body, body.value if body else b"")
+        subject = f"an event ({type(waiting.event).__name__}) of {queue}"
+        ops = self.put(name, "event", subject, error, tenant, queue, waiting.body, body.value if body else b"")
         return [*ops, *waiting.consume()]
 
     def report(self, waiting: Unread[Postings], queue: str, connection: str, error: Exception) -> list[Op]:
-        """Return operations that move reports that their receiver refuses from its outbox into the quarantine. Of
-        very many, the first are kept."""
+        """Return operations that move reports that their receiver refuses from its outbox into the quarantine. If there
+        are very many, only the first ones are kept.
+        """
         if self._full():
             return waiting.consume()
         reports = [one.report for one in waiting.event.postings]
         tenant, body = reports[0].tenant if reports else "", self._context.mirror.get(waiting.body)
         of = ", ".join(f"{one.report} of {one.change or one.ref} of {one.project} in {one.pipeline}" for one in reports)
-        what, name = f"the report to {connection}: {of}", waiting.body.rpartition("/")[2]
+        subject, name = f"the report to {connection}: {of}", waiting.body.rpartition("/")[2]
         value = body.value if body else b""
         ops = self.put(
-            name, "report", what, str(error) or error_text(error), tenant, queue, waiting.body, value, tries=1
+            name, "report", subject, str(error) or error_text(error), tenant, queue, waiting.body, value, tries=1
         )
         return [*ops, *waiting.consume()]
 
@@ -120,10 +121,10 @@ class Quarantine:
         """Return operations that set aside a report that a forge refuses; a retry asks a merger once more."""
         if self._full():
             return []
-        what = f"the report to {work.change.connection}: {work.change.id} of {work.change.project} in {work.pipeline}"
-        queue = self._context.merges.places
+        change, queue = work.change, self._context.merges.places
+        subject = f"the report to {change.connection}: {change.id} of {change.project} in {work.pipeline}"
         value = msgspec.json.encode(work)
-        return self.put(id, "report", what, error, tenant, queue.requests, f"{queue.params}/{id}", value, tries=1)
+        return self.put(id, "report", subject, error, tenant, queue.requests, f"{queue.params}/{id}", value, tries=1)
 
     def _full(self) -> bool:
         """Return whether so many reports are set aside that another one would be dropped."""
@@ -134,14 +135,14 @@ class Quarantine:
         return full
 
     def change(
-        self, id: str, what: str, error: str, tenant: str, events: PipelineEvents, event: TriggerEvent | None
+        self, id: str, subject: str, error: str, tenant: str, events: PipelineEvents, event: TriggerEvent | None
     ) -> list[Op]:
         """Return operations that set aside a change that left its pipeline. A retry brings `event` back; with None,
         it brings nothing back."""
         stream, name = events.trigger.stream, derived("change", id)
         if event is None:
-            return self.put(name, "change", what, error, tenant)
-        return self.put(name, "change", what, error, tenant, stream.queue, f"{stream.data}/{name}", encode(event))
+            return self.put(name, "change", subject, error, tenant)
+        return self.put(name, "change", subject, error, tenant, stream.queue, f"{stream.data}/{name}", encode(event))
 
     def put(
         self,

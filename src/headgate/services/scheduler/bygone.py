@@ -44,17 +44,17 @@ class Bygone:
         """Yield the buildsets of `before` that no item has any more and, of those that continue, builds that were
         replaced or stopped."""
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
-        here = {build for _, item in after.items() for build in _every(item)}
+        present = {build for _, item in after.items() for build in _every(item)}
         for action in actions:
             if isinstance(action, Record) and action.item.buildset is not None:
                 now[action.item.buildset.id] = action.item.buildset
         for _, item in before.items():
-            yield from self._not_carried(item, here)
+            yield from self._not_carried(item, present)
             old = item.buildset
             if old is None or (new := now.get(old.id)) is old:
                 continue
             if new is None:
-                ended = (build for build in old.builds.values() if build.id not in here)
+                ended = (build for build in old.builds.values() if build.id not in present)
                 builds = self._builds(old, ended, final=False)
                 yield self._of(item, old.id, "DEQUEUED", GAVE_WAY, builds, final=False)
             else:
@@ -62,10 +62,10 @@ class Bygone:
                 if builds := (*repeated, *self._builds(old, _stopped(old, new), final=True)):
                     yield self._of(item, old.id, "", "", builds)
 
-    def _not_carried(self, item: Item, here: Collection[str]) -> Iterator[Finished]:
+    def _not_carried(self, item: Item, present: Collection[str]) -> Iterator[Finished]:
         """Yield builds of earlier bases that did not become builds of the newer one."""
         for one in item.carried:
-            if one.build.id not in here and one.build.origin:
+            if one.build.id not in present and one.build.origin:
                 build = self._known(one.build)
                 found = build.returned.artifacts or ()
                 builds = (self._build(build, one.name, one.nodeset, one.provides, found, final=False),)
@@ -179,8 +179,8 @@ def _work(build: Build, *, keeps_artifacts: bool) -> str:
 
 def _gone(old: BuildSet, new: BuildSet) -> list[Build]:
     """Return the builds of `old` that others replaced."""
-    here = {build.id for build in new.builds.values()}
-    return [build for build in old.builds.values() if build.id not in here]
+    present = {build.id for build in new.builds.values()}
+    return [build for build in old.builds.values() if build.id not in present]
 
 
 def _stopped(old: BuildSet, new: BuildSet) -> list[Build]:

@@ -17,8 +17,9 @@ TAKEN_MAX = 1_000
 
 
 async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
-    """Keep a hint for who watches the connection; one that waits already is kept once.  Of too many, one says that all
-    of it is to be looked at; return False where even of those too many wait.  Raise StoreError."""
+    """Store a hint for the watcher of the connection, unless the same hint already waits. When too many wait, store one
+    that requests a look at everything instead; return False if even too many of those wait. Raise StoreError.
+    """
     stream = context.map.events.connection(connection).events.hints.stream
     waiting = stream.waiting(context.mirror, limit=WAITING_MAX)
     if stream.length(context.mirror) >= 2 * WAITING_MAX:

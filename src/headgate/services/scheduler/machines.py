@@ -22,8 +22,8 @@ def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
     places = context.map.nodes.providers(tenant)
     wanted = {places.provider(one.name).record.path: one for one in flattened(layout)}
     stays = {places.provider(name).record.path for name in unreadable(layout)}
-    there = [entry.path for entry in context.mirror.under(places.path)]
-    ops: list[Op] = [Delete(path) for path in there if path not in wanted and path not in stays]
+    paths = [entry.path for entry in context.mirror.under(places.path)]
+    ops: list[Op] = [Delete(path) for path in paths if path not in wanted and path not in stays]
     for path, one in wanted.items():
         address = Address(path, FlatProvider)
         known = context.mirror.get(path)

@@ -74,10 +74,10 @@ def notices(
     `log_url`: where the logs of a tenant's build are.
     """
 
-    def about(kind: str, item: Item, what: str) -> Iterator[Notice]:
+    def about(kind: str, item: Item, subject: str) -> Iterator[Notice]:
         """Yield a notice for each change of the item."""
         for change in item.circle:
-            own = what if change == item.change else f"{what} {change.key}"
+            own = subject if change == item.change else f"{subject} {change.key}"
             event = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
             yield replace(event, buildset=item.buildset.id) if item.buildset is not None else event
 
@@ -241,8 +241,9 @@ def outboxes(context: Context, world: World) -> Outboxes:
 
 
 def _concerns(name: str, change: Change, reported: _Reported, tenant: Tenant) -> bool:
-    """Return whether a forge is told of a change: its own, unless it was told before, as of what it merges itself; or
-    one of another connection to the same forge."""
+    """Return whether a forge receives a report on a change: on its own changes, unless it was informed before, as about
+    those that it merges itself; and on changes of another connection to the same forge.
+    """
     if name == change.connection:
         return change.connection not in reported.informed
     host = tenant.hosts.get(name, "")
@@ -272,14 +273,14 @@ class _Reported(NamedTuple):
 def _reported(before: State, after: State, actions: Sequence[Action], world: World) -> Iterator[_Reported]:
     pipeline = world.pipeline
     ended = [action for action in actions if isinstance(action, Record) and not action.item.epilogue]
-    here = {item.id: item for _, item in after.items()}
-    now = here | {action.item.id: action.item for action in ended}
+    present = {item.id: item for _, item in after.items()}
+    now = present | {action.item.id: action.item for action in ended}
     earlier = _earlier(before, now)
     for item in now.values():
         was = earlier(item)
         if world.disabled or not item.live or item.epilogue:
             continue
-        if was is None and item.id in here:
+        if was is None and item.id in present:
             text = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
             yield _Reported("enqueue", item, "", text)
         if item.started and not (was is not None and was.started):
@@ -352,8 +353,8 @@ def tell_of(actions: list[Action], after: State) -> None:
         match action:
             case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):
-                    what = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
-                    log.info("%s %s", item.change.id, what)
+                    text = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
+                    log.info("%s %s", item.change.id, text)
             case Record(item=item, result=result):
                 buildset = item.buildset.id if item.buildset else ""
                 with about(change=item.change.id, item=item.id, buildset=buildset):

@@ -278,8 +278,8 @@ class PipelineRunner:
         for change, why, id in gone:
             again = (TriggerEvent(kind, change, fresh(), world.now_ms) for kind in EventKind)
             event = next((event for event in again if triggers(world.pipeline, event)), None)
-            what = f"{change.id} of {change.project} in {self.name}"
-            pieces.append(TurnPart(self._quarantine.change(id, what, why, self.tenant, self._events, event)))
+            subject = f"{change.id} of {change.project} in {self.name}"
+            pieces.append(TurnPart(self._quarantine.change(id, subject, why, self.tenant, self._events, event)))
         for one in self._damaged:
             if one.change is None:
                 ops = self._quarantine.put(derived(one.path), "record", one.path, one.why, self.tenant)
@@ -385,7 +385,7 @@ class PipelineRunner:
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, actions: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
-        """Return what is published of the turn, and what is reported; what cannot be put in words, nobody is told."""
+        """Return the notices and the reports of the turn; if they cannot be composed, nobody is informed."""
         context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
         try:
             if context.publishing:

@@ -29,13 +29,13 @@ class Protections:
         mirror = self._context.mirror
         for project, protection in protections.items():
             place = self._place(project).record
-            here = mirror.under(place.path)
+            entries = mirror.under(place.path)
             if self._stored(project) == protection:
                 continue
             *parts, pointer = place.blob(protection)
             yield from (TurnPart([part]) for part in parts)
             fresh = {place.path, *(part.path for part in parts if isinstance(part, Put))}
-            stale: list[Op] = [Delete(entry.path) for entry in here if entry.path not in fresh]
+            stale: list[Op] = [Delete(entry.path) for entry in entries if entry.path not in fresh]
             yield TurnPart([pointer, *self._read_anew(project)])
             yield from (TurnPart([op]) for op in stale)
 

@@ -77,13 +77,15 @@ class Forsaken:
         return {entry.path: [entry] for entry in every if self._remaining(entry) not in (None, _read(entry))}
 
     def mended(self, entry: Entry) -> Op:
-        """Return the record that keeps the others in their places."""
+        """Return the operation that keeps the remaining holders and waiters in their places."""
         record = self._remaining(entry) or SemaphoreRecord(())
         empty = not record.holders and not record.waiters
         return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(record)
 
     def _remaining(self, entry: Entry) -> SemaphoreRecord | None:
-        """Return the record without those that are gone; None if it cannot be read, and turns make it again."""
+        """Return the record without holders and waiters that are gone; None if it cannot be read, because turns write
+        it again.
+        """
         record = _read(entry)
         if record is None:
             return None

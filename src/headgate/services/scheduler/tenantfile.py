@@ -147,5 +147,5 @@ def differences(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
     return "; ".join(filter(None, parts)) or "no tenant has changed"
 
 
-def _named(what: str, names: Collection[str]) -> str:
-    return f"{what}: {', '.join(names)}" if names else ""
+def _named(verb: str, names: Collection[str]) -> str:
+    return f"{verb}: {', '.join(names)}" if names else ""

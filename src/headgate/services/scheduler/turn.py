@@ -136,9 +136,9 @@ class PipelineTurn:
         if action is None or cancelled:
             return record
         spec = action.spec
-        here = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
-        spec = replace(spec, repo_state=here.repo_state.path)
-        parameters = here.job(spec.job.id).build(spec.build).parameters
+        place = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
+        spec = replace(spec, repo_state=place.repo_state.path)
+        parameters = place.job(spec.job.id).build(spec.build).parameters
         meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | told_of(spec.change)
         if spec.job.in_image:
             meta[IMAGE] = spec.job.in_image
@@ -151,7 +151,9 @@ class PipelineTurn:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
     def _landing(self, action: Land, item: Item | None) -> list[Op]:
-        """Return what asks for a landing; unlike a request of an item, it is not cancelled when nobody waits for it."""
+        """Return operations that request a landing; unlike a request of an item, it is not cancelled when nobody waits
+        for it.
+        """
         connection, id = action.work.change.connection, item.id if item is not None else ""
         how = self.outboxes.lands.get(connection)
         if not how:
@@ -258,8 +260,9 @@ class PipelineTurn:
 
 
 def _lasting(actions: Sequence[Action]) -> list[Action]:
-    """Return it without the cancelling of merges that are wanted again: a turn that was cut short left an item there,
-    and the same events have it leave and come in once more."""
+    """Return the actions without cancellations of merges that are requested again: after a turn that was cut short, the
+    same events make an item leave and enter once more.
+    """
     last = {action.id: action for action in actions if isinstance(action, Merge | Cancel)}
     return [one for one in actions if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
 
@@ -306,7 +309,7 @@ def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[Tu
 
 
 def together(pieces: Sequence[TurnPart]) -> list[TurnPart]:
-    """Return the pieces as one that is not torn, where a commit can hold it."""
+    """Join the pieces into one that is written at once, if a commit can hold it; otherwise return them unchanged."""
     joined = TurnPart([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
     parents = {op.parent for op in joined.ops if isinstance(op, Append)}
     return [joined] if joined.fits and len(parents) <= PARENTS_MAX else list(pieces)

@@ -133,9 +133,9 @@ class PipelinePast:
         ]
 
     def _is_of(self, one: Finished, change: Change) -> bool:
-        here = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
+        matches = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
         same = ((of.key, of.commit) == (change.key, change.commit) for of in (one.change, *one.others))
-        return here and any(same)
+        return matches and any(same)
 
     async def _recorded(self, change: Change) -> list[_Ended]:
         history = self._context.history

@@ -43,8 +43,9 @@ class PageOrigin:
         return found[0] if len(found) == 1 and len(found[0]) <= VALUE_MAX_CHARS else ""
 
     def stored(self, of: str, value: str, age_s: int) -> Cookie:
-        """Return what has the browser keep it; `age_s` 0: forget it.  No script sees it, and no request of another site
-        has it with it, but for links that people follow."""
+        """Return a cookie for the browser to keep for `age_s` seconds; with 0, the browser deletes it. Scripts cannot
+        read it, and requests from other sites do not carry it, except when a person follows a link.
+        """
         return Cookie(self.name(of), value, age_s, secure=self.safe)
 
 

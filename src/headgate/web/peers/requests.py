@@ -59,8 +59,8 @@ class CheckedApplication:
             await _refuse(send, status, why, to_pages=self._shared and not self._hosts)
 
     def _wrong(self, scope: Message) -> tuple[int, str]:
-        if (what := _unreadable(scope["raw_path"])) or (what := _unreadable(scope["query_string"])):
-            return 400, f"the address has {what}"
+        if (fault := _unreadable(scope["raw_path"])) or (fault := _unreadable(scope["query_string"])):
+            return 400, f"the address has {fault}"
         if scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
             return 400, f"a query has at most {QUERY_FIELDS_MAX} fields"
         if self._hosts and _host(scope) not in self._hosts:

@@ -1,1 +1,1 @@
-"""The routes, by what they are about."""
+"""Define the routes of the API and the pages, one module for each subject."""

@@ -1,4 +1,4 @@
-"""Tell what this server is, and what the caller may do."""
+"""Describe this server and what the caller may do."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PERMISSIONS = (*OF_CHANGES, *OF_MACHINES)
 
 @get("/api")
 async def everything(request: HttpRequest) -> Response[Any]:
-    """Return every path of the API by name, in the notation of the reference; a browser gets the page about it."""
+    """Return every path of the API by name, in Zuul's notation; a browser gets the page about the API."""
     if "text/html" in request.headers.get("accept", "") and wants_html(request.headers["accept"]):
         return page("api", "API")
     return Response(paths(request.app.handlers), headers={"Vary": "Accept"})
 
 
 def paths(handlers: Iterable[Handler]) -> dict[str, str]:
-    """Return name -> path; what takes the rest of an address stands as `{rest:.*}`."""
+    """Return name -> path; a parameter that takes the rest of an address appears as `{rest:.*}`."""
     found: dict[str, str] = {}
     several = ((one.name, path) for one in handlers for path in paths_of(one) if path.startswith("/api/"))
     for named, path in dict.fromkeys(several):
@@ -52,14 +52,16 @@ def paths(handlers: Iterable[Handler]) -> dict[str, str]:
 
 @get("/api/info")
 async def info(site: Site) -> dict[str, Any]:  # JSON
-    """Return what this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
+    """Return the capabilities of this server. `beside` is Headgate only: the other services on the same port
+    (inventory, queues).
+    """
     tenants = [found.tenant for found in site.tenants.values()]
     return {"info": _info(site, "", protected=not site.access.may_read_root(None, tenants))}
 
 
 @get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
 async def tenant_info(site: Site, tenant: str) -> dict[str, Any]:  # JSON
-    """Return what this server can do for one tenant; `niz`: whether it has providers of machines."""
+    """Return the capabilities of this server for one tenant; `niz`: whether the tenant has providers of machines."""
     found = site.tenant(tenant)
     protected = not site.access.may_read(None, found.tenant)
     info = _info(site, found.tenant.authentication_realm, protected=protected)
@@ -131,13 +133,13 @@ async def description(request: HttpRequest) -> Response[bytes]:
 
 @get(["/openapi/openapi.yaml", "/openapi/openapi.yml"], include_in_schema=False)
 async def described(request: HttpRequest) -> Response[bytes]:
-    """Return the same as YAML."""
+    """Return the description of the API as YAML."""
     return Response(await asyncio.to_thread(as_yaml, request.app.handlers), media_type="application/vnd.oai.openapi")
 
 
 @get("/openapi.yaml", include_in_schema=False)
 async def described_there(request: HttpRequest) -> Response[bytes]:
-    """Return the same at the path where the reference has it."""
+    """Return the description of the API at the path that Zuul uses."""
     return Response(await asyncio.to_thread(as_yaml, request.app.handlers), media_type="application/yaml")
 
 

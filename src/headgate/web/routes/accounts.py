@@ -1,4 +1,4 @@
-"""Accounts that machines were made in: shown, and forgotten."""
+"""Show and remove the accounts in which machines were made."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
 async def list_accounts(site: Site, request: HttpRequest) -> list[AccountShape]:
-    """Return accounts that machines were made in, as long as something of ours may be there.  Headgate only."""
+    """Return the accounts in which machines were made, for as long as resources of this system may exist there.
+    Headgate only.
+    """
     site.allow_all(request)
     return node_accounts(site.context)
 
 
 @post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
 async def forget_account(site: Site, request: HttpRequest, id: str, data: JSONBody[WhatOfAccount]) -> bool:
-    """Strike out what was made in an account that the launcher's settings do not have any more.  Headgate only."""
+    """Remove the records of what was made in an account that left the launcher's settings. Headgate only."""
     site.allow_all(request)
     context = site.context
     record = context.map.nodes.accounts(id).record
     entry = context.mirror.get(record.path)
     if entry is None:
         raise NotFoundException(f"there is no account {id!r}")
-    one, who = record.decode(entry.value), site.access.bearer(request)
+    one, bearer = record.decode(entry.value), site.access.bearer(request)
     if not one.lacking_ms:
         text = f"the launcher's settings have the connection {one.connection}: what is there is taken away by itself"
         raise HTTPException(text, status_code=409)
-    given_up = plain(who.name) if who is not None else "somebody"
+    given_up = plain(bearer.name) if bearer is not None else "somebody"
 
     async def work(besides: Sequence[Op]) -> None:
         put = record.put(replace(one, given_up=given_up or "somebody"))

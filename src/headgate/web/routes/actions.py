@@ -1,4 +1,4 @@
-"""Record and show what is done by hand: who, what, why, when, from where, and what came of it."""
+"""Record and show actions that people take: who did what, why, when, from where, and with what outcome."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Work = Callable[[Sequence[Op]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Perform one action of a person who may do it."""
+    """Perform one action of a person who is authorized to take it."""
 
     site: Site
     request: HttpRequest
     verb: str
     tenant: str = ""
-    """Empty: it concerns the whole system."""
+    """Empty if the action concerns the whole system."""
     subject: str = ""
     reason: str = ""
     details: dict[str, Any] = field(default_factory=dict)  # JSON
@@ -73,7 +73,7 @@ class Hand:
 
     @property
     def explanation(self) -> str:
-        """Say, to the owners of the change, who did it and why."""
+        """Return a sentence that tells the owners of the change who did this and why."""
         bearer = self.site.access.bearer(self.request)
         who = plain(bearer.name) if bearer is not None else "nobody"
         return (
@@ -94,8 +94,8 @@ class Hand:
             try:
                 written = await context.store.commit([], stream.append(action))
             except StoreError as error:
-                what = (action.verb, action.who, action.outcome)
-                log.error("how %s by %s ended (%s) could not be kept: %s", *what, error)
+                key = (action.verb, action.who, action.outcome)
+                log.error("how %s by %s ended (%s) could not be kept: %s", *key, error)
                 return
             paths = {entry.path for entry in written if entry is not None}
             with contextlib.suppress(TimeoutError):
@@ -139,16 +139,16 @@ class ActionShape(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     who: str
     authenticator: str
-    """The [auth NAME] that knows them; empty for whoever brought the operator's token."""
+    """The section [auth NAME] that authenticated the person; empty for the bearer of the operator's token."""
     origin: str
-    """Shown to who brings a token."""
+    """Only shown to callers with a token."""
     time: str
     tenant: str
     subject: str
     reason: str
     details: dict[str, Any]  # JSON
     outcome: str
-    """done, or why it was not; empty: it is not known, or not yet."""
+    """`done`, or why the action failed; empty if the outcome is not known yet, or never will be."""
 
 
 def _shape(action: HandAction, *, known: bool) -> ActionShape:

@@ -1,4 +1,6 @@
-"""Approvals are pushes to a repository, of which Headgate learns as of any other; here somebody says who and why."""
+"""Record who approved a change and why. Approvals themselves are pushes to a repository, which Headgate notices like
+any other push.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
 async def approval(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ApprovalBody]) -> bool:
-    """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Headgate only."""
+    """Record that a person approved a change by a push: who, what and why. This request itself approves nothing.
+    Headgate only.
+    """
     site.allow(request, tenant, "enqueue", project=data.project)
     site.project(tenant, data.project)
 

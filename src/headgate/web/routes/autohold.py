@@ -1,4 +1,4 @@
-"""Autohold: builds that are kept, with what they used, when they fail."""
+"""Manage autoholds: requests to keep failed builds together with their machines."""
 
 from __future__ import annotations
 
@@ -31,16 +31,20 @@ class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     job: str
     count: int
-    """How many builds."""
+    """Number of builds to hold."""
     reason: str | None = None
     node_hold_expiration: int | None = None
-    """Seconds for which each is held; null: as the settings say, 0 or more than they allow: as long as they allow."""
+    """Seconds for which each build is held. Null means the default of the settings; 0, or more than the settings allow,
+    means the maximum.
+    """
     change: str | None = None
-    """`<topic>` or `<branch>/<topic>`: only builds for this change, in any patchset."""
+    """`<topic>` or `<branch>/<topic>`: hold only builds for this change, in any patchset."""
     ref: str | None = None
-    """A regular expression for the whole ref, as `refs/heads/stable/.*`; without it, or a change, for all of them."""
+    """A regular expression for the whole ref, such as `refs/heads/stable/.*`. Without it, and without a change, builds
+    for any ref are held.
+    """
     ref_filter: str | None = None
-    """The same, as some clients call it."""
+    """Another name of `ref`, which some clients use."""
 
 
 class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +77,7 @@ class HoldShape(msgspec.Struct, frozen=True, kw_only=True):
     node_expiration: int
     """Seconds."""
     expired: int | None
-    """When the last was held, seconds since the epoch; null: it holds more."""
+    """When the last build was held, in seconds since the epoch; null if it still holds more builds."""
     nodes: tuple[HeldShape, ...]
     who: str
     """The person who requested it. Headgate only."""
@@ -211,7 +215,9 @@ def _found(site: Site, tenant: str, id: str) -> HoldRequest:
 
 @get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project"),)})
 async def holds(site: Site, request: HttpRequest, tenant: str) -> list[HoldShape]:
-    """Return the requests to hold failing builds, with the builds held, oldest first; `project` restricts them."""
+    """Return the requests to hold failing builds, with the held builds, oldest first; `project` selects those of one
+    project.
+    """
     project = request.query.get("project", "")
     if project:
         return of_project(site, request, tenant, project)
@@ -220,7 +226,7 @@ async def holds(site: Site, request: HttpRequest, tenant: str) -> list[HoldShape
 
 @get("/api/tenant/{tenant:str}/autohold/{id:str}")
 async def one_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> HoldShape:
-    """Return one request to hold builds, with the builds that are held for it."""
+    """Return one request to hold builds, with the builds that it holds."""
     return _shape(site, request, _found(site, tenant, id))
 
 
@@ -230,7 +236,7 @@ async def one_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> Ho
     opt={"permission": AUTOHOLD, "query": (QueryParameter("reason"),)},
 )
 async def end_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Hold no more builds for it, and give back at once what is held; `reason` says why."""
+    """End a request to hold builds, and release the held builds at once; `reason` says why."""
     site.allow(request, tenant, AUTOHOLD)
 
     async def work(besides: Sequence[Op]) -> None:

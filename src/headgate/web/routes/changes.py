@@ -1,4 +1,4 @@
-"""Changes: which are proposed, and when one of them will land."""
+"""Show the proposed changes, and when one of them will land."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
     },
 )
 async def changes(site: Site, request: HttpRequest, tenant: str) -> list[ProposedShape]:
-    """Return the open changes, ordered by project and name, with what each still lacks. Headgate only."""
+    """Return the open changes, ordered by project and name, with the requirements that each does not meet yet. Headgate
+    only.
+    """
     name, limit, skip = (
         request.query.get("project", ""),
         number(request, "limit", 50),
@@ -68,8 +70,9 @@ async def changes(site: Site, request: HttpRequest, tenant: str) -> list[Propose
     },
 )
 async def change(site: Site, request: HttpRequest, tenant: str) -> ChangeShape:
-    """Return one change that is open or has landed: where it is, when it will land, what it needs and what it lacks.
-    Headgate only."""
+    """Return one change that is open or has landed: where it is, when it will land, what it needs and which
+    requirements it does not meet. Headgate only.
+    """
     project, name = (request.query.get(key, "") for key in ("project", "change"))
     if not project or not name:
         raise HTTPException("say which: project and change", status_code=400)

@@ -1,4 +1,4 @@
-"""Machines that are made: shown, held, given back."""
+"""Show machines that launchers make, hold them, and remove them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """hold | used | outdated"""
     comment: str | None = None
     hold_expiration: int | None = None
-    """How long it is held, in seconds; null means the default of autoholds; 0, or too long, means the maximum.
-    Headgate only."""
+    """How long it is held, in seconds. Null means the default of autoholds; 0, or more than the maximum, means the
+    maximum. Headgate only.
+    """
 
 
 def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> list[NodeShape]:
@@ -111,7 +112,7 @@ def _text(value: Any) -> str | None:
 
 @put("/api/tenant/{tenant:str}/nodes/{uuid:str}", status_code=201, opt={"permission": MODIFY})
 async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[ForNode]) -> None:
-    """Have a machine that was made held, or taken away: once no build has it."""
+    """Hold a machine that was made, or have it removed once no build uses it."""
     site.allow(request, tenant, MODIFY)
     if data.state not in STATES:
         raise HTTPException(f"state: one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
@@ -124,8 +125,8 @@ async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, 
     if node is None or not _shows(node, tenant, own):
         raise await not_ours(site, site.tenant(tenant).tenant, uuid, data.state)
     until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0
-    who = site.access.bearer(request)
-    by = plain(who.name) if who is not None else ""
+    bearer = site.access.bearer(request)
+    by = plain(bearer.name) if bearer is not None else ""
     order = NodeOrder(data.state, plain(data.comment or ""), until_ms, by, held_s if until_ms else 0)
     place = site.context.map.nodes.orders(uuid).record
 

@@ -1,4 +1,4 @@
-"""Show what the configuration comes to: projects, jobs, pipelines, errors, frozen graphs."""
+"""Show the resulting configuration: projects, jobs, pipelines, errors and frozen job graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _landed(site: Site, tenant: str) -> Layout:
 
 @get("/api/tenant/{tenant:str}/pipelines")
 async def pipelines(site: Site, tenant: str) -> list[PipelineName]:
-    """Return pipelines, in the order they are defined."""
+    """Return the pipelines, in the order of their definitions."""
     configured = must_be_read(site, tenant)
     return [
         PipelineName(
@@ -48,8 +48,7 @@ async def pipelines(site: Site, tenant: str) -> list[PipelineName]:
 
 @get("/api/tenant/{tenant:str}/jobs")
 async def jobs(site: Site, tenant: str) -> list[JobName]:
-    """Return jobs, with what each of their definitions is the child of and where it counts; what is empty is left
-    out."""
+    """Return the jobs, each with the parent and the branches of its variants; empty members are left out."""
     layout = _landed(site, tenant)
     return [_name(layout, name, stanzas) for name, stanzas in sorted(layout.jobs.items()) if stanzas]
 
@@ -68,7 +67,9 @@ def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
 
 @get("/api/tenant/{tenant:str}/job/{rest:path}", opt={"rest": ("{job}",)})
 async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JSON
-    """Return every definition of one job, in the order they apply; `body`, as it is written, is ours."""
+    """Return every variant of one job, in the order in which they apply. `body`, the variant as written, is Headgate
+    only.
+    """
     layout, name = _landed(site, tenant), rest.strip("/")
     known = {**layout.jobs, "noop": layout.variants("noop")}
     if not known.get(name):
@@ -82,7 +83,7 @@ async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JS
 
 @get("/api/tenant/{tenant:str}/projects")
 async def projects(site: Site, tenant: str) -> list[ProjectName]:
-    """Return projects of the tenant, by name."""
+    """Return the projects of the tenant, by name."""
     known = site.tenant(tenant).tenant.projects
     return [ProjectName(p.name, p.connection, p.project, _type(p)) for p in sorted(known, key=lambda p: p.name)]
 
@@ -93,8 +94,9 @@ def _type(source: TenantProject) -> str:
 
 @get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"rest": ("{project}", "{project}/autohold")})
 async def project(site: Site, request: HttpRequest, tenant: str, rest: str) -> ProjectShape | list[HoldShape]:
-    """Return one project, with every stanza that configures it and the templates that these name; below `…/autohold`
-    its requests to hold builds."""
+    """Return one project, with every stanza that configures it and the templates that these stanzas name. Below
+    `…/autohold`, return the requests to hold builds of the project.
+    """
     name, _, last = rest.strip("/").rpartition("/")
     if last == AUTOHOLD:
         return of_project(site, request, tenant, name)
@@ -116,8 +118,9 @@ async def project(site: Site, request: HttpRequest, tenant: str, rest: str) -> P
     },
 )
 async def config_errors(site: Site, request: HttpRequest, tenant: str) -> list[ConfigErrorShape]:
-    """Return what is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
-    of which may be given several times; limit (50) and skip."""
+    """Return the errors of the configuration that has landed. Filters are project, branch, severity and name, each of
+    which may be given several times; limit (50) and skip.
+    """
     query, names = request.query, ("project", "branch", "severity", "name")
     must_be_known(request, (*names, "limit", "skip"))
     found = [
@@ -140,7 +143,7 @@ async def config_errors(site: Site, request: HttpRequest, tenant: str) -> list[C
 
 @get("/api/tenant/{tenant:str}/tenant-status")
 async def tenant_status(site: Site, tenant: str) -> dict[str, int]:
-    """Return how many errors the configuration has."""
+    """Return the number of errors in the configuration."""
     return {"config_error_count": len(must_be_read(site, tenant).layouts.errors)}
 
 
@@ -155,8 +158,9 @@ async def tenant_status(site: Site, tenant: str) -> dict[str, int]:
     },
 )
 async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # of two
-    """Return the jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to; or
-    (ours) with the place in the configuration that each of its attributes comes from."""
+    """Return the jobs that a branch of a project runs in a pipeline; or one of these jobs with all its frozen
+    attributes; or, Headgate only, with the place in the configuration that sets each attribute.
+    """
     name, _, tail = rest.strip("/").partition("/branch/")
     site.pipeline(tenant, pipeline)
     if tail.endswith("/freeze-jobs"):

@@ -1,4 +1,4 @@
-"""Taking a hand: enqueue, dequeue, promote, reconfigure."""
+"""Let people enqueue, dequeue, promote and reconfigure."""
 
 from __future__ import annotations
 
@@ -36,21 +36,25 @@ class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str
     change: str | None = None
-    """`NAME` or `BRANCH/NAME` of the project in the URL, each also with `,PATCHSET`: its number or commit, or the first
-    seven digits of that, at least."""
+    """`NAME` or `BRANCH/NAME` of the project in the URL, each optionally with `,PATCHSET`: the patchset's number or
+    commit, or at least the first seven digits of the commit.
+    """
     ref: str | None = None
-    """`refs/heads/…`, `refs/tags/…` or another one."""
+    """`refs/heads/…`, `refs/tags/…` or another ref."""
     oldrev: str | None = None
-    """What the ref named before."""
+    """The commit that the ref named before."""
     newrev: str | None = None
-    """What it names; by default what it named when it was last seen.  Of dequeue: this update of it alone."""
+    """The commit that the ref names; by default the commit that it named when last seen. For dequeue, only this update
+    of the ref is dequeued.
+    """
     parameters: dict[str, Any] | None = None  # of the types that the configuration says
-    """Values of the pipeline's parameters, to enqueue a branch or a tag."""
+    """Values of the pipeline's parameters, for enqueuing a branch or a tag."""
     reason: str = ""
-    """The reason, recorded with the action. Headgate only."""
+    """The reason, which is recorded with the action. Headgate only."""
     unapproved: bool = False
-    """Whether this patchset may enter although it does not meet the requirements of a pipeline that lands. Enqueue
-    and Headgate only."""
+    """Whether this patchset may enter a pipeline that lands changes although it does not meet the requirements. Only
+    for enqueue; Headgate only.
+    """
 
 
 class ForFreeze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +62,7 @@ class ForFreeze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str = ""
     ref: str = ""
-    """`refs/heads/…`, `refs/tags/…`, or a branch."""
+    """`refs/heads/…`, `refs/tags/…` or the name of a branch."""
 
 
 class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,11 +70,12 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str
     changes: tuple[str, ...]
-    """The changes in the desired order: `NAME`, `BRANCH/NAME` or `HOST/PROJECT/BRANCH/NAME`, each also with
-    `,PATCHSET`."""
+    """The changes in the desired order: `NAME`, `BRANCH/NAME` or `HOST/PROJECT/BRANCH/NAME`, each optionally with
+    `,PATCHSET`.
+    """
     reason: str = ""
     unapproved: bool = False
-    """Whether they are moved although they do not meet the requirements any more. Headgate only."""
+    """Whether the changes are moved although they no longer meet the requirements. Headgate only."""
 
 
 @post(
@@ -89,10 +94,11 @@ async def control(
     rest: str,
     data: JSONBody[dict[str, Any]],  # of the verb
 ) -> bool | dict[str, Any]:  # of the verb
-    """Put a change or a ref into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only
-    reviewed changes may, takes by hand what meets its requirements, and commits that their ref has; others take
-    anything.  Or have builds of a job held when they fail; or say what may be given to a pipeline by hand, for which no
-    token is needed."""
+    """Enqueue or dequeue a change or a ref. A pipeline that lands changes, or that gives jobs access reserved for
+    reviewed changes, accepts only changes that meet its requirements, and only commits that their ref has; other
+    pipelines accept anything. This path also takes requests to hold failing builds (autohold), and returns the
+    parameters of a pipeline, which needs no token.
+    """
     project, _, verb = rest.strip("/").rpartition("/")
     if verb == AUTOHOLD:
         site.allow(request, tenant, verb, project=project)
@@ -191,7 +197,7 @@ def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200, opt={"permission": "promote"})
 async def promote(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForChanges]) -> bool:
-    """Move changes to the head of their queue; everything from there on is tested anew."""
+    """Move changes to the head of their queue; all items from there on are tested again."""
     site.allow(request, tenant, "promote")
     if data.unapproved:
         site.allow(request, tenant, UNAPPROVED)
@@ -207,10 +213,10 @@ async def promote(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 
 
 def _key_of(site: Site, tenant: str, pipeline: str, name: str) -> str:
-    """Return the key of the change of a pipeline that is meant; else what was said, which it answers.  Raise 400."""
+    """Return the key of the pipeline's change with this name; if there is none, return the name itself. Raise 400."""
     site.pipeline(tenant, pipeline)
-    there = [change for _, item in site.status.state(tenant, pipeline).state.items() for change in item.changes]
-    keys = {change.key for change in there if is_called(change, name)}
+    changes = [change for _, item in site.status.state(tenant, pipeline).state.items() for change in item.changes]
+    keys = {change.key for change in changes if is_called(change, name)}
     if len(keys) > 1:
         which = ", ".join(sorted(keys))
         raise HTTPException(f"several changes are called {name!r}; say which: {which}", status_code=400)
@@ -221,7 +227,7 @@ class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request to reconfigure projects."""
 
     projects: tuple[str, ...] = ()
-    """Every project of the tenant when none is named."""
+    """If empty, every project of the tenant."""
     reason: str = ""
 
 
@@ -230,7 +236,7 @@ OF_ALL = "of the whole system: the operator's token, or a token for every tenant
 
 @post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})
 async def reconfigure(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForProjects]) -> bool:
-    """Read the configuration of projects anew, whether or not they were pushed to."""
+    """Read the configuration of projects again, even if nothing was pushed to them."""
     site.allow_all(request)
     site.tenant(tenant)
     hand = Hand(site, request, "reconfigure", tenant, ", ".join(data.projects) or "every project", data.reason)
@@ -247,16 +253,17 @@ class HowMuch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReadAgain(msgspec.Struct, frozen=True):
-    """Hold the outcome."""
+    """Report the outcome."""
 
     text: str
-    """What is different now, for people."""
+    """The differences, as text for people."""
 
 
 @post("/api/reconfigure", status_code=200, opt={"permission": OF_ALL})
 async def read_anew(site: Site, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
-    """Read the tenant file anew: tenants and projects come and go on every process.  One that is broken is refused, and
-    everything goes on as before.  Headgate only."""
+    """Read the tenant file again: every process then adds and removes tenants and projects accordingly. An invalid file
+    is refused, and the system continues unchanged. Headgate only.
+    """
     site.allow_all(request)
     request_ids = list[str]()
 
@@ -285,7 +292,7 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opt={"permission": OF_ALL},
 )
 async def component(site: Site, request: HttpRequest, kind: str, name: str, data: JSONBody[ControlBody]) -> bool:
-    """Pause a process, let it go on, or stop it: an executor or merger ends what it does first."""
+    """Pause, resume or stop a process. An executor or a merger finishes its current work before it stops."""
     site.allow_all(request)
 
     async def work(besides: Sequence[Op]) -> None:
@@ -298,7 +305,7 @@ async def component(site: Site, request: HttpRequest, kind: str, name: str, data
 
 @post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
 async def forget(site: Site, request: HttpRequest, zone: str, data: JSONBody[Why]) -> bool:
-    """Forget the labels of a zone's machines, but for those of executors that are there."""
+    """Forget the labels of a zone's machines, except those of executors that are present."""
     site.allow_all(request)
     labels = site.context.map.executor.zones(zone).labels
 

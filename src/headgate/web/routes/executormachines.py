@@ -1,4 +1,4 @@
-"""Machines that executors have of their own, of their file or the places in their sandbox: shown to all tenants."""
+"""Show to all tenants the machines that executors themselves have, from their file or as places in their sandbox."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def not_steered(site: Site, uuid: str) -> HTTPException | None:
     for record in executors(site.context):
         for name in ("", *(one.name for one in record.data.machines)):
             if _id(record, name) == uuid:
-                what = f"{name} is a machine of the file [executor] nodes" if name else "it is the executor itself"
+                text = f"{name} is a machine of the file [executor] nodes" if name else "it is the executor itself"
                 do = "`headgate autohold` keeps what the next build of a job that fails had"
-                return HTTPException(f"{what} of {record.hostname}, which alone steers it: {do}", status_code=409)
+                return HTTPException(f"{text} of {record.hostname}, which alone steers it: {do}", status_code=409)
     return None

@@ -1,4 +1,4 @@
-"""Builds and buildsets, ended and under way."""
+"""Show builds and buildsets, finished or in progress."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ DAYS = QueryParameter("days", "How far to look back; 30.", {"type": "integer", "
 def question(
     site: Site, tenant: str, request: HttpRequest, filters: Iterable[QueryParameter] = FILTERS
 ) -> HistoryQuery | None:
-    """Return what the query asks, or None when no row can be an answer.  `filters` are those that it may name.  Raise
-    HTTPException (400) for an unknown filter or a value that is not allowed."""
+    """Return the query that a request makes, or None if no row can match. `filters` are the allowed parameters. Raise
+    HTTPException (400) for an unknown filter or a value that is not allowed.
+    """
     equal: dict[str, list[str | bool]] = {}
     unequal: dict[str, list[str | bool]] = {}
     must_be_known(request, [one.name for one in filters])
@@ -102,7 +103,7 @@ def _bounded(name: str, value: str) -> str:
 
 
 def _canonical(site: Site, tenant: str, name: str) -> str:
-    """Return the canonical name; of one with `*` the same under any host, unless it names one."""
+    """Return the canonical name. A pattern with `*` matches under any host, unless it names one."""
     source = site.tenant(tenant).tenant.find(name)
     if source is not None:
         return source.project
@@ -127,9 +128,10 @@ def number(request: HttpRequest, name: str, default: int) -> int:
 
 @get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
 async def builds(site: Site, request: HttpRequest, tenant: str) -> list[PastBuild]:
-    """Return builds, those under way first, then those that ended, latest first.  A filter given several times is an
-    alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
-    branch and job_name."""
+    """Return builds: first those in progress, then those that have ended, latest first. Several values of one filter
+    are alternatives. `exclude_result` also leaves out builds in progress. `*` stands for any text in project, pipeline,
+    branch and job_name.
+    """
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request)
     return await of.builds(query) if query else []
@@ -137,7 +139,7 @@ async def builds(site: Site, request: HttpRequest, tenant: str) -> list[PastBuil
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
 async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> PastBuild:
-    """Return one build, under way or ended, of whichever attempt; while it is under way `final` is false."""
+    """Return one build, finished or in progress, whatever its attempt; while it is in progress, `final` is false."""
     found = await Builds.of(site, tenant, request).build(uuid)
     if found is None:
         raise NotFoundException(f"Build not found: there is no build {uuid}")
@@ -146,7 +148,7 @@ async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> Pas
 
 @get("/api/tenant/{tenant:str}/buildsets", opt={"query": OF_SETS})
 async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[PastBuildset]:
-    """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
+    """Return buildsets: first those in progress, then ended ones, latest first. Filters work as for builds."""
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request, OF_SETS)
     return await of.buildsets(query) if query else []
@@ -154,7 +156,7 @@ async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[PastB
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
 async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> PastBuildset:
-    """Return one buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
+    """Return one buildset, finished or in progress, with its builds and, once it has ended, their earlier attempts."""
     found = await Builds.of(site, tenant, request).buildset(uuid)
     if found is None:
         raise NotFoundException(f"Buildset not found: there is no buildset {uuid}")
@@ -162,7 +164,7 @@ async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> 
 
 
 class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Say how long one build took."""
+    """State how long one build took."""
 
     id: int = msgspec.field(name="_id")
     uuid: str
@@ -196,8 +198,9 @@ OF_TIMES = (
 
 @get("/api/tenant/{tenant:str}/build-times", opt={"query": OF_TIMES})
 async def build_times(site: Site, request: HttpRequest, tenant: str) -> list[BuildTime]:
-    """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
-    `end_time` bound when they ended."""
+    """Return the durations of builds that have ended, latest first. Filters work as for builds, but without `*`;
+    `start_time` and `end_time` bound the time at which builds ended.
+    """
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request, OF_TIMES)
     if query is None:
@@ -243,7 +246,7 @@ class SystemEvent(msgspec.Struct, frozen=True):
     """Describe something that happened to the tenant."""
 
     id: int = msgspec.field(name="_id")
-    """Headgate only: when, milliseconds since the epoch."""
+    """When it happened, in milliseconds since the epoch. Headgate only."""
     event_id: str
     event_time: str
     event_type: str
@@ -261,8 +264,9 @@ class SystemEvent(msgspec.Struct, frozen=True):
     },
 )
 async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[SystemEvent]:
-    """Return when another configuration came into force last, and when somebody had it read anew, latest first.
-    Filters: event_type, idx_min, idx_max, limit, skip."""
+    """Return when a new configuration last came into force, and when a person last requested to read it again, latest
+    first. Filters are event_type, idx_min, idx_max, limit and skip.
+    """
     wanted = request.query.all("event_type") or [RECONFIGURED]
     site.tenant(tenant)
     must_be_known(request, ("event_type", *BOUNDS))
@@ -285,8 +289,9 @@ async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[S
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
 async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[JobHealth]:
-    """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
-    flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Headgate only."""
+    """Return how reliable jobs are, the flakiest first. Filters work as for builds; `days` limits how far to look back
+    (30). A job is flaky on a tree where it failed and later passed. Only the latest 20,000 builds count. Headgate only.
+    """
     site.tenant(tenant)
     query = question(site, tenant, request, (*FILTERS, DAYS))
     return await site.history.job_health(tenant, query, _since_ms(site, request)) if query else []
@@ -294,8 +299,9 @@ async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[JobH
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
 async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[ResetCost]:
-    """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
-    look back (30); of the latest 20,000 buildsets.  Headgate only."""
+    """Return the cost of testing changes again, the highest first. Filters work as for buildsets; `days` limits how far
+    to look back (30). Only the latest 20,000 buildsets count. Headgate only.
+    """
     site.tenant(tenant)
     query = question(site, tenant, request, (*OF_SETS, DAYS))
     return await site.history.reset_costs(tenant, query, _since_ms(site, request)) if query else []
@@ -303,9 +309,10 @@ async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[Res
 
 @get("/api/tenant/{tenant:str}/statistics", opt={"query": (*OF_SETS, DAYS)})
 async def statistics(site: Site, request: HttpRequest, tenant: str) -> list[Throughput]:
-    """Return how quickly changes came through, and what that took: of each pipeline (`project` is empty), of each
-    project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
-    back (30); of the latest 20,000 buildsets.  Headgate only."""
+    """Return how quickly changes passed, and what this took: of each pipeline (`project` is empty), of each project
+    (`pipeline` is empty), and of each project in each pipeline. Filters work as for buildsets; `days` limits how far to
+    look back (30). Only the latest 20,000 buildsets count. Headgate only.
+    """
     site.tenant(tenant)
     query = question(site, tenant, request, (*OF_SETS, DAYS))
     return await site.history.throughput(tenant, query, _since_ms(site, request)) if query else []

@@ -1,4 +1,4 @@
-"""Deliveries of forges: verified here, and no more than a hint where to look."""
+"""Receive deliveries of forges: they are verified here, and serve only as hints where to look."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ unverified until all has arrived, which may take a minute.
 
 @post("/api/connection/{name:str}/payload", status_code=200, body_max_bytes=BODY_MAX_BYTES)
 async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]:
-    """Accept a delivery of a forge's webhook, signed as that forge signs, or of a git server's hook. Its content is
-    not trusted; Headgate looks at the forge soon. A repeated delivery has no further effect."""
-    heard = site.context.hears(name)
-    if heard is None:
+    """Accept a delivery of a forge's webhook, signed in the manner of that forge, or of a git server's hook. Its
+    content is not trusted; Headgate looks at the forge soon. A repeated delivery has no further effect.
+    """
+    hears = site.context.hears(name)
+    if hears is None:
         raise NotFoundException(f"there is no connection {name!r} that takes deliveries")
     try:
-        found = await verified(heard, request.headers.items(), await _read(site, request))
+        found = await verified(hears, request.headers.items(), await _read(site, request))
     except Misdelivered as wrong:
         log.warning("a delivery to the connection %s is refused: %s", name, wrong)
         raise HTTPException(str(wrong), status_code=wrong.status) from wrong
@@ -61,13 +62,13 @@ async def _read(site: Site, request: HttpRequest) -> bytes:
         site.large_deliveries -= large
 
 
-async def verified(heard: Hears, headers: Iterable[tuple[str, str]], body: bytes) -> Hint | Ignored:
+async def verified(hears: Hears, headers: Iterable[tuple[str, str]], body: bytes) -> Hint | Ignored:
     """Return what a delivery says, once its forge was asked for what it is verified with.  Raise Misdelivered."""
     named = {key.lower(): value for key, value in headers}
-    found = heard.webhook(named, body)
+    found = hears.webhook(named, body)
     if isinstance(found, Unsure):
         await found.ask()
-        found = heard.webhook(named, body)
+        found = hears.webhook(named, body)
     if isinstance(found, Unsure):
         raise Misdelivered("it cannot be verified just now; deliver it again later", 503)
     return found

@@ -1,4 +1,4 @@
-"""Images: what there is of each, and what people want done with what jobs built."""
+"""Show images and their uploads, and take requests about images that jobs built."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
     is_locked: bool = False
     lock_holder: str | None = None
     why: str | None = None
-    """What it waits for, or what went wrong. Headgate only."""
+    """What the upload waits for, or what went wrong. Headgate only."""
     providers: tuple[str, ...] = ()
     """Canonical names of the tenant's providers whose machines are made from it. Headgate only."""
     machines: int = 0
@@ -94,7 +94,7 @@ class ImageShape(msgspec.Struct, frozen=True):
 
 @get("/api/tenant/{tenant:str}/images")
 async def images(site: Site, tenant: str) -> list[ImageShape]:
-    """Return images that the configuration defines, by name, with what was built and where it is."""
+    """Return the images that the configuration defines, by name, with their artifacts and where these were uploaded."""
     known = sorted(site.tenant(tenant).layouts.landed.singles["image"].items())
     found = artifacts_by_image(site, tenant)
     return [_image(stanza, found) for _, stanza in known]
@@ -115,20 +115,20 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
     """Return what the tenant built, and what is where its providers are: image -> artifacts, the newest first."""
     map, mirror = site.context.map, site.context.mirror
     known = providers(map, mirror).get(tenant, [])
-    own, there = spots({tenant: known}), uploads(map, mirror)
-    uses = _Uses(tenant, _serving(known), list(seen(map, mirror).nodes.values()) if there else [])
+    own, stored = spots({tenant: known}), uploads(map, mirror)
+    uses = _Uses(tenant, _serving(known), list(seen(map, mirror).nodes.values()) if stored else [])
     found: dict[str, list[ArtifactShape]] = {}
     every = [one for _, _, one in read_all(mirror, map.images.artifacts.path, ImageArtifact)]
     for artifact in sorted(every, key=lambda one: (one.made_ms, one.id), reverse=True):
         mine = artifact.tenant == tenant
-        shown = [one for one in there if one.artifact == artifact.id and (mine or (one.file.image, one.place) in own)]
+        shown = [one for one in stored if one.artifact == artifact.id and (mine or (one.file.image, one.place) in own)]
         if mine or shown:
             found.setdefault(artifact.file.image, []).append(_artifact(artifact, shown, uses, mine=mine))
     return found
 
 
 class _Uses(NamedTuple):
-    """Tell what uploads are there for, as one tenant sees it."""
+    """Tell what uploads are used for, as one tenant sees it."""
 
     tenant: str
     providers: Mapping[tuple[str, str], Sequence[str]]
@@ -189,7 +189,7 @@ def _upload(one: ImageUpload, uses: _Uses) -> UploadShape:
 
 @post("/api/tenant/{tenant:str}/image/{name:str}/build", status_code=200, opt={"permission": BUILD})
 async def build_image(site: Site, request: HttpRequest, tenant: str, name: str) -> None:
-    """Have the pipelines that are triggered by `image-build` run the jobs that build an image."""
+    """Run the jobs that build an image, in the pipelines that `image-build` triggers."""
     must_be_permitted(site, request, tenant, BUILD)
     layout = site.tenant(tenant).layouts.landed
     stanza = layout.singles["image"].get(name)
@@ -216,7 +216,7 @@ async def build_image(site: Site, request: HttpRequest, tenant: str, name: str) 
 
 @delete("/api/tenant/{tenant:str}/image-build-artifact/{id:str}", opt={"permission": DELETE_ARTIFACT})
 async def end_artifact(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Have an artifact that the tenant built deleted, and its uploads: once no machine is made of them."""
+    """Delete an artifact that the tenant built, and its uploads, once no machine is made from them."""
     site.allow(request, tenant, DELETE_ARTIFACT)
     under = read_all(site.context.mirror, site.context.map.images.artifacts.path, ImageArtifact)
     if not any(one.id == id and one.tenant == tenant for _, _, one in under):
@@ -226,7 +226,7 @@ async def end_artifact(site: Site, request: HttpRequest, tenant: str, id: str) -
 
 @delete("/api/tenant/{tenant:str}/image-upload/{id:str}", opt={"permission": DELETE_UPLOAD})
 async def end_upload(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Have an upload of what the tenant built deleted, once no machine is made of it; it does not come back."""
+    """Delete an upload of an artifact that the tenant built, once no machine is made from it; it stays deleted."""
     site.allow(request, tenant, DELETE_UPLOAD)
     _own_upload(site, tenant, id)
     await _order(site, request, DELETE_UPLOAD, tenant, id, "delete")
@@ -234,7 +234,7 @@ async def end_upload(site: Site, request: HttpRequest, tenant: str, id: str) -> 
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/validate", status_code=200, opt={"permission": VALIDATE})
 async def validate_upload(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Have the jobs that try an upload run again."""
+    """Run the jobs that validate an upload again."""
     must_be_permitted(site, request, tenant, VALIDATE)
     if _own_upload(site, tenant, id).state != "ready":
         raise HTTPException("Invalid upload state: only one that is ready can be tried", status_code=400)
@@ -243,7 +243,7 @@ async def validate_upload(site: Site, request: HttpRequest, tenant: str, id: str
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/upload", status_code=200, opt={"permission": UPLOAD})
 async def upload_again(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Have an upload that failed tried again."""
+    """Try a failed upload again."""
     must_be_permitted(site, request, tenant, UPLOAD)
     if _own_upload(site, tenant, id).state != "failed":
         raise HTTPException("Invalid upload state: only one that failed is uploaded again", status_code=400)
@@ -259,9 +259,9 @@ def _own_upload(site: Site, tenant: str, id: str) -> ImageUpload:
 
 
 async def _order(site: Site, request: HttpRequest, verb: str, tenant: str, id: str, do: str) -> None:
-    who = site.access.bearer(request)
+    bearer = site.access.bearer(request)
     place = site.context.map.images.orders(id).record
-    order = ImageOrder(do, plain(who.name) if who is not None else "")
+    order = ImageOrder(do, plain(bearer.name) if bearer is not None else "")
 
     async def work(besides: Sequence[Op]) -> None:
         await site.context.store.commit([], [place.put(order), *besides])

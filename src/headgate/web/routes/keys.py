@@ -1,4 +1,4 @@
-"""Keys of projects: the public ones, for whoever encrypts a secret, and new ones in place of old ones."""
+"""Serve the public keys of projects, for encrypting secrets, and replace keys."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ForKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request a change of keys."""
 
     retire: int | None = None
-    """Version of an older key, which shall open nothing any more; null: a new key is made."""
+    """Version of an older key to retire, so that it decrypts nothing any more; null to make a new key."""
     lossy: bool = False
-    """Although secrets of the configuration need it."""
+    """Whether to retire the key even if secrets of the configuration need it."""
     reason: str = ""
 
 
@@ -52,7 +52,7 @@ class KeyShape(msgspec.Struct, frozen=True):
 async def change_keys(
     site: Site, request: HttpRequest, tenant: str, rest: str, data: JSONBody[ForKey]
 ) -> list[KeyShape]:
-    """Make a new key of a project, or retire an older one; the keys that it then has."""
+    """Make a new key of a project, or retire an older one. Return the keys that the project then has."""
     site.allow_all(request)
     project = _project(site, tenant, rest.strip("/"))
     verb = "rotate-key" if data.retire is None else "retire-key"

@@ -1,4 +1,4 @@
-"""Show what jobs say of lines of files: of one build, or of a patchset."""
+"""Show the comments of jobs on lines of files, for one build or for a patchset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LineComment(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     line: int
-    """0: of the file as a whole."""
+    """0 for a comment on the whole file."""
     level: str
     """info | warning | error, or empty"""
     message: str
@@ -51,8 +51,9 @@ class _Said(NamedTuple):
 
 @get("/api/tenant/{tenant:str}/file-comments", opt={"query": ASKED})
 async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[LineComment]:
-    """Return what a build says of lines of files, or what builds of a patchset say, each job of each pipeline as it ran
-    last; by file and line, at most 500.  Headgate only."""
+    """Return the comments of a build on lines of files, or those of the builds of a patchset: of each job in each
+    pipeline, the latest build. They are ordered by file and line; at most 500. Headgate only.
+    """
     site.tenant(tenant)
     build, project, patchset = (request.query.get(name, "") for name in ("build", "project", "patchset"))
     if bool(build) == bool(project and patchset):
@@ -93,7 +94,7 @@ def _is_of(changes: Iterable[Change], project: str, commit: str) -> bool:
 
 
 def _latest(records: Sequence[_Said]) -> Iterator[_Said]:
-    """Yield the first of each job in each pipeline: what counts is first, and the latest of it."""
+    """Yield the first build of each job in each pipeline. The input has final builds first, latest first."""
     known = set[tuple[str, str]]()
     for one in records:
         if (key := (one.pipeline, one.job_name)) not in known:

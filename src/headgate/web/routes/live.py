@@ -1,4 +1,4 @@
-"""Show what is going on now: tenants, queues, processes."""
+"""Show the present state: tenants, queues and processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ async def components(site: Site, request: HttpRequest) -> dict[str, list[Compone
 
 @get("/api/troubles")
 async def troubles(site: Site, request: HttpRequest) -> list[TroubleShape]:
-    """Return what is wrong for every tenant: the store cannot be used, or no component does the work. Headgate only."""
+    """Return the problems that concern every tenant: the store is unavailable, or no component does the work. Headgate
+    only.
+    """
     must_read(site, request)
     return list(site.troubles())
 
@@ -66,8 +68,9 @@ async def connections(site: Site, request: HttpRequest) -> list[ConnectionShape]
 
 @get("/api/tenant/{tenant:str}/status")
 async def status(site: Site, request: HttpRequest, tenant: str) -> Response[StatusShape | None]:
-    """Return the queues. The entity tag changes when something happens, not as time passes; times may be one second
-    old."""
+    """Return the queues. The entity tag changes when something happens, but not with the passage of time; times may be
+    one second old.
+    """
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     shot = await site.shot(tenant)
     headers = {"ETag": f'W/"{shot.tag}"', "Cache-Control": "no-cache", "Vary": "Authorization, Cookie, Accept-Encoding"}
@@ -84,11 +87,11 @@ async def status_change(site: Site, tenant: str, rest: str) -> list[ItemShape]:
     """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
     its ref or commit."""
     name = rest.strip("/")
-    meant = {c.key for c in _changes(site, tenant) if name in (c.ref, c.commit) or is_called(c, name)}
+    keys = {c.key for c in _changes(site, tenant) if name in (c.ref, c.commit) or is_called(c, name)}
     now_ms, status = site.context.now_ms(), (await site.shot(tenant)).status
 
     def of(queue: QueueShape) -> list[ItemShape]:
-        return [i for head in queue.heads for i in head if any(ref.key in meant for ref in i.refs)]
+        return [i for head in queue.heads for i in head if any(ref.key in keys for ref in i.refs)]
 
     queues = [queue for pipeline in status.pipelines for queue in pipeline.change_queues if of(queue)]
     return [item for queue in queues for item in of(timed_queue(queue, now_ms))]
@@ -103,8 +106,9 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
 
 @get("/api/tenant/{tenant:str}/events", opt={"answers": ("text/event-stream",)})
 async def events(site: Site, request: HttpRequest, tenant: str) -> StreamResponse:
-    """Stream the queues as server-sent events: `status` has the queues with the ids of items, and the items that
-    changed."""
+    """Stream the queues as server-sent events. Each event `status` has the queues with the ids of their items, and the
+    items that have changed.
+    """
     site.tenant(tenant)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Vary": "Authorization, Cookie, Accept-Encoding"}

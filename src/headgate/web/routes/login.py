@@ -1,4 +1,4 @@
-"""Logging in to the pages, and out."""
+"""Log people in to the pages, and out."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class RealmShape(msgspec.Struct, frozen=True):
 
 
 class WhoShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Say who is logged in. Headgate only."""
+    """State who is logged in. Headgate only."""
 
     realms: tuple[RealmShape, ...]
     """Where people can log in."""
     name: str = ""
-    """What to call who is logged in; empty: nobody is."""
+    """Display name of the person who is logged in; empty if nobody is."""
     who: str = ""
     """The name under which the person's actions are recorded."""
     csrf: str = ""
-    """What a page brings with what writes, in the header X-Headgate-CSRF."""
+    """Value that pages send in the header X-Headgate-CSRF with requests that write."""
 
 
 @get("/api/login")
@@ -77,7 +77,7 @@ def _doors(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, Pag
 
 @get("/login", include_in_schema=False)
 async def login(site: Site, request: HttpRequest) -> Response[Any]:
-    """Send somebody to the provider, or have them choose one; `next`: where they go on."""
+    """Redirect to the provider, or let the person choose one; `next` is the page to show afterwards."""
     access, sessions, place = _doors(site, request)
     if not request.query.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
         return page("login", "Log in")
@@ -93,14 +93,14 @@ async def login(site: Site, request: HttpRequest) -> Response[Any]:
     except flow.ProviderAway as away:
         raise HTTPException(f"{away}; try again later", status_code=503) from away
     way = flow.begun(chosen, local(request.query.get("next", "/")), sessions.context.now_ms())
-    there = provider.login(published, flow.provider_parameters(way, known, place.origin))
+    location = provider.login(published, flow.provider_parameters(way, known, place.origin))
     cookies = [place.stored(BEGUN, flow.written(way), flow.BEGUN_MAX_S)]
-    return Redirect(there, status_code=303, headers=_FRESH, cookies=cookies)
+    return Redirect(location, status_code=303, headers=_FRESH, cookies=cookies)
 
 
 @get(flow.BACK, include_in_schema=False)
 async def callback(site: Site, request: HttpRequest) -> Response[Any]:
-    """Take somebody back from the provider, once it is known who they are."""
+    """Accept a person who returns from the provider, once their identity is verified."""
     access, sessions, place = _doors(site, request)
     peer = peer_of(request.client.host if request.client else "")
     of_peer = sum(1 for one in sessions.returning.values() if one == peer)
@@ -132,7 +132,7 @@ async def callback(site: Site, request: HttpRequest) -> Response[Any]:
 
 @post("/logout", status_code=200, include_in_schema=False)
 async def logout(site: Site, request: HttpRequest) -> Response[bool]:
-    """End the login of this browser, everywhere and at once."""
+    """Log this browser out, everywhere and at once."""
     must_be_json(request)
     access, sessions, place = _doors(site, request)
     bearer = access.bearer(request)

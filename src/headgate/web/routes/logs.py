@@ -1,4 +1,4 @@
-"""Logs: as files, and as they are written."""
+"""Serve logs as files, and as they are written."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -
     runs = any(found.id == build and found.result is None for _, _, found in site.status.builds(tenant))
     lost = "" if runs else await site.logs.missing(build)
     # Programs that read such a page put the name of a file behind its address.
-    here = f"{_below(tenant, build)}/" if request.scope["raw_path"].endswith(b"/") else ""
+    base = f"{_below(tenant, build)}/" if request.scope["raw_path"].endswith(b"/") else ""
     rows = "\n".join(
-        f'<li><a href="{escape(one.url.removeprefix(here))}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>'
+        f'<li><a href="{escape(one.url.removeprefix(base))}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>'
         for one in files
     )
     notice = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
@@ -99,10 +99,10 @@ _INDEX = """\
 async def log_file(
     site: Site, request: HttpRequest, tenant: str, build: str, rest: str
 ) -> StreamResponse | Response[Any]:
-    """Return one file of a build's logs, or a range of it, as what it is; `zuul-manifest.json` is the list of them.
-
-    A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
-    in."""
+    """Return one file of a build's logs, or a range of it, with its own content type; `zuul-manifest.json` lists the
+    files. A browser that follows a link brings no token. Where a token is needed, it gets a page that repeats the
+    request with the token of the person who is logged in.
+    """
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
     if rest.strip("/") == MANIFEST:
@@ -122,11 +122,12 @@ class LogRequest(msgspec.Struct, frozen=True):
     uuid: str
     logfile: str = "console.log"
     offset: int = 0
-    """How many bytes to leave out because the client has them; a negative number asks for at most that many bytes
-    from the end. Headgate only."""
+    """Number of bytes to skip because the client already has them; a negative number requests at most that many bytes
+    from the end. Headgate only.
+    """
     token: str | None = None
     csrf: str = ""
-    """The token that our pages send for a logged-in person. Headgate only."""
+    """The token that Headgate's pages send for a logged-in person. Headgate only."""
 
 
 @websocket("/api/tenant/{tenant:str}/console-stream")

@@ -1,4 +1,4 @@
-"""Machines: what may be asked for, what is asked for, what is taken; and what describes where they come from."""
+"""Show machines, the requests for them, and the labels, flavors and providers that describe them."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class FlavorShape(msgspec.Struct, frozen=True):
 
 
 class ProviderShape(msgspec.Struct, frozen=True):
-    """Describe where machines come from."""
+    """Describe a provider of machines."""
 
     name: str
     canonical_name: str
     images: tuple[dict[str, Any], ...]
-    """name, canonical_name, type."""
+    """Objects with name, canonical_name and type."""
     labels: tuple[dict[str, Any], ...]
     """name, canonical_name."""
     flavors: tuple[dict[str, Any], ...]
@@ -81,7 +81,7 @@ def _canonical(stanza: Stanza) -> str:
 
 @get("/api/tenant/{tenant:str}/labels")
 async def labels(site: Site, tenant: str) -> list[LabelShape]:
-    """Return labels that the tenant has, and those that its nodesets ask for, by name."""
+    """Return the labels that the tenant has and those that its nodesets request, by name."""
     layout = _layout(site, tenant)
     found = {name: LabelShape(name) for name in (*_labels_asked_for(layout), *layout.tenant.labels)}
     for name, stanza in layout.singles["label"].items():
@@ -100,14 +100,16 @@ def _labels_asked_for(layout: Layout) -> Iterator[str]:
 
 @get("/api/tenant/{tenant:str}/flavors")
 async def flavors(site: Site, tenant: str) -> list[FlavorShape]:
-    """Return flavors that the configuration defines, by name."""
+    """Return the flavors that the configuration defines, by name."""
     known = sorted(_layout(site, tenant).singles["flavor"].items())
     return [FlavorShape(name, _canonical(s), s.body.get("description")) for name, s in known]
 
 
 @get("/api/tenant/{tenant:str}/providers")
 async def providers(site: Site, tenant: str) -> list[ProviderShape]:
-    """Return providers that the configuration defines, by name, with what they and their sections attach."""
+    """Return the providers that the configuration defines, by name, with the images, labels and flavors that they and
+    their sections attach.
+    """
     layout = _layout(site, tenant)
     return [_provider(layout, stanza) for _, stanza in sorted(layout.singles["provider"].items())]
 
@@ -135,8 +137,9 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 @get("/api/tenant/{tenant:str}/nodes")
 async def nodes(site: Site, tenant: str) -> list[NodeShape]:
-    """Return the machines of the tenant by name: those that builds have, those that are made for them, and those that
-    could be given to one."""
+    """Return the machines of the tenant, by name: those that builds use, those that are made for the tenant, and those
+    that builds could get.
+    """
     configured = site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
     claims = list(_read(site.context.mirror, places.path, NodeClaim))
@@ -170,7 +173,7 @@ def _node(site: Site, claim: NodeClaim, node_request: NodeRequest | None) -> Nod
 
 @get("/api/tenant/{tenant:str}/nodeset-requests")
 async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
-    """Return builds of the tenant that wait for machines, or have them, the longest first."""
+    """Return the builds of the tenant that wait for machines or have them, longest waiting first."""
     site.tenant(tenant)
     builds = {build.id: (pipeline, item) for pipeline, item, build in site.status.builds(tenant)}
     map, mirror = site.context.map, site.context.mirror
@@ -252,7 +255,7 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[R]:
 
 @delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}", opt={"permission": MODIFY_REQUEST})
 async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) -> None:
-    """Have a build wait for machines no more: it is canceled, and its job counts as one that did not pass."""
+    """Cancel a build that waits for machines; its job counts as not passed."""
     site.allow(request, tenant, MODIFY_REQUEST)
     found = next((one for one in await nodeset_requests.fn(site, tenant) if one.uuid == uuid), None)
     if found is None:
@@ -269,14 +272,14 @@ async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) 
 
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})
 async def project_ssh_key(site: Site, tenant: str, rest: str) -> None:
-    """Find nothing: projects have no SSH keys of their own here; jobs get what they need as secrets."""
+    """Return 404: projects have no SSH keys of their own; jobs get what they need as secrets."""
     site.project(tenant, rest.strip("/").removesuffix(".pub"))
     raise NotFoundException("projects have no SSH keys here: give a job what it needs as a secret")
 
 
 @get("/api/tenant/{tenant:str}/tenant-ssh-key/ssh.pub")
 async def tenant_ssh_key(site: Site, tenant: str) -> None:
-    """Find nothing, as for a project."""
+    """Return 404, as for a project."""
     site.tenant(tenant)
     raise NotFoundException("tenants have no SSH keys here: give a job what it needs as a secret")
 

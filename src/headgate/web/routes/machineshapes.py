@@ -1,4 +1,4 @@
-"""Shapes of machines and of who waits for them."""
+"""Define the shapes of machines and of requests for them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """requested | building | slot-host | ready | in-use | used | failed | outdated | hold"""
     state_time: str
-    """When it came to that; of the inventory, when it was asked for, or now, when nobody knows."""
+    """When it entered this state; for a machine of the inventory, when it was requested, or the present time if that is
+    unknown.
+    """
     next_state: str | None = None
     comment: str | None = None
-    """Which build has it."""
+    """The build that uses the machine."""
     connection_type: str | None = None
     external_id: str | None = None
     provider: str | None = None
@@ -45,9 +47,9 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     request_time: str | None = None
     main_node_id: str | None = None
-    """Of a slot: its machine."""
+    """For a slot, the machine that it belongs to."""
     why: str | None = None
-    """What it waits for, or what went wrong. Headgate only."""
+    """What the machine waits for, or what went wrong. Headgate only."""
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +63,14 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     job_name: str
     labels: tuple[str, ...]
     priority: int
-    """Lower goes first."""
+    """Requests with a lower number go first."""
     relative_priority: int = 0
     request_time: str
     zuul_event_id: str
     image_names: tuple[str, ...] = ()
     image_upload_uuid: str | None = None
     provider_node_data: tuple[dict[str, Any], ...]
-    """uuid, executor_zone, failed_providers, of each machine."""
+    """Objects with uuid, executor_zone and failed_providers, one for each machine."""
     is_locked: bool = False
     lock_holder: str | None = None
     position: int | None = None
@@ -76,6 +78,6 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     """Why it waits. Headgate only."""
     why_since: str | None = None
-    """Since when it waits for that reason. Headgate only."""
+    """When it began to wait for that reason. Headgate only."""
     tried: tuple[str, ...] = ()
     """What went wrong so far. Headgate only."""

@@ -1,4 +1,4 @@
-"""The page of a message server, which its own application serves beside the API."""
+"""Serve the page of a message server, whose application runs beside the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking a hand in one build: stop it, or have it run once more."""
+"""Let people cancel one build, or run its job again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permissio
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
 async def cancel(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
-    """Stop one build that waits or runs: its job counts as one that did not pass.  Headgate only."""
+    """Cancel one build that waits or runs; its job counts as not passed. Headgate only."""
     found = _allowed(site, request, tenant, uuid, "dequeue")
     hand = Hand(site, request, "cancel", tenant, found.subject, data.reason)
     await hand.does(partial(site.ask, tenant, found.pipeline, CancelBuild(uuid, hand.explanation)))
@@ -52,8 +52,9 @@ async def cancel(site: Site, request: HttpRequest, tenant: str, uuid: str, data:
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/rerun", status_code=200, opt={"permission": "enqueue"})
 async def rerun(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
-    """Run the job of a failed build again while its change is still in its queue, and the jobs that depend on it.
-    If the pipeline lands changes, the changes behind are tested again on it.  Headgate only."""
+    """Run the job of a failed build again, and the jobs that depend on it, while the change is still in its queue. If
+    the pipeline lands changes, the changes behind it are tested again. Headgate only.
+    """
     found = _allowed(site, request, tenant, uuid, "enqueue")
     hand = Hand(site, request, "rerun", tenant, found.subject, data.reason)
     await hand.does(partial(site.ask, tenant, found.pipeline, RerunBuild(uuid)))

@@ -1,4 +1,4 @@
-"""Letting things stand still for a while: closing what lands, pausing what comes."""
+"""Let people pause the system: close queues that land changes, and pause events and results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/state", status_code=200, opt={"permission": STATE})
 async def tenant_state(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForState]) -> None:
-    """Let what happens start nothing, or have it forgotten, or let results wait; or let all of it go on."""
+    """Pause or discard the events of a tenant, pause its results, or resume all of these."""
     site.allow(request, tenant, STATE)
     flags = {name: value for name, value in msgspec.structs.asdict(data).items() if isinstance(value, bool)}
     words = {"reason": (data.reason or "")[:WORDS_MAX_CHARS], "info": (data.info or "")[:WORDS_MAX_CHARS]}
@@ -52,21 +52,22 @@ class ForQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str
     queue: str = ""
-    """Every queue of the pipeline when none is named."""
+    """If empty, every queue of the pipeline."""
     reason: str = ""
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Say what is still landing after a queue was closed."""
+    """Report what is still landing after a queue was closed."""
 
     landing: tuple[str, ...] = ()
-    """Changes whose push had begun and is not answered yet: they may still land; nothing else does."""
+    """Changes whose push had begun and has not been answered: they may still land, but nothing else does."""
 
 
 @post("/api/tenant/{tenant:str}/close", status_code=200, opt={"permission": STATE})
 async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> Closed:
-    """Let nothing land from a pipeline, or from one queue of it; changes are tested as ever.  Answered once what was
-    being pushed has ended.  Headgate only."""
+    """Close a pipeline, or one of its queues, so that nothing lands from it; changes are tested as usual. The answer
+    comes once pushes in progress have ended. Headgate only.
+    """
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
     pushed = list[str]()
@@ -88,7 +89,9 @@ async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[Fo
 
 @post("/api/tenant/{tenant:str}/open", status_code=200, opt={"permission": STATE})
 async def open_again(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> bool:
-    """Let what was closed land again; a pipeline with all its queues, when no queue is named.  Headgate only."""
+    """Open a queue that was closed, so that changes land again; without a queue, open the pipeline with all its queues.
+    Headgate only.
+    """
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
 

@@ -1,4 +1,4 @@
-"""Tell how flaky jobs are, and how quickly changes come through, over time."""
+"""Show over time how flaky jobs are and how quickly changes pass."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ OF_THROUGHPUT = (*(one for one in OF_SETS if one.name not in BOUNDS), *OF_TIME)
 
 @get("/api/tenant/{tenant:str}/throughput", opt={"query": OF_THROUGHPUT})
 async def throughput(site: Site, request: HttpRequest, tenant: str) -> ThroughputOverTime:
-    """Return how quickly changes came through over time, and what that took, `days` (30) back from `end_time`, in slots
-    of an hour, a day or a week in UTC, at most 400; a week begins on Monday. Filters as for buildsets, such as
-    `pipeline` and `project`. A buildset counts where it ended; of the latest 20,000 buildsets of the tenant.  Headgate
-    only."""
+    """Return how quickly changes passed over time, and what this took. The period is the `days` (30) before `end_time`,
+    in at most 400 slots of an hour, a day or a week in UTC; a week begins on Monday. Filters such as `pipeline` and
+    `project` work as for buildsets. A buildset counts in the slot in which it ended. Only the latest 20,000 buildsets
+    of the tenant count. Headgate only.
+    """
     site.tenant(tenant)
     query, span = question(site, tenant, request, OF_THROUGHPUT), _span(site, request)
     if query is None:
@@ -46,11 +47,12 @@ async def throughput(site: Site, request: HttpRequest, tenant: str) -> Throughpu
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
 async def job_flakiness(site: Site, request: HttpRequest, tenant: str) -> Flakiness:
-    """Return how flaky one job was over time, or all jobs together, `days` (30) back from `end_time`, in slots of an
-    hour, a day or a week in UTC, at most 400; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset`
-    select builds, and `by` one of these or `job_name` tells them apart. A job is flaky on a tree where it failed and
-    passed later, both among the builds that are looked at; of the latest 20,000 buildsets of the tenant.  Headgate
-    only."""
+    """Return how flaky one job, or all jobs together, were over time. The period is the `days` (30) before `end_time`,
+    in at most 400 slots of an hour, a day or a week in UTC; a week begins on Monday. `project`, `pipeline`, `branch`
+    and `nodeset` select builds; `by` names one of these, or `job_name`, to group them by. A job is flaky on a tree
+    where it failed and later passed, both among the selected builds. Only the latest 20,000 buildsets of the tenant
+    count. Headgate only.
+    """
     site.tenant(tenant)
     query = question(site, tenant, request, OF_FLAKINESS)
     job, span = _job(request), _span(site, request)

@@ -1,4 +1,4 @@
-"""The pages: one document each, filled in by its script from the API."""
+"""Serve the pages: each is one document, which its script fills in from the API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"
 
 @get("/", include_in_schema=False)
 async def index(site: Site, request: HttpRequest) -> Response[str] | Redirect:
-    """Redirect to the one tenant there is, if who asks may read it; else return the page that lists the tenants."""
+    """Redirect to the only tenant if there is one and the caller may read it; otherwise return the page that lists the
+    tenants.
+    """
     bearer, known = site.access.reader(request), site.tenants
     names = list(known) if all(site.access.may_read(bearer, one.tenant) for one in known.values()) else []
     return Redirect(f"/t/{names[0]}/status") if len(names) == 1 else page("tenants", "Tenants")
@@ -81,7 +83,7 @@ def page(script: str, title: str, status: int = 200) -> Response[str]:
 
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
 async def static(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
-    """Serve one of the files that pages are made of."""
+    """Serve one of the files that the pages consist of."""
     headers = request.headers
     return static_file(name, edition, headers.get("accept-encoding", ""), headers.get("if-none-match", ""))
 

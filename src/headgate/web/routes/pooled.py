@@ -1,4 +1,4 @@
-"""Machines of the inventory that could be given to builds: shown, and why they are not steered from here."""
+"""Show the machines of the inventory that builds could get, and explain why they cannot be controlled here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show, retry and drop what was set aside because handling it raised."""
+"""Show, retry and drop what was set aside because handling it raised an error."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     kind: str
-    """event | change | record | report | work: a part of the scheduler that stands still, such as a pipeline"""
+    """event | change | record | report | work (a part of the scheduler that stands still, such as a pipeline)"""
     what: str
     tenant: str
-    """Empty: of no one tenant."""
+    """Empty if it belongs to no single tenant."""
     error: str
     since: int
     """Milliseconds since the epoch."""
     tries: int
     retry: str
-    """What a retry does."""
+    """What a retry does, as text for people."""
 
 
 class DamagedShape(msgspec.Struct, frozen=True):
@@ -67,8 +67,9 @@ def shape(id: str, one: Quarantined) -> AsideShape:
 
 @get("/api/quarantine", opt={"permission": OF_ALL})
 async def everything(site: Site, request: HttpRequest) -> QuarantineShape:
-    """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000
-    each."""
+    """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000 of
+    each.
+    """
     site.allow_all(request)
     context = site.context
     entries = list(context.mirror.under(context.map.path))

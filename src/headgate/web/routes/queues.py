@@ -1,4 +1,4 @@
-"""Queues of messages and their workers, when they are in the same store."""
+"""Show the queues of messages and their workers, if they are in the same store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Show what pipelines report to mail, webhooks, chats and queues: what waits, what nobody takes."""
+"""Show the reports of pipelines to mail, webhooks, chats and queues: those that wait, and those that no receiver
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
 
     connection: str
     waiting: int
-    """Reports of all tenants."""
+    """Number of waiting reports of all tenants."""
     oldest: int | None
-    """When the first of them was told, milliseconds since the epoch."""
+    """When the first of them was submitted, in milliseconds since the epoch."""
     trouble: str
-    """Why they wait; empty: they are taken."""
+    """Why they wait; empty if they are being delivered."""
     since: int | None
-    """Since when there is a problem."""
+    """When the problem began."""
 
 
 class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):
 
     outboxes: tuple[OutboxShape, ...]
     undelivered: tuple[AsideShape, ...]
-    """Reports that nobody takes: they are retried and dropped as all that was set aside."""
+    """Reports that no receiver accepts; they can be retried or dropped like everything that was set aside."""
 
 
 def _outbox(found: Outbox) -> OutboxShape:
@@ -66,8 +68,9 @@ async def everything(site: Site, request: HttpRequest) -> ReportsShape:
 
 @get("/api/tenant/{tenant:str}/reports")
 async def of_tenant(site: Site, tenant: str) -> ReportsShape:
-    """Return the same as `/api/reports` for the connections that pipelines of the tenant report to, and for its own
-    reports. Headgate only."""
+    """Return the same as `/api/reports`, for the connections that the tenant's pipelines report to and for the tenant's
+    own reports. Headgate only.
+    """
     pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
     named = {name for pipeline in pipelines for name in (*pipeline.posts, *pipeline.drivers)}
     waiting = tuple(_outbox(found) for found in outboxes(site.context) if found.connection in named)
@@ -75,7 +78,7 @@ async def of_tenant(site: Site, tenant: str) -> ReportsShape:
 
 
 class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request something of what waits."""
+    """Request an action on what waits."""
 
     do: Literal["retry", "drop"]
     reason: str = ""
@@ -83,7 +86,7 @@ class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/reports/{connection:str}", status_code=200, opt={"permission": OF_ALL})
 async def change(site: Site, request: HttpRequest, connection: str, data: JSONBody[ForOutbox]) -> bool:
-    """Try what waits for a connection at once, or drop all of it."""
+    """Try to deliver what waits for a connection at once, or drop all of it."""
     site.allow_all(request)
     known = [found.connection for found in outboxes(site.context)]
     if connection not in known:

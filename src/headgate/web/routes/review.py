@@ -1,4 +1,4 @@
-"""Reviewing changes of plain git: what they change, and what people said of it."""
+"""Let people review changes of plain git: show what they change, and what people remarked."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class FileShape(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     old_path: str
     status: str
-    """A added | D deleted | M modified | R renamed | C copied | T of another type"""
+    """A (added) | D (deleted) | M (modified) | R (renamed) | C (copied) | T (type changed)"""
     old_mode: str
     new_mode: str
     old_bytes: int
     new_bytes: int
     old: str
-    """Its object before, and after; of a submodule the commit."""
+    """Its object before and after; for a submodule, the commit."""
     new: str
 
 
@@ -60,27 +60,27 @@ class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     """The patchset."""
     base: str
-    """What it is compared with; empty: with nothing."""
+    """The commit that it is compared with; empty if there is none."""
     landed: bool
-    """It has landed: shown is its last commit alone."""
+    """Whether the change has landed; then only its last commit is shown."""
     commits: tuple[ReviewCommit, ...]
-    """Newest first, with the first page; a hundred at most."""
+    """The commits, newest first, at most 100; only on the first page."""
     more_commits: bool
     files: tuple[FileShape, ...]
-    """Five hundred at most; `page` asks for the next ones."""
+    """The changed files, at most 500; `page` requests the next ones."""
     total: int
-    """Files that differ."""
+    """The number of files that differ."""
     approving: Approving
     may_comment: bool
     may_recheck: bool
 
 
 class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold one part of how a file differs."""
+    """Hold one part of the differences of a file."""
 
     binary: bool
     lines: tuple[DiffLine, ...]
-    """[kind, line before, line after, text, bytes that are not shown]"""
+    """[kind, line before, line after, text, number of bytes that are not shown]"""
     more: bool
     ends: str
 
@@ -90,11 +90,11 @@ class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
 
     remarks: tuple[ShownRemark, ...]
     more: int
-    """How many later ones are not shown."""
+    """Number of later remarks that are not shown."""
     unread: tuple[str, ...]
-    """Patchsets of which too much is said to be read."""
+    """Patchsets with too many remarks to read."""
     odd: int
-    """Lines of the notes that are no remarks of this change."""
+    """Number of lines in the notes that are not remarks on this change."""
 
 
 async def _review(call: ReviewCall, one: str, page: int) -> ReviewAnswer:
@@ -163,7 +163,7 @@ def _file(number: int, file: ReviewFile) -> FileShape:
     },
 )
 async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
-    """Return how one file of a change differs.  Headgate only."""
+    """Return how one file of a change differs. Headgate only."""
     query = request.query
     call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
@@ -185,7 +185,7 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER)), "refuses": (502,)},
 )
 async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape:
-    """Return what people said of a change of plain git and of its last patchsets.  Headgate only."""
+    """Return the remarks of people on a change of plain git, including those on its last patchsets. Headgate only."""
     query = request.query
     call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     change, secret = call.change, await site.review.secret()
@@ -201,7 +201,7 @@ async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape
 
 
 async def _earlier(call: ReviewCall) -> tuple[str, ...]:
-    """Return the patchsets of the change that were tested before, latest first; none where that is not known."""
+    """Return the patchsets of the change that were tested before, latest first; empty if they are unknown."""
     change = call.change
     question = HistoryQuery({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
     try:

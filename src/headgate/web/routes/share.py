@@ -1,4 +1,4 @@
-"""Show the gate in other pages and programs: badges, and feeds for readers of news."""
+"""Show the state of the gate in other pages and programs: badges, and feeds for feed readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"
 
 
 def _ended(query: HistoryQuery) -> HistoryQuery:
-    """Return the question about what counts and has ended."""
+    """Return the query restricted to final buildsets that have ended."""
     return replace(query, equal={**query.equal, "final": [True], "complete": [True]})
 
 
@@ -26,8 +26,9 @@ def _ended(query: HistoryQuery) -> HistoryQuery:
     opt={"query": OF_SETS, "answers": ("image/svg+xml",)},
 )
 async def badge(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
-    """Return an SVG picture of how the latest buildset ended, with the name of its pipeline. `project`, `pipeline`
-    and `branch` select it."""
+    """Return an SVG image of the result of the latest buildset, with the name of its pipeline. `project`, `pipeline`
+    and `branch` select the buildset.
+    """
     site.tenant(tenant)
     query = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(query), limit=1)) if query else []

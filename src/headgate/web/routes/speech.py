@@ -1,4 +1,6 @@
-"""Speaking of changes of plain git from a page: remarks, approvals under one's own name, another test."""
+"""Let people act on changes of plain git from a page: make remarks, approve under their own names, and request another
+test.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str
     change: str
     patchset: str
-    """The whole commit."""
+    """The full commit id of the patchset."""
     text: str = ""
     file: str = ""
     side: str = ""
@@ -38,7 +40,9 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
 async def remark(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForRemark]) -> ShownRemark:
-    """Say something of a proposed commit, under one's own name: it is kept in its repository.  Headgate only."""
+    """Make a remark on a proposed commit under the caller's own name. It is stored in the commit's repository. Headgate
+    only.
+    """
     call = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
     _proposed(call, data.patchset)
     if wrong := _unfit(data):
@@ -70,7 +74,7 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str
     change: str
     patchset: str
-    """The whole commit: another one is not approved."""
+    """The full commit id; no other commit is approved."""
     withdraw: bool = False
     """Whether to withdraw the approval."""
     reason: str = ""
@@ -78,8 +82,9 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/approve", status_code=200, opt={"permission": APPROVE})
 async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
-    """Approve exactly this commit of a change of plain git under one's own name, or take that back.  What it is worth
-    the requirements of the pipelines say, as of any other approval.  Headgate only."""
+    """Approve exactly this commit of a change of plain git under the caller's own name, or withdraw the approval. The
+    requirements of the pipelines decide what it counts for, as for any other approval. Headgate only.
+    """
     call = _speaking(site, request, tenant, data.project, data.change, APPROVE)
     approval = approving(call)
     if not approval.may:
@@ -101,7 +106,7 @@ async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 
 @post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
 async def recheck(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
-    """Have a change of plain git tested again, as by a push to `refs/recheck`.  Headgate only."""
+    """Test a change of plain git again, as a push to `refs/recheck` does. Headgate only."""
     call = asked_about(site, request, tenant, data.project, data.change)
     site.allow(request, tenant, "enqueue", project=call.project)
     _proposed(call, data.patchset)
@@ -118,7 +123,7 @@ async def recheck(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 def _speaking(
     site: Site, request: HttpRequest, tenant: str, project: str, change: str, *permissions: str
 ) -> ReviewCall:
-    """Return the change, of which a person says something who has one of these permissions.  Raise 401, 403 …"""
+    """Return the call of a person who has one of these permissions for the change. Raise 401, 403 …"""
     must_be_json(request)
     bearer = site.access.bearer(request)
     if bearer is None:
@@ -145,8 +150,9 @@ def _proposed(call: ReviewCall, patchset: str) -> None:
 
 
 def _approvals(call: ReviewCall, who: str) -> list[str]:
-    """Return the refs that approve: one under the name where the server binds names, and the one without a name where
-    that is asked for, or nothing else is known."""
+    """Return the refs to push for an approval: the one under the person's name if the server binds names, and the one
+    without a name if a pipeline requires it or no other is known.
+    """
     layout, change = call.site.tenant(call.tenant).layouts.landed, call.change
     wanted = any(change.connection in one.require_approved for one in layout.pipelines.values())
     named = [f"refs/approvals/{who}/{call.name}"] if call.speaker.bound else []
@@ -154,7 +160,7 @@ def _approvals(call: ReviewCall, who: str) -> list[str]:
 
 
 async def _line(call: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemark, str]:
-    """Return a remark of who asks, signed, and as it stands in a note."""
+    """Return a signed remark of the caller, and its line in a note."""
     site, change, bearer = call.site, call.change, call.bearer
     assert bearer is not None, "who speaks is somebody"
     made = ReviewRemark(

@@ -1,4 +1,4 @@
-"""Show what the tests of a build say, read from the files that it left."""
+"""Show the test results of a build, read from files among its logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseShape, ...]
     """At most 500 tests: those that failed, then the skipped ones, then the slowest."""
     troubles: tuple[str, ...]
-    """Files that could not be read, and why."""
+    """Files that could not be read, with the reasons."""
 
 
 _turns = asyncio.Semaphore(AT_ONCE)
@@ -55,17 +55,18 @@ _known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = Ordered
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
 async def test_results(site: Site, request: HttpRequest, tenant: str, build: str) -> TestResultsShape:
-    """Return what tests of a build say, read from JUnit files among its logs: artifacts whose metadata has the type
-    `junit`, `unittest`, `unit_test_report` or `xunit`, then files named as `junit.xml`, `TEST-*.xml` or
-    `test-results.xml`; at most 20 files of 5 MB each.  Headgate only."""
+    """Return the test results of a build, read from JUnit files among its logs: artifacts whose metadata has the type
+    `junit`, `unittest`, `unit_test_report` or `xunit`, then files named like `junit.xml`, `TEST-*.xml` or
+    `test-results.xml`; at most 20 files of 5 MB each. Headgate only.
+    """
     id = await checked(site, tenant, build)
     known = await Builds.of(site, tenant, request).build(id)
-    meant = tuple(_meant(tenant, known)) if known is not None else ()
+    reports = tuple(_meant(tenant, known)) if known is not None else ()
     try:
         files = await site.logs.files(id, "")
     except NotFoundException:
         files = []
-    first = [file for file in files if file.path in meant or _below(file.path, meant)]
+    first = [file for file in files if file.path in reports or _below(file.path, reports)]
     found = tuple([*first, *(file for file in files if NAMED.search(file.path) and file not in first)][:FILES_MAX])
     key = (id, found)
     if key not in _known:
@@ -86,8 +87,8 @@ def _meant(tenant: str, build: PastBuild) -> Iterator[str]:
             yield from (path.removeprefix(base) for base in dict.fromkeys(bases) if base and path.startswith(base))
 
 
-def _below(path: str, meant: Sequence[str]) -> bool:
-    return path.endswith(".xml") and any(path.startswith(one) for one in meant if one.endswith("/"))
+def _below(path: str, reports: Sequence[str]) -> bool:
+    return path.endswith(".xml") and any(path.startswith(one) for one in reports if one.endswith("/"))
 
 
 async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> TestResultsShape:

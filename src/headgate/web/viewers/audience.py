@@ -111,7 +111,7 @@ class Audience:
                 yield data
 
     def _enter(
-        self, tenant: str, bearer: Bearer | None, there: socket.socket, peer: str, *, gzip: bool, chunked: bool
+        self, tenant: str, bearer: Bearer | None, connection: socket.socket, peer: str, *, gzip: bool, chunked: bool
     ) -> None:
         scene = self._scenes.get(tenant)
         if scene is None:
@@ -121,10 +121,10 @@ class Audience:
         if scene.feeding is None:
             scene.feeding = asyncio.get_running_loop().create_task(self._feed(tenant, scene))
         try:
-            self.porter.enter(viewer, scene.number, there, peer, gzip=gzip, chunked=chunked)
+            self.porter.enter(viewer, scene.number, connection, peer, gzip=gzip, chunked=chunked)
         except OSError as error:
             log.error("nobody can look on just now: %s", error)
-            there.close()
+            connection.close()
             self._gone(viewer)
 
     async def _feed(self, tenant: str, scene: WatchedTenant) -> None:

@@ -41,7 +41,8 @@ SWEEP_INTERVAL_S = 1.0
 PING_INTERVAL_S = 45.0
 """Interval between signs of life on quiet connections: proxies close those that are silent for a minute."""
 REST = 4
-"""After handing out, rest this many times as long as it took, and at least"""
+"""After sending changes, the process rests for this many times as long as sending took, but at least for `REST_MIN_S`.
+"""
 REST_MIN_S = 0.1
 NICENESS = 5
 READ_BYTES = 65_536
@@ -126,18 +127,18 @@ class ViewerHub:
 
     def _heed(self) -> None:
         while len(self._heard) >= HEAD.size:
-            what, about, size = HEAD.unpack_from(self._heard)
+            kind, about, size = HEAD.unpack_from(self._heard)
             if len(self._heard) < HEAD.size + size:
                 return
             body = bytes(self._heard[HEAD.size : HEAD.size + size])
             del self._heard[: HEAD.size + size]
-            if what == ENTER:
+            if kind == ENTER:
                 self._enter(about, body)
-            elif what == LEAVE and about in self.viewers:
+            elif kind == LEAVE and about in self.viewers:
                 self._leave(self.viewers[about])
-            elif what == CLOSE:
+            elif kind == CLOSE:
                 self._close(about)
-            elif what == TELL:
+            elif kind == TELL:
                 head, text, *parts = unpacked(body)
                 now_ms, gone = map(int, head.split())
                 fresh = dict(zip(parts[gone::2], parts[gone + 1 :: 2], strict=True))
@@ -146,15 +147,15 @@ class ViewerHub:
 
     def _enter(self, id: int, body: bytes) -> None:
         scene, flags, peer = unpacked(body)
-        there = socket.socket(fileno=self._fds.popleft())
-        there.setblocking(False)
+        connection = socket.socket(fileno=self._fds.popleft())
+        connection.setblocking(False)
         with contextlib.suppress(OSError):
-            there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        viewer = Viewer(id, peer.decode(), int(scene), there, bool(flags[0] & GZIP), bool(flags[0] & CHUNKED))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        viewer = Viewer(id, peer.decode(), int(scene), connection, bool(flags[0] & GZIP), bool(flags[0] & CHUNKED))
         self._make_room(viewer.peer)
         self.viewers[id] = viewer
         self._of_peer.setdefault(viewer.peer, {})[id] = None
-        self._selector.register(there, selectors.EVENT_READ, viewer)
+        self._selector.register(connection, selectors.EVENT_READ, viewer)
         if viewer.gzip:
             begin = GZIP_HEAD
             self._send(viewer, b"%x\r\n%b\r\n" % (len(begin), begin) if viewer.chunked else begin)
@@ -201,12 +202,12 @@ class ViewerHub:
         viewer.number = scene.number
         self._send(viewer, frame.form(gzip=viewer.gzip, chunked=viewer.chunked))
 
-    def _send(self, viewer: Viewer, what: bytes) -> None:
-        viewer.sending, viewer.at, viewer.since_s = what, 0, time.monotonic()
+    def _send(self, viewer: Viewer, data: bytes) -> None:
+        viewer.sending, viewer.at, viewer.since_s = data, 0, time.monotonic()
         if not self._push(viewer) or not viewer.sending:
             return
         viewer.slow = True
-        held = self._held.setdefault(id(what), [len(what), 0])
+        held = self._held.setdefault(id(data), [len(data), 0])
         held[1] += 1
         self._selector.modify(viewer.there, selectors.EVENT_READ | selectors.EVENT_WRITE, viewer)
         while sum(size for size, _ in self._held.values()) > HELD_MAX_BYTES:

@@ -50,11 +50,13 @@ class Porter:
     def full(self) -> bool:
         return len(self._words) >= ENTERING_MAX
 
-    def enter(self, viewer: int, scene: int, there: socket.socket, peer: str, *, gzip: bool, chunked: bool) -> None:
+    def enter(
+        self, viewer: int, scene: int, connection: socket.socket, peer: str, *, gzip: bool, chunked: bool
+    ) -> None:
         """Hand a connection over; it is closed here. Raises OSError."""
         self._begin()
         flags = bytes([GZIP * gzip | CHUNKED * chunked])
-        self._say(ENTER, viewer, packed([b"%d" % scene, flags, peer.encode()]), there)
+        self._say(ENTER, viewer, packed([b"%d" % scene, flags, peer.encode()]), connection)
 
     def leave(self, viewer: int) -> None:
         """Have the process disconnect a viewer."""
@@ -82,9 +84,9 @@ class Porter:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.kill()
                 self._process.wait(ENDED_MAX_S)
-        for _, there in self._words:
-            if there is not None:
-                there.close()
+        for _, connection in self._words:
+            if connection is not None:
+                connection.close()
         self._socket = self._process = None
         self._words.clear()
         self._states.clear()
@@ -109,8 +111,8 @@ class Porter:
         self._socket = ours
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
 
-    def _say(self, what: int, about: int, body: bytes = b"", there: socket.socket | None = None) -> None:
-        self._words.append((HEAD.pack(what, about, len(body)) + body, there))
+    def _say(self, kind: int, about: int, body: bytes = b"", connection: socket.socket | None = None) -> None:
+        self._words.append((HEAD.pack(kind, about, len(body)) + body, connection))
         self._pump()
 
     def _pump(self) -> None:
@@ -136,12 +138,12 @@ class Porter:
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:
-            word, there = self._words[0]
-            sent = control.send(word) if there is None else socket.send_fds(control, [word], [there.fileno()])
+            word, connection = self._words[0]
+            sent = control.send(word) if connection is None else socket.send_fds(control, [word], [connection.fileno()])
             self._words.popleft()
             self._sending = memoryview(word)[sent:]
-            if there is not None:
-                there.close()
+            if connection is not None:
+                connection.close()
         else:
             scene = next(iter(self._states))
             body = self._news(scene, *self._states.pop(scene))

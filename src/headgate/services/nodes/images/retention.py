@@ -38,14 +38,14 @@ def lacking(
     wanted: Mapping[tuple[str, str], ImageUse], artifacts: Iterable[ImageArtifact], uploads: Iterable[ImageUpload]
 ) -> Iterator[tuple[ImageUse, ImageArtifact]]:
     """Yield the newest artifact of each image that is wanted at a place and not on its way there."""
-    there = {(one.artifact, one.place) for one in uploads}
+    uploaded = {(one.artifact, one.place) for one in uploads}
     newest: dict[tuple[str, str], ImageArtifact] = {}
     for one in sorted(artifacts, key=lambda one: (one.made_ms, one.id)):
         if one.state == "ready":
             newest[one.file.image, one.file.format] = one
     for (image, place), spot in sorted(wanted.items()):
         artifact = newest.get((image, spot.image.format))
-        if artifact is not None and (artifact.id, place) not in there and place not in artifact.dropped:
+        if artifact is not None and (artifact.id, place) not in uploaded and place not in artifact.dropped:
             yield spot, artifact
 
 

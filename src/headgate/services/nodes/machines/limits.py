@@ -215,29 +215,30 @@ class NodeLimits:
     # --- counting
 
     def _limit(self, key: Key) -> NodeLimit:
-        kind, *what = key
+        kind, *names = key
         if kind == "provider":
-            provider = self._every.get(what[0])
-            limit = f"resource-limits of provider {what[0].rpartition('/')[2]}"
+            provider = self._every.get(names[0])
+            limit = f"resource-limits of provider {names[0].rpartition('/')[2]}"
             return NodeLimit(key, limit, provider.limits if provider is not None else {})
         if kind == "account":
-            here = [one for one in self._every.values() if self._place[one.name] == key]
-            most, others = self._site.account(here[0]) if here else ({}, {})
+            providers = [one for one in self._every.values() if self._place[one.name] == key]
+            most, others = self._site.account(providers[0]) if providers else ({}, {})
             room = {kind: much - others.get(kind, 0.0) for kind, much in most.items()}
-            return NodeLimit(key, f"the account of {', '.join(sorted(short(one) for one in here))}", room)
+            return NodeLimit(key, f"the account of {', '.join(sorted(short(one) for one in providers))}", room)
         if kind == "tenant":
-            return NodeLimit(key, f"resource-limits of tenant {what[0]}", self._site.limits_of_tenant(what[0]))
+            return NodeLimit(key, f"resource-limits of tenant {names[0]}", self._site.limits_of_tenant(names[0]))
         if kind == "project":
-            most_of = self._site.most_of_project(what[0], what[1])
-            return NodeLimit(key, f"max-nodes-per-project, of {what[1]}", {"machines": most_of} if most_of >= 0 else {})
-        named = (label for one in self._site.providers.get(what[0], ()) for label in one.labels)
-        limits = [label.max_nodes for label in named if label.name == what[1] and label.max_nodes >= 0]
-        return NodeLimit(key, f"max-nodes of label {what[1]}", {"machines": float(min(limits))} if limits else {})
+            most_of = self._site.most_of_project(names[0], names[1])
+            room = {"machines": most_of} if most_of >= 0 else {}
+            return NodeLimit(key, f"max-nodes-per-project, of {names[1]}", room)
+        named = (label for one in self._site.providers.get(names[0], ()) for label in one.labels)
+        limits = [label.max_nodes for label in named if label.name == names[1] and label.max_nodes >= 0]
+        return NodeLimit(key, f"max-nodes of label {names[1]}", {"machines": float(min(limits))} if limits else {})
 
     def _others(self, key: Key) -> Amounts:
         """Return the amounts that others use of an account."""
-        here = next((one for one in self._every.values() if self._place[one.name] == key), None)
-        return self._site.account(here)[1] if here is not None else {}
+        provider = next((one for one in self._every.values() if self._place[one.name] == key), None)
+        return self._site.account(provider)[1] if provider is not None else {}
 
     def _of(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
         """Yield what a machine counts at present."""

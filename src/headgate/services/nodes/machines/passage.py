@@ -69,8 +69,8 @@ class YieldingMachines:
         held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
         held.sort(key=lambda node: (-line.index(node.request), node.id))
         machines = [[node] for node in idle], [[node] for node in held]
-        there = {node.id for node in near}
-        for main in (one for one in self._mains if one.id in there):
+        ids = {node.id for node in near}
+        for main in (one for one in self._mains if one.id in ids):
             if self._unused(main, behind) and not self._has(main, taken):
                 slots = self._slots.of(main.id)
                 machines[any(node.request for node in slots)].append(slots)
@@ -98,8 +98,9 @@ class YieldingMachines:
             self._free[node.id] = free
 
     def left(self) -> Iterator[tuple[MadeNode, MadeNode]]:
-        """Yield what nobody took since: as it is, and as it is to be.  What is listed stays, and so does a machine of
-        which somebody has a slot."""
+        """Yield pairs: a machine that was given back and that nobody has taken since, and its next record. Listed
+        machines stay, and so do machines with a slot in use.
+        """
         for id in sorted(self._back & self._free.keys()):
             node = self._nodes[id]
             slots: Sequence[MadeNode] = self._slots.of(node.main) if node.main else [node]

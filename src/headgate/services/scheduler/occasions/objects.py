@@ -60,7 +60,7 @@ class WatchedObjects:
     async def after(
         self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
     ) -> Sequence[NextOccasion]:
-        """Return whole commits, so there may be more than `limit` occasions."""
+        """Return the occasions of complete commits, which may be more than `limit`."""
         revision, _, done = position.partition(".")
         wanted = {EventKind(event) for event in trigger.events}
         try:

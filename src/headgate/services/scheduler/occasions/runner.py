@@ -298,9 +298,9 @@ class OccasionRunner:
         return TriggerEvent(seen.kind, change, id, self._context.now_ms(), pipeline=bound.pipeline.name)
 
     async def _head(self, connection: str, project: str, ref: str, known: dict[str, dict[str, dict[str, str]]]) -> str:
-        """Return the commit of a branch as last seen, or nothing if there is no such branch.  Raise SourceUnavailable
-        while the
-        project has not been looked at: what is posted meanwhile waits."""
+        """Return the commit of a branch as last seen, or nothing if there is no such branch. Raise SourceUnavailable
+        until the project has been read; messages wait meanwhile.
+        """
         if connection not in known:
             stored = await blob.read(
                 self._context.store, self._context.map.cache.connection(connection).branches.data.path
