@@ -1,4 +1,4 @@
-"""Hearing a process out, however much it says."""
+"""Read all output of processes, however much it is, within bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OutputTooLarge(Exception):
     """Report that a process prints more than it may."""
 
 
-class _Heard:
+class _Output:
     def __init__(self) -> None:
         self.out = list[bytes]()
         self.err = [b"", b""]
@@ -39,48 +39,48 @@ class _Heard:
                 self.err[1] = (self.err[1] + chunk)[-ERR_MAX_BYTES:]
 
 
-async def spoken(process: asyncio.subprocess.Process, told: bytes, out_max_bytes: int) -> tuple[bytes, bytes]:
-    """Return what it prints and what it complains, once it has ended.  Raises OutputTooLarge."""
+async def communicate(process: asyncio.subprocess.Process, stdin: bytes, out_max_bytes: int) -> tuple[bytes, bytes]:
+    """Feed `stdin` to the process; return its output and its error output once it has ended. Raise OutputTooLarge."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    heard = _Heard()
-    works = heard.all(process.stdout, out_max_bytes), heard.ends(process.stderr), _feed(process.stdin, told)
+    output = _Output()
+    works = output.all(process.stdout, out_max_bytes), output.ends(process.stderr), _feed(process.stdin, stdin)
     await run_until(asyncio.Event(), *works)
     await process.wait()
-    return b"".join(heard.out), b"".join(heard.err)
+    return b"".join(output.out), b"".join(output.err)
 
 
-async def _feed(stream: asyncio.StreamWriter, told: bytes) -> None:
+async def _feed(stream: asyncio.StreamWriter, stdin: bytes) -> None:
     try:
-        stream.write(told)
+        stream.write(stdin)
         await stream.drain()
         stream.close()
         await stream.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it has heard enough; its status tells
+        pass  # it needs no more; its status says whether that is an error
 
 
 async def ends(process: asyncio.subprocess.Process, most_s: float) -> bool:
-    """Return whether it ends within so many seconds.  What it says meanwhile is thrown away: for asyncio a process has
-    not ended before its output has, and output that nobody takes and that fills the buffers never does."""
+    """Return whether the process ends within so many seconds. Its output is discarded: for asyncio, a process has not
+    ended before its output has, which never ends if nobody reads it and the buffers are full."""
     streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
     try:
         async with asyncio.timeout(most_s):
-            await asyncio.gather(process.wait(), *map(_thrown_away, streams))
+            await asyncio.gather(process.wait(), *map(_discard, streams))
     except TimeoutError:
         return False
     return True
 
 
 async def put_down(process: asyncio.subprocess.Process) -> None:
-    """Kill it, if it runs, and return once it has ended and nothing of it stays open."""
+    """Kill the process, if it runs, and return once it has ended and its output is closed."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
     if not await ends(process, LEFT_OPEN_S):
-        process._transport.close()  # type: ignore[attr-defined]  # somebody else has its output, too, and says no end
+        process._transport.close()  # type: ignore[attr-defined]  # another process holds its output open
         await process.wait()
 
 
-async def _thrown_away(stream: asyncio.StreamReader) -> None:
+async def _discard(stream: asyncio.StreamReader) -> None:
     while await stream.read(CHUNK_BYTES):
         pass

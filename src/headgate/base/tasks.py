@@ -25,13 +25,13 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
             pending -= done
     finally:
         failures = await end(*tasks, stopper)
-    for failure in failures:  # of what wound down
+    for failure in failures:  # raised while the tasks were cancelled
         if isinstance(failure, Exception):
             raise failure
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return what `work` answers; None when `stop` was set first: then it was cancelled and has ended."""
+    """Return the result of `work`; None if `stop` is set first: `work` is then cancelled and has ended."""
     task, stopper = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
@@ -41,8 +41,8 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def once(work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` answers.  However often the caller is cancelled, `work` is cancelled once, and has ended
-    then."""
+    """Return the result of `work`. However often the caller is cancelled, `work` is cancelled once and has ended when
+    this returns."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -58,8 +58,9 @@ async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:
     return await _rest(*tasks)
 
 
-async def whole(work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` answers.  It is not cancelled, as a thread cannot be: a cancelled caller waits for its end."""
+async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, which is never cancelled, as a thread cannot be: a cancelled caller waits for its
+    end."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
@@ -68,7 +69,7 @@ async def whole(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
-    """Wait until all have ended, then raise the caller's cancellation, if any.  Return what they failed with."""
+    """Wait until all have ended, then raise the caller's cancellation, if any. Return their exceptions."""
     cancelled: asyncio.CancelledError | None = None
     while running := [task for task in tasks if not task.done()]:
         try:

@@ -23,8 +23,8 @@ def compress(plain: bytes) -> bytes:
 def decompress(value: bytes, most_bytes: int) -> bytes:
     """Return what one frame holds.  Raise ValueError for one that is damaged, cut short, or holds more."""
     try:
-        said = zstd.get_frame_info(value).decompressed_size
-        if said is not None and said > most_bytes:
+        size = zstd.get_frame_info(value).decompressed_size
+        if size is not None and size > most_bytes:
             raise ValueError(f"compressed value is larger than {most_bytes} bytes")
         frame = zstd.ZstdDecompressor()
         plain = frame.decompress(value, max_length=most_bytes)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headgate.base.tasks import end, whole
+from headgate.base.tasks import end, run_to_end
 from headgate.store.types import (
     OPS_MAX,
     Append,
@@ -212,7 +212,7 @@ class Store:
             finally:
                 if not session.lost.is_set():
                     session.lost.set()
-                    await whole(self._revoke(session.lease, ttl_s))
+                    await run_to_end(self._revoke(session.lease, ttl_s))
 
     async def _revoke(self, lease: Lease, ttl_s: float) -> None:
         """Revoke the lease as soon as the store can be reached; after `ttl_s` it has expired anyway."""

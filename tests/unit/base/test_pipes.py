@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE, Process
 import pytest
 
 from headgate.base import pipes
-from headgate.base.pipes import OutputTooLarge, ends, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
 from headgate.testing.deadline import DEADLINE_S
 
 
@@ -50,6 +50,6 @@ async def test_one_that_says_too_much_is_put_down_whenever_that_is_found() -> No
     for _ in range(20):
         process = await flooding()
         with pytest.raises(OutputTooLarge):
-            await spoken(process, b"", 1_000_000)
+            await communicate(process, b"", 1_000_000)
         async with asyncio.timeout(DEADLINE_S):
             await put_down(process)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.base.tasks import end, once, run_until, unless, whole
+from headgate.base.tasks import end, once, run_to_end, run_until, unless
 from headgate.testing.deadline import DEADLINE_S
 
 
@@ -123,7 +123,7 @@ async def test_what_winds_down_is_not_disturbed_however_often_the_caller_is_canc
 
 async def test_a_thread_is_waited_for_however_often_the_caller_is_cancelled() -> None:
     may_end, ended = threading.Event(), list[bool]()
-    waiting = asyncio.ensure_future(whole(asyncio.to_thread(lambda: ended.append(may_end.wait(DEADLINE_S)))))
+    waiting = asyncio.ensure_future(run_to_end(asyncio.to_thread(lambda: ended.append(may_end.wait(DEADLINE_S)))))
     for _ in range(3):
         await asyncio.sleep(0)
         waiting.cancel()

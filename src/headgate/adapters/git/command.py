@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.base.errors import UserError
-from headgate.base.pipes import OutputTooLarge, ends, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
 
 GRACE_S = 5.0
 """How long a command that is cancelled may take to remove its lock files."""
@@ -221,7 +221,7 @@ async def git(
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)
     try:
         async with asyncio.timeout(limits.timeout_s):
-            out, err = await spoken(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
+            out, err = await communicate(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
     except BaseException as error:
         await _end(process)
         if isinstance(error, TimeoutError):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from headgate.adapters.git.command import GitError, git
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 from headgate.gate.work import RepoState
 from headgate.ports.checkout import CheckedOut, Checkout, CheckoutError
 
@@ -37,7 +37,7 @@ class Directories:
         try:
             done = await _copy(tree, branch, dest)
             if not files:
-                await whole(asyncio.to_thread(_without_files, dest))
+                await run_to_end(asyncio.to_thread(_without_files, dest))
             return done
         except GitError as error:
             raise CheckoutError(f"{tree}: {error}") from error
@@ -54,7 +54,7 @@ async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
     await git("update-ref", f"refs/remotes/origin/{branch}", await head(tree), at=dest)
     await git("config", "--remove-section", "remote.origin", at=dest)
     _, listed = await git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", at=tree)
-    await whole(asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name]))
+    await run_to_end(asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name]))
     await git("add", "-A", "--force", at=dest)
     _, changed = await git("status", "--porcelain", at=dest)
     if changed:

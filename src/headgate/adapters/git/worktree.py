@@ -12,7 +12,7 @@ from pygit2.enums import CheckoutStrategy
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.refstate import noted
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 
 _BRANCHES = ("refs/heads/", "refs/remotes/")
 SMALL_FILES_MAX = 1_000
@@ -42,7 +42,7 @@ async def work_tree(
     heads = dict(refs) if branch in refs else {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
-    if not await whole(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):
+    if not await run_to_end(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):
         await git("reset", "-q", "--hard", at=dest)
     return objects_of(mirror)
 

@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.base.pipes import OutputTooLarge, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.texts import line
 from headgate.ports.provider import MachineUnusable
 
@@ -53,7 +53,7 @@ class Scanner:
             ) from error
         try:
             async with asyncio.timeout(SCAN_MAX_S):
-                output, _ = await spoken(process, b"", OUTPUT_MAX_BYTES)
+                output, _ = await communicate(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
             raise MachineUnusable(f"{words[-1]} did not answer in {SCAN_MAX_S:.0f} s") from error
         except OutputTooLarge as error:

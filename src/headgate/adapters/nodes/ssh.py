@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.base.pipes import OutputTooLarge, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.texts import line
 from headgate.inventory.health import PROBE, SSH
 from headgate.inventory.model import HOST_KEY
@@ -111,7 +111,7 @@ class SshProvider:
             raise MachineUnusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
         try:
             async with asyncio.timeout(limit_s):
-                output, wrong = await spoken(process, b"", OUTPUT_MAX_BYTES)
+                output, wrong = await communicate(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
             raise MachineUnusable(f"{machine.name} did not answer in {limit_s:.0f} s") from error
         except OutputTooLarge as error:

@@ -27,7 +27,7 @@ from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT, CONTAINER, Sandbox
 from headgate.adapters.process.zygotes.entry import HOLDER
 from headgate.adapters.process.zygotes.pool import Zygotes
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 
 log = logging.getLogger("headgate.executor")
 
@@ -255,7 +255,7 @@ class Cell:
         try:
             yield
         finally:
-            await whole(self._agent.back_to(before))
+            await run_to_end(self._agent.back_to(before))
 
     async def run(self, command: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         """See `ProcessKeeper.run`.  Raises OSError."""
@@ -335,7 +335,7 @@ class Cell:
         finally:
             if self._networks.user and user is not None:
                 given, self._given = list(self._given), {}
-                await whole(_chown(self._keeper, self._networks.user, 0, given))
+                await run_to_end(_chown(self._keeper, self._networks.user, 0, given))
 
     async def _contained(
         self, container: Container, command: Command, network: Network, log: JobLog, cancel: asyncio.Event,

@@ -27,7 +27,7 @@ from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.workspace import BadPlaybook, Workspace
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.base.ids import fresh
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 
 FILES_MAX = 100_000
 """Most files in the directory of a recipe that copies some of them."""
@@ -213,7 +213,7 @@ async def build(
                 why = {"cancel": "cancelled", "timeout": "its time was up"}.get(str(status), f"exit status {status}")
                 raise NotBuilt(result, f"the image was not built: {wanted.name}:{step.line}: {step.description}: {why}")
     except BaseException:
-        await whole(asyncio.to_thread(remove, place))
+        await run_to_end(asyncio.to_thread(remove, place))
         raise
 
 

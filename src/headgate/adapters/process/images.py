@@ -22,7 +22,7 @@ from headgate.adapters.process.sandbox import Sandbox
 from headgate.adapters.process.workspace import Workspace
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 from headgate.config.model import FrozenJob, Playbook
 
 log = logging.getLogger("headgate.images")
@@ -87,7 +87,7 @@ class BuildContainers:
             if wanted is None:
                 yield found
                 return
-            found.key = await whole(asyncio.to_thread(wanted.key, image))
+            found.key = await run_to_end(asyncio.to_thread(wanted.key, image))
             with self._layers.held(found.key):
                 yield found
 
@@ -107,8 +107,8 @@ class BuildContainers:
         if not layers.has(given.key):
             made = layers.place / "building" / workspace.spec.build / "upper"
             await build(wanted, container, made, cell, workspace, log, cancel, limit_s)
-            await whole(asyncio.to_thread(layers.keep, given.key, made))
-            await whole(asyncio.to_thread(remove, made.parent))
+            await run_to_end(asyncio.to_thread(layers.keep, given.key, made))
+            await run_to_end(asyncio.to_thread(remove, made.parent))
         container.image = layers.on(container.image, given.key, wanted.recipe.environment)
         log.say(f"The image that is built of {wanted.name} is {given.key[:12]}")
 

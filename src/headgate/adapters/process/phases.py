@@ -20,7 +20,7 @@ from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import JobOutput
 from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
-from headgate.base.tasks import unless, whole
+from headgate.base.tasks import run_to_end, unless
 from headgate.config.model import Playbook
 from headgate.gate.returns.shape import checked
 from headgate.ports.checkout import CheckoutError
@@ -255,9 +255,9 @@ class Phases:
             secrets, returned = list(clear.texts), self._returned
             self._hides(returned)
             hidden = [*secrets, *self.handed.sought, *returned]
-            problems = await whole(asyncio.to_thread(self.output.add, stage, phase_variables, hidden))
+            problems = await run_to_end(asyncio.to_thread(self.output.add, stage, phase_variables, hidden))
             if stage.is_ansible:
-                problems += await whole(asyncio.to_thread(self.playbooks.found, stage, secrets))
+                problems += await run_to_end(asyncio.to_thread(self.playbooks.found, stage, secrets))
             for line in problems:
                 self.joblog.say(line)
         finally:

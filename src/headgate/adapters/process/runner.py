@@ -45,7 +45,7 @@ from headgate.adapters.process.zygotes.pool import Zygotes
 from headgate.adapters.work import ownership
 from headgate.adapters.work.collection import collect
 from headgate.adapters.work.directory import remove
-from headgate.base.tasks import once, unless, whole
+from headgate.base.tasks import once, run_to_end, unless
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.returns.shape import checked
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -192,7 +192,7 @@ class ProcessRunner:
                 return await once(self._logged(work, logs))
             finally:  # from here on, nothing writes to the log
                 if not self.settings.keep_work_dir and work.spec.build not in self._held_builds:
-                    await whole(asyncio.to_thread(remove, root))
+                    await run_to_end(asyncio.to_thread(remove, root))
 
     async def _logged(self, work: Work, logs: Path) -> BuildOutcome:
         spec = work.spec
@@ -203,7 +203,7 @@ class ProcessRunner:
             return self._no_place(work, error)
         try:
             outcome = await self._cancellable(work, joblog)
-            await whole(self._hold(work, outcome, joblog))
+            await run_to_end(self._hold(work, outcome, joblog))
             joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
             return outcome
         except OSError as error:
@@ -322,7 +322,7 @@ class ProcessRunner:
             try:
                 verdict = await phases.run_all()
             finally:
-                await whole(asyncio.to_thread(workspace.forget))
+                await run_to_end(asyncio.to_thread(workspace.forget))
         outcome = await self._outcome(workspace, work, verdict, joblog, playbooks.public_inventory())
         return replace(outcome, image=boxed.description if boxed is not None else "")
 
@@ -359,10 +359,12 @@ class ProcessRunner:
             result, error = "SECRET_EXPOSURE", "a secret is in the log, or in what the job returned; it was taken out"
             excerpt = ""
         size_max_bytes = self.settings.files_size_max_bytes
-        for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, size_max_bytes)):
+        for line in await run_to_end(
+            asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, size_max_bytes)
+        ):
             joblog.say(line)
-        await whole(asyncio.to_thread(write_inventory, workspace.logs, inventory, joblog.excerpt.censor.value))
-        await whole(asyncio.to_thread(write_manifest, workspace.logs))
+        await run_to_end(asyncio.to_thread(write_inventory, workspace.logs, inventory, joblog.excerpt.censor.value))
+        await run_to_end(asyncio.to_thread(write_manifest, workspace.logs))
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data, secret=hidden)
         if result is None and retry is False:

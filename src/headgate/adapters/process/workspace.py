@@ -19,7 +19,7 @@ from headgate.adapters.process.context.values import JobVariables
 from headgate.adapters.work.collection import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.adapters.work.objects import unshare
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
@@ -160,7 +160,7 @@ class Workspace:
                 files, place = variables.checked_out(job), self._place(project)
                 done = await self.checkout.checkout(self.state, project, branch, place, files=files)
                 if self.plays:
-                    await whole(asyncio.to_thread(unshare, place, done.shares))
+                    await run_to_end(asyncio.to_thread(unshare, place, done.shares))
                 else:
                     self._shared[place] = done.shares
             self.projects[project] = {
@@ -256,7 +256,7 @@ class Workspace:
                 return {}
             raise BadPlaybook(f"{where} no file {file.name}, which job {self.spec.job.name} includes variables from")
         try:
-            return await whole(asyncio.to_thread(variables.included, path))
+            return await run_to_end(asyncio.to_thread(variables.included, path))
         except ValueError as error:
             raise BadPlaybook(f"{where} a file {file.name} that cannot be included: {error}") from error
 

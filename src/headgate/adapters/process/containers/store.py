@@ -33,7 +33,7 @@ from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Confined
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh
-from headgate.base.tasks import whole
+from headgate.base.tasks import run_to_end
 from headgate.config.kinds.image import BadImageName, ImageName, allowed
 
 log = logging.getLogger("headgate.executor")
@@ -286,7 +286,7 @@ class ContainerStore:
         """Return the output. Raises OSError."""
         program = {"do": "program", "command": self._command(words), "environment": self._environment, "box": self._box}
         async with self._used_by_podman():
-            return (await whole(self._keeper.errand(self._spaces, **program, stdin="", inputs={}))).output
+            return (await run_to_end(self._keeper.errand(self._spaces, **program, stdin="", inputs={}))).output
 
     @property
     def _box(self) -> dict[str, Any]:

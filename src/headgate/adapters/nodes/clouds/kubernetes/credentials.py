@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
-from headgate.base.pipes import OutputTooLarge, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.ports.cloud import CloudUnavailable
 
 PLUGIN_MAX_S = 30.0
@@ -69,7 +69,7 @@ class KubernetesCredentials:
             raise CloudUnavailable(f"{command[0]}, which says the token, cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(PLUGIN_MAX_S):
-                answer, wrong = await spoken(process, b"", PLUGIN_MAX_BYTES)
+                answer, wrong = await communicate(process, b"", PLUGIN_MAX_BYTES)
         except (TimeoutError, OutputTooLarge) as error:
             raise CloudUnavailable(f"{command[0]} does not say the token: {type(error).__name__}") from error
         finally:

@@ -23,7 +23,7 @@ from headgate.adapters.nodes.clouds.podman.images import PodmanImages
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.work.directory import remove
 from headgate.base.errors import UserError
-from headgate.base.tasks import end, whole
+from headgate.base.tasks import end, run_to_end
 from headgate.ports.cloud import (
     NODE_TAG,
     SYSTEM_TAG,
@@ -172,7 +172,7 @@ class Podman:
                 done = await self._engine.run("network", "create", subnet, *labels, places.network(number))
                 if done.status == 0:
                     # the lease of a machine that podman did not finish removing would leave the new one no address
-                    await whole(asyncio.to_thread(remove, places.LEASES / places.network(number)))
+                    await run_to_end(asyncio.to_thread(remove, places.LEASES / places.network(number)))
                     return number
                 if "exists" not in done.why and "used" not in done.why:
                     raise LaunchFailed(f"podman makes no network: {done.why}")

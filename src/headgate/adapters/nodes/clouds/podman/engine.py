@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from headgate.adapters.nodes.clouds.http import one_line
-from headgate.base.pipes import OutputTooLarge, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.ports.cloud import CloudUnavailable
 
 ANSWER_MAX_S = 120.0
@@ -38,7 +38,7 @@ class Engine:
             raise CloudUnavailable(f"{self._words[0]} cannot be run: {error.strerror}; install podman") from error
         try:
             async with asyncio.timeout(max_s):
-                out, wrong = await spoken(process, stdin, ANSWER_MAX_BYTES)
+                out, wrong = await communicate(process, stdin, ANSWER_MAX_BYTES)
         except (TimeoutError, OutputTooLarge) as error:
             raise CloudUnavailable(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
         finally:
