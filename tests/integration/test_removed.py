@@ -189,7 +189,7 @@ class File:
 async def anew(running: Gate) -> None:
     context = running.context
     async with context.store.session(f"web {fresh()}") as session:
-        answer = await ask(context, session, context.map.system.asked.stream, lambda path: ReadAnew(path, False))
+        answer = await ask(context, session, context.map.system.requests.stream, lambda path: ReadAnew(path, False))
     assert answer.done, answer
 
 

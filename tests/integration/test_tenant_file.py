@@ -53,7 +53,7 @@ async def running(tmp_path: Path, repositories: Repositories, file: File) -> Asy
 async def anew(running: Gate, *, full: bool = False) -> ManagementResult:
     context = running.context
     async with context.store.session(f"web {fresh()}") as session:
-        return await ask(context, session, context.map.system.asked.stream, lambda path: ReadAnew(path, full))
+        return await ask(context, session, context.map.system.requests.stream, lambda path: ReadAnew(path, full))
 
 
 async def shown(running: Gate, holds: Callable[[], bool]) -> None:

@@ -74,8 +74,8 @@ class Form(Generic[V]):
                 found[name] = getattr(held, key) if held is not None else ""
         if self._apart:
             found["apart"] = tuple(name for name in self._apart if getattr(value, name))
-        if self._spread is not None and (whole := getattr(value, self._spread[0])) is not None:
-            found |= self._spread[1]._members(whole)
+        if self._spread is not None and (part := getattr(value, self._spread[0])) is not None:
+            found |= self._spread[1]._members(part)
         return found
 
     def value(self, record: Any, **rest: Any) -> V:

@@ -247,7 +247,7 @@ class System(Dir):
         node="sharded",
         under="system/conf-lock",
     )
-    asked = below(SystemQueue, seed=False, taken_under="system/asked/election")
+    requests = below(SystemQueue, name="asked", seed=False, taken_under="system/asked/election")
     conf_lock = place(Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock")
     fleet = place(FleetSecret, "What requests between processes are signed with.", by="web, executor", seed=False)
     formats = place(

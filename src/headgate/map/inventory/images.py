@@ -173,7 +173,7 @@ class Images(Dir):
     """Hold the images that jobs build."""
 
     artifacts = each(ArtifactPlace, key="artifact uuid")
-    asked = each(ImageAskedPlace, key="image", seed=False)
+    requests = each(ImageAskedPlace, key="image", seed=False, name="asked")
     orders = each(ImageOrderPlace, key="artifact or upload uuid", seed=False)
     reports = each(ImageReportPlace, key="report", seed=False)
 

@@ -26,6 +26,6 @@ def layout_ops(place: Address[LayoutRecord], record: LayoutRecord, mirror: Mirro
     """Return the operations that write the record: its pieces, each in a commit of its own; the switch to them; and the
     removal of the previous record's pieces."""
     *pieces, pointer = place.blob(record)
-    kept = {place.path, *(op.path for op in pieces if isinstance(op, Put))}
-    stale: list[Op] = [Delete(entry.path) for entry in mirror.under(place.path) if entry.path not in kept]
+    written = {place.path, *(op.path for op in pieces if isinstance(op, Put))}
+    stale: list[Op] = [Delete(entry.path) for entry in mirror.under(place.path) if entry.path not in written]
     return pieces, pointer, stale

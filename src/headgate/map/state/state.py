@@ -75,9 +75,9 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
         for item in queue.items:
             if item is not (was := old_items.get(item.id)):
                 _item(place, was, item, out)
-    kept = {item.id for _, item in after.items()}
+    remaining = {item.id for _, item in after.items()}
     for id, item in old_items.items():
-        if id not in kept:
+        if id not in remaining:
             _drop_item(place, item, out)
     left = {queue.id for queue in after.queues}
     out.stale.extend(place.queue(id).record.delete() for id in old if id not in left)
@@ -90,9 +90,9 @@ def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> 
     out.fresh.extend(pieces)
     out.pipeline.append(pointer)
     if len(before.queues) >= MANY:
-        kept = {place.record.path, *(op.path for op in pieces if isinstance(op, Put))}
+        written = {place.record.path, *(op.path for op in pieces if isinstance(op, Put))}
         old = blob.delete_ops(place.record.path, encode_plain(PIPELINE.record(before)))
-        out.stale.extend(op for op in old if isinstance(op, Delete) and op.path not in kept)
+        out.stale.extend(op for op in old if isinstance(op, Delete) and op.path not in written)
 
 
 def _changed(form: Form[V], before: V | None, after: V) -> Any:  # returns a record of the form
@@ -106,12 +106,14 @@ def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) ->
     old, new = before.buildset if before else None, item.buildset
     if (record := _changed(ITEM, before, item)) is not None:
         out.items.setdefault(item.id, []).append(here.record.put(record))
-    kept = item.origins
-    for id in before.origins - kept if before is not None else ():
+    origins = item.origins
+    for id in before.origins - origins if before is not None else ():
         out.stale.extend(_drop_state(here.buildset(id), before.earlier.get(id) if before is not None else None))
-    out.fresh.extend(op for id in kept if before is None for op in here.buildset(id).repo_state.blob(item.earlier[id]))
+    out.fresh.extend(
+        op for id in origins if before is None for op in here.buildset(id).repo_state.blob(item.earlier[id])
+    )
     if old is not None and (new is None or new.id != old.id):
-        _drop_buildset(place, item.id, old, out, kept)
+        _drop_buildset(place, item.id, old, out, origins)
         old = None
     if new is not None and new is not old:
         _buildset(place, item.id, old, new, out)
@@ -157,15 +159,15 @@ def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
 
 
 def _drop_buildset(
-    place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, kept: Collection[str] = ()
+    place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, needed: Collection[str] = ()
 ) -> None:
-    """Add to `out` the deletion of a buildset. The repository states of buildsets in `kept` stay, because builds still
-    need them."""
+    """Add to `out` the deletion of a buildset, but not of its repository state if its id is in `needed`: builds still
+    use the state then."""
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
     out.stale.extend(here.job(job.id).record.delete() for job in _every_job(buildset))
-    if buildset.id not in kept:
+    if buildset.id not in needed:
         out.stale.extend(_drop_state(here, buildset.state))
     if buildset.proposed:
         out.stale.extend(blob.delete_ops(here.proposed.path, encode_plain(ProposedFiles(buildset.proposed))))
@@ -342,11 +344,11 @@ def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> lis
     """Return operations that delete everything under `place` that `state` does not include, left over from a writer
     that died half-way."""
     entries = list(entries)
-    kept = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
-    kept |= {
+    included = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
+    included |= {
         place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path
         for _, i in state.items()
         if i.buildset
         for b in i.buildset.builds.values()
     }
-    return [Delete(entry.path) for entry in entries if entry.path not in kept and entry.path != place.record.path]
+    return [Delete(entry.path) for entry in entries if entry.path not in included and entry.path != place.record.path]

@@ -63,7 +63,7 @@ class TenantFileRunner:
 
     async def run(self, session: Session) -> None:
         """Publish until cancelled or the lock is lost."""
-        place, mirror = self._context.map.system.asked, self._context.mirror
+        place, mirror = self._context.map.system.requests, self._context.mirror
         async with lock(self._context.store, session, place.election.path).hold() as guard:
             with mirror.part(place.path) as stirs:
                 while True:

@@ -268,7 +268,7 @@ async def read_anew(site: Site, request: HttpRequest, data: JSONBody[HowMuch]) -
     request_ids = list[str]()
 
     async def work(besides: Sequence[Op]) -> None:
-        stream = site.context.map.system.asked.stream
+        stream = site.context.map.system.requests.stream
         request_ids.append(await outcome_of(site, stream, partial(ReadAnew, full=data.full), besides))
 
     subject = "the tenant file and every project" if data.full else "the tenant file"

@@ -233,7 +233,7 @@ class ImageKeeper:
         due = {spot.image.canonical: spot.image for spot in wanted.values() if spot.image.rebuild_age_s}
         for name, image in due.items():
             made = [one.made_ms for one in self._artifacts().values() if one.file.image == name]
-            place = map.images.asked(name).record
+            place = map.images.requests(name).record
             entry = self._context.mirror.get(place.path)
             asked_ms = place.decode(entry.value).at_ms if entry is not None else None
             age_s = (now_ms - max(made)) / 1000 if made else None
