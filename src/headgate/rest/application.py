@@ -87,14 +87,14 @@ class WebApplication:
             allowed = ", ".join(sorted({*found, "OPTIONS"} - {SOCKET}))
             if method != "OPTIONS":
                 raise HTTPException(status_code=405, headers={"Allow": allowed})
-            return self._whole(Response(None, status_code=204, headers={"Allow": allowed}))
+            return self._with_headers(Response(None, status_code=204, headers={"Allow": allowed}))
         handler = one.handler
         request = HttpRequest(scope, receive, handler.body_max_bytes or self._body_max_bytes)
         await self._guarded(request, handler)
-        said = await handler.fn(**await self._bound[handler](request))
-        if not isinstance(said, responses.Response):
-            said = Response(said, status_code=handler.status_code, media_type=handler.media_type or JSON)
-        return self._whole(said)
+        result = await handler.fn(**await self._bound[handler](request))
+        if not isinstance(result, responses.Response):
+            result = Response(result, status_code=handler.status_code, media_type=handler.media_type or JSON)
+        return self._with_headers(result)
 
     def _found(self, scope: Scope) -> dict[str, RouteTarget[Handler]]:
         """Return the targets of the address, by method, and put its keys into the scope. Raise 400, 404."""
@@ -117,7 +117,7 @@ class WebApplication:
         if self._guard is not None:
             await self._guard(connection, handler)
 
-    def _whole(self, answer: responses.Response) -> responses.Response:
+    def _with_headers(self, answer: responses.Response) -> responses.Response:
         for name, value in self._headers.items():
             answer.headers.setdefault(name, value)
         return answer

@@ -62,7 +62,7 @@ def _kind(hint: Any) -> tuple[str, Any]:
 
 def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any, shared: Mapping[type, object]) -> Source:
     if kind == _QUERY:
-        return lambda request: _asked(request, name, hint, default)
+        return lambda request: _from_query(request, name, hint, default)
     if hint in shared:
         return lambda _: shared[hint]
     if isinstance(hint, type) and issubclass(hint, HTTPConnection):
@@ -75,11 +75,11 @@ def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any, sha
     raise TypeError(f"{handler.name}: nothing in a request, and nothing shared, is {name}")
 
 
-def _asked(request: Any, name: str, hint: Any, default: Any) -> Any:
-    said = request.query.get(name)
-    if said is None and default is not inspect.Parameter.empty:
+def _from_query(request: Any, name: str, hint: Any, default: Any) -> Any:
+    text = request.query.get(name)
+    if text is None and default is not inspect.Parameter.empty:
         return default
-    return _converted(request, name, said, hint)
+    return _converted(request, name, text, hint)
 
 
 def _decoded(request: Any, name: str, body: bytes, hint: Any) -> Any:
@@ -87,15 +87,15 @@ def _decoded(request: Any, name: str, body: bytes, hint: Any) -> Any:
     if not body:
         raise _refused(request, name, "a body of JSON is needed")
     try:
-        said = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise HTTPException(str(error), status_code=400) from error
-    return _converted(request, name, said, hint)
+    return _converted(request, name, document, hint)
 
 
-def _converted(request: Any, name: str, said: Any, hint: Any) -> Any:
+def _converted(request: Any, name: str, value: Any, hint: Any) -> Any:
     try:
-        return msgspec.convert(said, hint, strict=False, str_keys=True)
+        return msgspec.convert(value, hint, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         where = _WHERE.search(str(error))
         raise _refused(request, where[1] if where else name, str(error).split(" - ", 1)[0]) from error

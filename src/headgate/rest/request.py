@@ -50,10 +50,10 @@ class HttpRequest(Request[Any]):
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it arrives. Raise 413 as soon as it is too large, and 400 for an invalid length."""
-        said = self.headers.get("content-length", "0")
-        if not (said.isdecimal() and said.isascii()):
-            raise HTTPException(f"Invalid content-length: {said[:40]!r}", status_code=400)
-        size = int(said[:20])
+        length = self.headers.get("content-length", "0")
+        if not (length.isdecimal() and length.isascii()):
+            raise HTTPException(f"Invalid content-length: {length[:40]!r}", status_code=400)
+        size = int(length[:20])
         if size <= self._body_max_bytes:
             size = 0
             async for piece in super().stream():

@@ -67,8 +67,8 @@ class Redirect(Response[str]):
         cookies: Iterable[Cookie] = (),
     ) -> None:
         place = responses.RedirectResponse(address).headers["location"]
-        told = {**(headers or {}), "Location": place}
-        super().__init__("", status_code=status_code, media_type=TEXT, headers=told, cookies=cookies)
+        with_location = {**(headers or {}), "Location": place}
+        super().__init__("", status_code=status_code, media_type=TEXT, headers=with_location, cookies=cookies)
 
 
 class StreamResponse(responses.StreamingResponse):
