@@ -11,7 +11,7 @@ AT_ONCE_MAX_BYTES = 4_000
 
 
 class Judge(Protocol):
-    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
+    async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
         """Return what `layouts` say about a proposal. A configuration that takes too long or too much memory is an
         error of the proposal."""
         ...

@@ -151,8 +151,8 @@ def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
         tenants = list[tuple[int, int, Iterator[Next]]]()
         for tenant, own in groupby(urgent, key=lambda share: share.tenant):
             projects = [(taken[share], served(share), _own_line(backlogs, share)) for share in own]
-            whole = precedence, tenant
-            tenants.append((of_tenant[whole], served(whole), _in_turn(projects)))
+            tenant_key = precedence, tenant
+            tenants.append((of_tenant[tenant_key], served(tenant_key), _in_turn(projects)))
         for _, _, name, backlog in _in_turn(tenants):
             yield backlog[name]
 

@@ -57,10 +57,10 @@ def assemble(entry: Entry, entries: Iterable[Entry]) -> bytes:
         return unpack(entry.value)
     by_path = {e.path: e.value for e in entries}
     try:
-        whole = b"".join(by_path[name] for name in _pieces(entry.path, pointer))
+        value = b"".join(by_path[name] for name in _pieces(entry.path, pointer))
     except KeyError as error:
         raise ValueError(f"piece {error} of {entry.path} is missing") from error
-    return unpack(whole)
+    return unpack(value)
 
 
 async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] = ()) -> None:

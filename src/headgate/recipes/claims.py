@@ -112,16 +112,16 @@ class Claim:
     async def pause(self, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
         """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the
         state `paused`. Return what the submitter wants; if it is no longer `run`, nothing was committed."""
-        path, asked = self.seen.path, False
+        path, attempted = self.seen.path, False
         word = word if result is None else [(await self._laid(at, result))[0], *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(self.session, lambda: self.store.get(path))
             request = None if entry is None else self._decode(entry)
             if entry is None or request is None:
                 return "cancel"
-            if request.wanted != "run" or (asked and request.state == "paused"):
+            if request.wanted != "run" or (attempted and request.state == "paused"):
                 return request.wanted
-            seen, asked = At(path, entry.version), True
+            seen, attempted = At(path, entry.version), True
             try:
                 await self._guarded([seen], [Put(path, encode(replace(request, state="paused"))), *word])
             except Conflict as conflict:
@@ -142,15 +142,15 @@ class Claim:
     async def _guarded(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
         """Commit under the claim. If the answer to a commit that was to end the claim is lost, a retry that finds
         the claim gone while the session lives proves that the commit took effect."""
-        asked = False
+        attempted = False
 
         async def commit() -> None:
-            nonlocal asked
-            again, asked = asked, True
+            nonlocal attempted
+            retrying, attempted = attempted, True
             try:
                 await self.store.commit(checks, ops, guards=[self.guard])
             except GuardLost:
-                if not (again and any(isinstance(op, Delete) and op.path == self.guard.path for op in ops)):
+                if not (retrying and any(isinstance(op, Delete) and op.path == self.guard.path for op in ops)):
                     raise
 
         await answered(self.session, commit)

@@ -33,8 +33,8 @@ _NUMBER = re.compile(rb'{"format":([0-9]+)[,}]')
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-TOLD_MAX = 10_000
-_told: set[tuple[str, int]] = set()
+REPORTED_MAX = 10_000
+_reported: set[tuple[str, int]] = set()
 """Path and version of each record that the log has already reported as unreadable."""
 
 
@@ -86,10 +86,10 @@ def readable(entry: Entry, type: type[R]) -> R | None:
     try:
         return decode(entry.value, type)
     except ValueError as error:
-        if (entry.path, entry.version) not in _told:
-            if len(_told) >= TOLD_MAX:
-                _told.clear()
-            _told.add((entry.path, entry.version))
+        if (entry.path, entry.version) not in _reported:
+            if len(_reported) >= REPORTED_MAX:
+                _reported.clear()
+            _reported.add((entry.path, entry.version))
             log.error("%s cannot be read, and is left alone: %s; repair or remove it", entry.path, error)
         return None
 

@@ -146,15 +146,15 @@ class Requests:
         ticket = f"{session.name} {fresh()}".encode()
         checks = [At(path, found.entry.version), At(lock, None)]
         ops = [Put(lock, ticket, session.lease), Put(path, encode(request))]
-        asked = False
+        attempted = False
 
         async def claim() -> Sequence[Entry | None]:
-            nonlocal asked
-            again, asked = asked, True
+            nonlocal attempted
+            retrying, attempted = attempted, True
             try:
                 return await self.store.commit(checks, ops)
             except Conflict:  # perhaps from our own commit whose answer was lost: then the lock has our ticket
-                held = await self.store.get(lock) if again else None
+                held = await self.store.get(lock) if retrying else None
                 return (held, await self.store.get(path)) if held and held.value == ticket else ()
 
         written = await answered(session, claim)

@@ -121,25 +121,25 @@ class Stock:
 
         Raise StockRefused for what is refused, TimeoutError when it was not there in `wait_s`.
         """
-        asked = self.call(
+        lease = self.call(
             "AskLease", search=search, duration_s=int(hours * 3_600), amounts=dict(amounts or {}), note=note,
             wait_s=wait_s + GRACE_S,
         )  # fmt: skip
         try:
-            yield self._waited(asked, wait_s)
+            yield self._waited(lease, wait_s)
         finally:
             with suppress(StockRefused):  # its time was over
-                self.call("EndLease", id=asked.id)
+                self.call("EndLease", id=lease.id)
 
-    def _waited(self, asked: pb.Lease, wait_s: int) -> pb.Lease:
+    def _waited(self, lease: pb.Lease, wait_s: int) -> pb.Lease:
         until_s = time.monotonic() + wait_s
-        while asked.state == pb.Lease.WAITING:
+        while lease.state == pb.Lease.WAITING:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError(f"{asked.search or 'a machine'} was not there in {wait_s} s")
+                raise TimeoutError(f"{lease.search or 'a machine'} was not there in {wait_s} s")
             time.sleep(min(LOOK_INTERVAL_S, left_s))
-            asked = self.call("GetLease", id=asked.id)
-        return asked
+            lease = self.call("GetLease", id=lease.id)
+        return lease
 
     def _request(self, method: str, fields: Mapping[str, Any]) -> Message:  # fields of any message
         return GetMessageClass(SERVICE.methods_by_name[method].input_type)(session=self._session, **fields)
