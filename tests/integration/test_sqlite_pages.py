@@ -14,11 +14,11 @@ from headgate.store.types import OPS_MAX, Corrupt, Put
 async def test_memory_holds_what_was_used_last_not_all_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "KEPT_MAX", 50)
+    monkeypatch.setattr(pages, "CACHED_MAX", 50)
     backend = await SqliteBackend.open(tmp_path / "store.sqlite")
     for part in range(3):
         await backend.commit([], [Put(f"/d/{part}-{n:02}", b"x") for n in range(OPS_MAX)])
-    large = b"x" * (pages.KEPT_SIZE_MAX_BYTES + 1)
+    large = b"x" * (pages.CACHED_SIZE_MAX_BYTES + 1)
     await backend.commit([], [Put("/large", large)])
     assert [entry.path for entry in await backend.list("/d")] == sorted(
         f"/d/{p}-{n:02}" for p in range(3) for n in range(OPS_MAX)
@@ -27,8 +27,8 @@ async def test_memory_holds_what_was_used_last_not_all_there_is(
     assert all(entry is not None for entry in found)
     entry = await backend.get("/large")
     assert entry is not None and entry.value == large
-    kept = backend.tree._kept
-    assert 0 < len(kept) <= 50 and "/large" not in kept
+    cached = backend.tree._cached
+    assert 0 < len(cached) <= 50 and "/large" not in cached
     await backend.close()
 
 

@@ -12,8 +12,8 @@ from headgate.store.model import order
 from headgate.store.tree import Staged, WatchedTree
 from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 
-KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
-"""Limits of the entries that are remembered as last read or written: their number, and the size of each value."""
+CACHED_MAX, CACHED_SIZE_MAX_BYTES = 10_000, 4_000
+"""Limits of the cache of entries as last read or written: their number, and the size of each value."""
 PAGES_KIB = 8_000
 """Part of the file, in KiB, that SQLite caches for reading."""
 _COLUMNS = "select path, value, version, born, lease from entry"
@@ -30,27 +30,27 @@ class StorePages(WatchedTree):
         super().__init__(appended, revision)
         connection.execute(f"pragma cache_size = -{PAGES_KIB}")
         self._connection = connection
-        self._kept: dict[str, Entry | None] = {}
+        self._cached: dict[str, Entry | None] = {}
         self._leased: dict[str, Lease] = {}
         self._settled = asyncio.Event()
         self._settled.set()
 
     def get(self, path: str) -> Entry | None:
         """Return the entry, or None. Like every read here, it may raise Unavailable or Corrupt."""
-        if path in self._kept:
-            return self._kept[path]
+        if path in self._cached:
+            return self._cached[path]
         found = next(iter(self._read(f"{_COLUMNS} where path = ?", (path,))), None)
-        self._keep(path, found)
+        self._cache(path, found)
         return found
 
     def foresee(self, paths: Sequence[str]) -> None:
         """Read what is about to be asked for, many at a time.  Raises Unavailable, Corrupt."""
-        missing = [path for path in paths if path not in self._kept]
+        missing = [path for path in paths if path not in self._cached]
         for start in range(0, len(missing) - FORESEEN + 1, FORESEEN):
             several = missing[start : start + FORESEEN]
             found = {one.path: one for one in self._read(_SEVERAL, tuple(several))}
             for path in several:
-                self._keep(path, found.get(path))
+                self._cache(path, found.get(path))
 
     def leased(self, path: str) -> bool:
         """Return whether the entry has a lease. Entries whose lease ended with the previous process are gone."""
@@ -82,7 +82,7 @@ class StorePages(WatchedTree):
 
     def dropped(self) -> None:
         """End an announced write that wrote nothing."""
-        self._kept.clear()
+        self._cached.clear()
         self._settled.set()
 
     def apply(self, staged: Staged) -> None:
@@ -91,7 +91,7 @@ class StorePages(WatchedTree):
         self.appended |= staged.appended
         for path, entry in staged.entries.items():
             self._leased.pop(path, None)
-            self._keep(path, entry)
+            self._cache(path, entry)
             if entry is not None:
                 if entry.lease is not None:
                     self._leased[path] = entry.lease
@@ -103,13 +103,13 @@ class StorePages(WatchedTree):
     def close(self) -> None:
         self._connection.close()
 
-    def _keep(self, path: str, entry: Entry | None) -> None:
-        if entry is not None and len(entry.value) > KEPT_SIZE_MAX_BYTES:
-            self._kept.pop(path, None)
+    def _cache(self, path: str, entry: Entry | None) -> None:
+        if entry is not None and len(entry.value) > CACHED_SIZE_MAX_BYTES:
+            self._cached.pop(path, None)
             return
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.clear()
-        self._kept[path] = entry
+        if len(self._cached) >= CACHED_MAX:
+            self._cached.clear()
+        self._cached[path] = entry
 
     def _read(self, statement: str, values: tuple[Any, ...]) -> list[Entry]:  # what SQLite takes
         try:

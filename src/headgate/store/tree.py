@@ -103,11 +103,11 @@ class TreeWatcher:
     def gap(self) -> None:
         """Start over with a snapshot at the next read."""
         self._changes.clear()
-        self.whole = True
+        self.needs_snapshot = True
         self._wake()
 
     def tell(self, change: Change, path: str) -> None:
-        if self.whole or not (path == self.prefix or path.startswith(self._below)):
+        if self.needs_snapshot or not (path == self.prefix or path.startswith(self._below)):
             return
         if len(self._changes) >= BACKLOG_MAX:
             self.gap()
@@ -123,7 +123,7 @@ class TreeWatcher:
     @property
     def waits(self) -> bool:
         """Return whether there are no changes to take."""
-        return not (self._changes or self.whole)
+        return not (self._changes or self.needs_snapshot)
 
     async def some(self) -> None:
         """Wait until there are changes to take."""
@@ -133,8 +133,8 @@ class TreeWatcher:
         self._reader = None
 
     def take(self) -> Change:
-        if self.whole:
-            self.whole = False
+        if self.needs_snapshot:
+            self.needs_snapshot = False
             return Snapshot(self.tree.under(self.prefix))
         return self._changes.popleft()
 
@@ -172,7 +172,7 @@ class WatchedTree(ABC):
             while True:
                 if watcher.waits:
                     await watcher.some()
-                if watcher.whole:
+                if watcher.needs_snapshot:
                     await self.settled()
                 yield watcher.take()
         finally:

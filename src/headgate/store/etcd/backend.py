@@ -77,16 +77,16 @@ class EtcdBackend:
         found: list[pb.KeyValue] = []
         level, begin = 0, start
         while begin < end and len(found) < limit:
-            told = 0
+            count = 0
             blocks = self._estimate.blocks(first, begin, end, level)
             ranges = [
                 pb.RangeRequest(key=low, range_end=high, limit=limit - len(found))
                 for low, high in pairwise([begin, *blocks])
             ]
             for kvs in (await self._read(*ranges))[0]:
-                told += len(kvs)
+                count += len(kvs)
                 found += kvs
-            begin, level = blocks[-1], level if told else level + 1
+            begin, level = blocks[-1], level if count else level + 1
         found = found[:limit]
         if len(found) == limit > 1:
             self._estimate.learn(first, start, [one.key for one in found])
@@ -102,9 +102,9 @@ class EtcdBackend:
                 yield change
 
     async def grant(self, ttl_s: float) -> Lease:
-        asked = pb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
-        told = await self._link.ask("Lease/LeaseGrant", asked, pb.LeaseGrantResponse)
-        return Lease(f"{told.ID:016x}")
+        request = pb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
+        response = await self._link.ask("Lease/LeaseGrant", request, pb.LeaseGrantResponse)
+        return Lease(f"{response.ID:016x}")
 
     async def keep_alive(self, lease: Lease) -> None:
         self.traffic.pings += 1
@@ -114,26 +114,26 @@ class EtcdBackend:
                 call = await self._link.stream(channel, KEEPING, pb.LeaseKeepAliveResponse)
                 try:
                     await call.write(pb.LeaseKeepAliveRequest(ID=int(lease, 16)))
-                    told = await call.read()
+                    response = await call.read()
                 finally:
                     call.cancel()
         except aio.AioRpcError as error:
             self._link.unanswered(channel)
-            raise self._link.said(error) from error
+            raise self._link.translated(error) from error
         except TimeoutError:
             self._link.unanswered(channel, limit_s)
             raise Unavailable(f"{self.address}: no answer for {limit_s:.1f} s") from None
-        if not isinstance(told, pb.LeaseKeepAliveResponse):
+        if not isinstance(response, pb.LeaseKeepAliveResponse):
             self._link.unanswered(channel)
             raise Unavailable(f"{self.address}: the server went away")
         self._link.answered(channel)
-        if told.TTL <= 0:
+        if response.TTL <= 0:
             raise SessionLost(f"the lease {lease} has run out")
 
     async def revoke(self, lease: Lease) -> None:
-        asked = pb.LeaseRevokeRequest(ID=int(lease, 16))
+        request = pb.LeaseRevokeRequest(ID=int(lease, 16))
         with suppress(SessionLost):
-            await self._link.ask("Lease/LeaseRevoke", asked, pb.LeaseRevokeResponse)
+            await self._link.ask("Lease/LeaseRevoke", request, pb.LeaseRevokeResponse)
 
     async def close(self) -> None:
         """Close the connections. Leases that were not revoked expire."""
@@ -143,7 +143,7 @@ class EtcdBackend:
 
     async def _list(self, prefix: str) -> tuple[Sequence[Entry], int]:
         """Return the subtree, oldest first, and its revision."""
-        begin, end = self._keys.below(prefix) if prefix else self._keys.whole
+        begin, end = self._keys.below(prefix) if prefix else self._keys.tree_range
         own = [pb.RangeRequest(key=self._keys.key(prefix))] if prefix else []
         found, revision = await self._read(*own, pb.RangeRequest(key=begin, range_end=end))
         return sorted((self._keys.entry(one) for kvs in found for one in kvs), key=order), revision
@@ -151,16 +151,16 @@ class EtcdBackend:
     async def _read(self, *ranges: pb.RangeRequest) -> tuple[Sequence[Sequence[pb.KeyValue]], int]:
         """Read all ranges as of one moment, the newest."""
         await self._commits.settle()
-        asked = pb.TxnRequest(success=[pb.RequestOp(range=one) for one in ranges])
+        request = pb.TxnRequest(success=[pb.RequestOp(range=one) for one in ranges])
         large = any(one.range_end for one in ranges)
-        told = await self._link.ask("KV/Txn", asked, pb.TxnResponse, large=large)
-        return [answer.range.kvs for answer in told.responses], told.header.revision
+        response = await self._link.ask("KV/Txn", request, pb.TxnResponse, large=large)
+        return [answer.range.kvs for answer in response.responses], response.header.revision
 
     async def _claim(self) -> None:
         """Begin a tree in an empty place, or check that the existing one is ours. Raise StoreError."""
-        begin, end = self._keys.whole
-        asked = [pb.RangeRequest(key=self._keys.mark), pb.RangeRequest(key=begin, range_end=end, limit=5)]
-        (mark, others), _ = await self._read(*asked)
+        begin, end = self._keys.tree_range
+        ranges = [pb.RangeRequest(key=self._keys.mark), pb.RangeRequest(key=begin, range_end=end, limit=5)]
+        (mark, others), _ = await self._read(*ranges)
         if mark:
             self._known(mark[0])
             return
@@ -177,8 +177,8 @@ class EtcdBackend:
 
     def _known(self, mark: pb.KeyValue) -> None:
         try:
-            said: Any = msgspec.json.decode(mark.value)  # anybody may have written anything there
-            found = int(said["headgate"])
+            document: Any = msgspec.json.decode(mark.value)  # anybody may have written anything there
+            found = int(document["headgate"])
         except (msgspec.DecodeError, LookupError, TypeError, ValueError):
             name = self._keys.mark.decode()
             raise StoreError(f"{self.address}: {name} is not what Headgate writes there; nothing was written") from None

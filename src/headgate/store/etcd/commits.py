@@ -51,8 +51,8 @@ class EtcdCommits:
                     "Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=FENCE_S), pb.LeaseGrantResponse
                 )
                 put = pb.PutRequest(key=self._fence, lease=granted.ID)
-                told = await self._link.ask("KV/Put", put, pb.PutResponse)
-                self._fenced, self._lease, self._unsure = told.header.revision, granted.ID, False
+                response = await self._link.ask("KV/Put", put, pb.PutResponse)
+                self._fenced, self._lease, self._unsure = response.header.revision, granted.ID, False
 
     async def forget(self) -> None:
         """Delete the fence of a process that ends, so that nothing it sent can take effect any more."""
@@ -83,16 +83,16 @@ class EtcdCommits:
             await self.settle()
             fenced = self._fenced
             numbered = {parent: self._counters.get(parent, (0, 0)) for parent in parents}
-            told = await self._try(self._transaction(checks, ops, numbered))
-            if told.succeeded:
+            response = await self._try(self._transaction(checks, ops, numbered))
+            if response.succeeded:
                 for parent, (count, _) in numbered.items():
                     added = sum(isinstance(op, Append) and op.parent == parent for op in ops)
-                    self._counters[parent] = (count + added, told.header.revision)
+                    self._counters[parent] = (count + added, response.header.revision)
                 return [
-                    self._written(op, answer, told)
-                    for op, answer in zip(_named(ops, numbered), told.responses, strict=False)
+                    self._written(op, answer, response)
+                    for op, answer in zip(_named(ops, numbered), response.responses, strict=False)
                 ]
-            self._refused(checks, parents, told)
+            self._refused(checks, parents, response)
             if fenced == self._fenced and all(self._counters[parent] == numbered[parent] for parent in parents):
                 self._unsure = True  # all other checks hold, so our own fence differs from what we expected
         raise Unavailable(f"{self._link.address}: too many append to {', '.join(parents)} at once; nothing was written")
@@ -130,15 +130,15 @@ class EtcdCommits:
             out.failure.add(range=pb.RangeRequest(key=key))
         return out
 
-    def _written(self, op: Put | Delete, answer: pb.ResponseOp, told: pb.TxnResponse) -> Entry | None:
+    def _written(self, op: Put | Delete, answer: pb.ResponseOp, response: pb.TxnResponse) -> Entry | None:
         if isinstance(op, Delete):
             return None
-        now, before = told.header.revision, answer.put.prev_kv
+        now, before = response.header.revision, answer.put.prev_kv
         return Entry(op.path, op.value, now, before.create_revision or now, op.lease)
 
-    def _refused(self, checks: Sequence[At], parents: Sequence[str], told: pb.TxnResponse) -> None:
+    def _refused(self, checks: Sequence[At], parents: Sequence[str], response: pb.TxnResponse) -> None:
         """Raise Conflict, unless only the counters differed, which are then remembered."""
-        found = [next(iter(answer.range.kvs), None) for answer in told.responses]
+        found = [next(iter(answer.range.kvs), None) for answer in response.responses]
         for check, now in zip(checks, found, strict=False):
             if (now.mod_revision if now is not None else None) != check.version:
                 raise Conflict(check)

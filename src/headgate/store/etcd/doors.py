@@ -21,7 +21,7 @@ async def trouble(address: EtcdAddress) -> str:
 async def _of(host: str, address: EtcdAddress) -> str:
     try:
         async with asyncio.timeout(WITHIN_S):
-            told = await _knock(host, address)
+            head = await _knock(host, address)
     except TimeoutError:
         return f"{host} does not answer"
     except ssl.SSLCertVerificationError as error:
@@ -33,7 +33,7 @@ async def _of(host: str, address: EtcdAddress) -> str:
         return f"{host}: nobody listens"
     except OSError as error:
         return f"{host}: {str(error) or 'closed by the server'}; {_hint(address)}"
-    if told[3:4] == bytes([SETTINGS]):
+    if head[3:4] == bytes([SETTINGS]):
         return f"{host} is there, and does not serve"
     return f"{host}: it does not speak as etcd does; {_hint(address)}"
 

@@ -15,8 +15,8 @@ class EtcdKeys:
     def __init__(self, root: str) -> None:
         self._root = root.encode()
         self.mark = self._root + b"~mark"
-        self.whole = (self._root + b"/", self._root + b"0")
-        """Range of all keys of the tree: first key, and end."""
+        self.tree_range = (self._root + b"/", self._root + b"0")
+        """The first key of the tree, and the end of the range of all its keys."""
 
     def key(self, path: str) -> bytes:
         return self._root + path.encode()

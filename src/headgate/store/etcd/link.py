@@ -108,7 +108,7 @@ class EtcdLink:
         await asyncio.gather(*(channel.close(None) for channel in self._channels))
 
     async def ask(
-        self, method: str, request: Message, answer: type[M], *, once: bool = False, large: bool = False
+        self, method: str, request: Message, response_type: type[M], *, once: bool = False, large: bool = False
     ) -> M:
         """Send a request to the current server and return its answer. With `once`, the request may change something and
         is not sent again if its outcome is unknown. With `large`, the size of the answer is not bounded in advance.
@@ -125,9 +125,9 @@ class EtcdLink:
             channel = await self.ready()
             limit_s = LONG_S if large else self.limit_s(size_bytes)
             try:
-                told = await self._authenticated(
+                response = await self._authenticated(
                     channel,
-                    lambda c: self._call(c, method, request, answer, limit_s),  # noqa: B023 - done with by then
+                    lambda c: self._call(c, method, request, response_type, limit_s),  # noqa: B023 - done with by then
                 )
             except aio.AioRpcError as error:
                 if _away(error):
@@ -135,10 +135,10 @@ class EtcdLink:
                     if not once and (attempts > 0 or asyncio.get_running_loop().time() < until_s):
                         await asyncio.sleep(AGAIN_AFTER_S)
                         continue
-                raise self.said(error) from error
-            self.traffic.received_bytes += told.ByteSize()
+                raise self.translated(error) from error
+            self.traffic.received_bytes += response.ByteSize()
             self.answered(channel)
-            return told
+            return response
 
     def limit_s(self, size_bytes: int = 0) -> float:
         """Return the time limit for the answer to a request of this size."""
@@ -158,12 +158,14 @@ class EtcdLink:
         if self._silent == self._channels.index(channel):
             self._silent = -1
 
-    async def stream(self, channel: aio.Channel, method: str, answer: type[M]) -> aio.StreamStreamCall[Message, M]:
+    async def stream(
+        self, channel: aio.Channel, method: str, response_type: type[M]
+    ) -> aio.StreamStreamCall[Message, M]:
         """Begin a stream on an established connection. Raise StoreError or AioRpcError."""
         self.traffic.requests += method != KEEPING
         await self._authenticated(channel, lambda c: _nothing())
         call = channel.stream_stream(
-            _SERVICE + method, request_serializer=_bytes, response_deserializer=answer.FromString
+            _SERVICE + method, request_serializer=_bytes, response_deserializer=response_type.FromString
         )
         begun: aio.StreamStreamCall[Message, M] = call(metadata=(*self._metadata, ("hasleader", "true")))
         return begun
@@ -189,10 +191,10 @@ class EtcdLink:
         return self._channels[self._used]
 
     async def _call(
-        self, channel: aio.Channel, method: str, request: Message, answer: type[M], limit_s: float = LONG_S
+        self, channel: aio.Channel, method: str, request: Message, response_type: type[M], limit_s: float = LONG_S
     ) -> M:
         call = channel.unary_unary(
-            _SERVICE + method, request_serializer=_bytes, response_deserializer=answer.FromString
+            _SERVICE + method, request_serializer=_bytes, response_deserializer=response_type.FromString
         )
         return await call(request, timeout=limit_s, metadata=self._metadata)
 
@@ -224,8 +226,8 @@ class EtcdLink:
                 f"{self.address}: the user {self.address.user!r} or the password is wrong ({error.details()})"
             ) from error
 
-    def said(self, error: aio.AioRpcError) -> StoreError:
-        """Translate the error."""
+    def translated(self, error: aio.AioRpcError) -> StoreError:
+        """Return the error in the terms of the store."""
         text = f"{self.address}: {(error.details() or '').removeprefix('etcdserver: ') or error.code().name}"
         if error.code() is _LATE:
             return Unavailable(f"{self.address}: no answer in time")

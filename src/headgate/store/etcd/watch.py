@@ -51,7 +51,7 @@ class Watch:
                     until_s = loop.time() + RESUME_S
                     yield change
             except (Unavailable, aio.AioRpcError) as error:
-                why = error if isinstance(error, Unavailable) else self._link.said(error)
+                why = error if isinstance(error, Unavailable) else self._link.translated(error)
                 if not isinstance(why, Unavailable) or loop.time() > until_s:
                     raise why from error
             await asyncio.sleep(RESUME_INTERVAL_S)
@@ -60,28 +60,29 @@ class Watch:
         """Yield changes until the connection breaks."""
         channel = await self._link.ready()
         try:
-            async for change in self._told(channel):
+            async for change in self._streamed(channel):
                 yield change
         except aio.AioRpcError:
             self._link.unanswered(channel)
             raise
 
-    async def _told(self, channel: aio.Channel) -> AsyncIterator[Change]:
+    async def _streamed(self, channel: aio.Channel) -> AsyncIterator[Change]:
+        """Yield the changes that one watch reports. Raise Compacted, Unavailable or AioRpcError."""
         call = await self._link.stream(channel, "Watch/Watch", pb.WatchResponse)
         try:
             begin, end = self._range()
             create = pb.WatchCreateRequest(key=begin, range_end=end, start_revision=self._seen + 1, fragment=True)
             await call.write(pb.WatchRequest(create_request=create))
             events = list[pb.Event]()
-            async for told in call:
-                assert isinstance(told, pb.WatchResponse), "the stream has one kind of message"
-                if told.compact_revision:
+            async for response in call:
+                assert isinstance(response, pb.WatchResponse), "the stream has one kind of message"
+                if response.compact_revision:
                     raise Compacted
-                if told.canceled:
-                    raise Unavailable(f"{self._link.address}: the watch was ended: {told.cancel_reason}")
-                self._link.traffic.received_bytes += told.ByteSize()
-                events += told.events
-                if told.fragment:
+                if response.canceled:
+                    raise Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
+                self._link.traffic.received_bytes += response.ByteSize()
+                events += response.events
+                if response.fragment:
                     continue
                 changes = [change for event in events if (change := self._change(event)) is not None]
                 self._seen = max([self._seen, *(event.kv.mod_revision for event in events)])
@@ -94,7 +95,7 @@ class Watch:
     def _range(self) -> tuple[bytes, bytes]:
         """Return a range wide enough for the path and everything below it; other keys in it are filtered out."""
         if not self._prefix:
-            return self._keys.whole
+            return self._keys.tree_range
         return self._keys.key(self._prefix), self._keys.below(self._prefix)[1]
 
     def _change(self, event: pb.Event) -> Change | None:

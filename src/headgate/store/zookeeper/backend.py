@@ -43,7 +43,7 @@ class ZooKeeperBackend:
     def __init__(self, url: str) -> None:
         self.address = parse(url)
         self.traffic = ZooKeeperTraffic()
-        self._session = ZooKeeperSession(self.address, self.traffic, self._told, self._attached, self._detached)
+        self._session = ZooKeeperSession(self.address, self.traffic, self._on_event, self._attached, self._detached)
         self._facts = Facts()
         self._views: dict[str, View] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -166,12 +166,12 @@ class ZooKeeperBackend:
         for view in self._views.values():
             view.lose(self._session.identity.zxid)
 
-    def _told(self, kind: int, path: str, number: int) -> None:
+    def _on_event(self, kind: int, path: str, number: int) -> None:
         chroot = self.address.chroot
         if path.startswith(chroot):
             path = path[len(chroot) :] if path != "/" else ""
             for view in self._views.values():
-                view.told(kind, path, number)
+                view.on_event(kind, path, number)
 
     def _saw(self, zxid: int) -> None:
         self._newest = max(self._newest, zxid)
@@ -298,7 +298,7 @@ class ZooKeeperBackend:
         """Compare as `View` requires. This uses a session of its own: the servers keep each watch that is set so until
         the session ends. Raise ZooKeeperConnectionLost."""
         identity = ZooKeeperSessionIdentity(int(self.address.session_s * 1000), zxid=self._session.identity.zxid)
-        link = await attach(self.address, identity, self.traffic, self._told)
+        link = await attach(self.address, identity, self.traffic, self._on_event)
         try:
             async with asyncio.timeout(ANSWER_S):
                 for paths in pieces:

@@ -141,9 +141,9 @@ class ZooKeeperCommits:
         places = [*(check.path for check in checks), *(op.parent if isinstance(op, Append) else op.path for op in ops)]
         paths = dict.fromkeys(up for place in places for up in (place, *ancestors(place)))
         counters = dict.fromkeys(birth_path(place) for place in places)
-        kept = [numbered_path(op.parent) for op in ops if isinstance(op, Append)]
+        numbered = [numbered_path(op.parent) for op in ops if isinstance(op, Append)]
         own = [lease_path(owner)] if owner else []
-        await self._learn([*counters, *own, *paths, *kept], newest=True)
+        await self._learn([*counters, *own, *paths, *numbered], newest=True)
 
     async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
         """Read counters before nodes, because knowledge of a node may not be newer than that of its counter."""

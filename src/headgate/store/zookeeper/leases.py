@@ -35,7 +35,7 @@ class ZooKeeperLeaseTerm:
         self._address, self._traffic, self._ttl_s, self._saw = address, traffic, ttl_s, saw
         self._link: ZooKeeperLink | None = None
         self._connecting = asyncio.Lock()
-        self._kept_s = asyncio.get_running_loop().time()
+        self._renewed_s = asyncio.get_running_loop().time()
         self._pinger: asyncio.Task[None] | None = None
         self.unsettled = False
         """Whether a commit is unanswered, so that the servers may still apply it."""
@@ -52,8 +52,8 @@ class ZooKeeperLeaseTerm:
 
     async def keep_alive(self) -> None:
         """Renew the lease. Raise SessionLost or Unavailable."""
-        await self._asked(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
-        self._kept_s = asyncio.get_running_loop().time()
+        await self._request(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
+        self._renewed_s = asyncio.get_running_loop().time()
 
     async def multi(self, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
         """Send a multi on the lease's connection. Raise SessionLost; Unavailable if nothing was sent;
@@ -74,7 +74,7 @@ class ZooKeeperLeaseTerm:
         """Make sure that no commit of this lease can take effect after this returns. Raise Unavailable or
         SessionLost."""
         try:
-            await self._asked(Do.SYNC, text(self._address.chroot or "/"))
+            await self._request(Do.SYNC, text(self._address.chroot or "/"))
         except SessionLost:
             self.unsettled = False
             raise
@@ -84,7 +84,7 @@ class ZooKeeperLeaseTerm:
         """Close the session of the lease. Raise Unavailable."""
         self._stop_pings()
         try:
-            await self._asked(Do.CLOSE)
+            await self._request(Do.CLOSE)
         except SessionLost:
             return
         finally:
@@ -95,7 +95,7 @@ class ZooKeeperLeaseTerm:
         if self._link is not None:
             self._link.close()
 
-    async def _asked(self, kind: Do, body: bytes = b"", *, answer_s: float = ANSWER_S) -> None:
+    async def _request(self, kind: Do, body: bytes = b"", *, answer_s: float = ANSWER_S) -> None:
         link = await self._connected()
         try:
             async with asyncio.timeout(answer_s):
@@ -124,10 +124,10 @@ class ZooKeeperLeaseTerm:
     async def _ping(self) -> None:
         """Keep the lease alive between its owner's renewals, because the servers grant less time than requested."""
         loop = asyncio.get_running_loop()
-        while (left_s := self._kept_s + self._ttl_s - loop.time()) > 0:
+        while (left_s := self._renewed_s + self._ttl_s - loop.time()) > 0:
             await asyncio.sleep(min(self.identity.timeout_ms / 3000, left_s))
             with suppress(Unavailable, SessionLost):
-                await self._asked(Do.PING)
+                await self._request(Do.PING)
 
     def _stop_pings(self) -> None:
         if self._pinger is not None:

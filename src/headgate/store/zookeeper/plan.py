@@ -172,9 +172,9 @@ class Plan:
         if op.parent not in self.made and self.known(op.parent) is None:
             self._make_above(op.parent)
             self._make(op.parent)
-        kept = numbered_path(op.parent)
-        if kept not in self.made and self.known(kept) is None:
-            self._make(kept)
+        numbered = numbered_path(op.parent)
+        if numbered not in self.made and self.known(numbered) is None:
+            self._make(numbered)
         flags = SEQUENTIAL
         if op.lease is not None:
             self._introduce()
@@ -194,7 +194,7 @@ class Plan:
             if op.path not in self.made:
                 self.parts.append(jute.check(where, fact.stat.version))
             return
-        if _NUMBERED.search(op.path) and not self._kept(op.path, fact):
+        if _NUMBERED.search(op.path) and not self._has_children(op.path, fact):
             self.parts.append(jute.delete(where, fact.stat.version))
             self._gone.add(op.path)
             return
@@ -211,7 +211,7 @@ class Plan:
         if not any(above in self.made for above in ancestors(path)):
             self._prove_absent(path)
 
-    def _kept(self, path: str, fact: Fact) -> bool:
+    def _has_children(self, path: str, fact: Fact) -> bool:
         return fact.stat.children > 0 or any(inside(made, path) for made in self.made)
 
     # --- what goes with them

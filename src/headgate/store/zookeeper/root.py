@@ -71,8 +71,10 @@ async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
 
 def _known(mark: ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
     try:
-        said: Any = msgspec.json.decode(mark.value or b"") if mark else None  # anybody may have written anything there
-        found = int(said["headgate"])
+        document: Any = (
+            msgspec.json.decode(mark.value or b"") if mark else None
+        )  # anybody may have written anything there
+        found = int(document["headgate"])
     except (msgspec.DecodeError, LookupError, TypeError, ValueError):
         raise StoreError(f"{address}: {OWN} is not what Headgate writes there; nothing was written") from None
     if found > FORMAT:

@@ -14,7 +14,7 @@ from headgate.store.types import StoreError, Unavailable
 from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.wire.jute import Do
 from headgate.store.zookeeper.wire.link import (
-    Told,
+    EventHandler,
     ZooKeeperConnectionLost,
     ZooKeeperLink,
     ZooKeeperRefused,
@@ -31,12 +31,12 @@ START_S = 15.0
 """Time limit for the first connection."""
 WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
-TOLD_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 """Interval at which the log repeats that there is no connection, and why."""
 
 
 async def attach(
-    address: ZooKeeperAddress, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, told: Told
+    address: ZooKeeperAddress, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, on_event: EventHandler
 ) -> ZooKeeperLink:
     """Return a connection to the first server that answers.  Raises ZooKeeperConnectionLost saying why none did,
     ZooKeeperSessionExpired, ZooKeeperRefused."""
@@ -48,7 +48,7 @@ async def attach(
     for host, port in hosts:
         try:
             async with asyncio.timeout(try_s):
-                link = await ZooKeeperLink.open(host, port, tls, identity, traffic, told)
+                link = await ZooKeeperLink.open(host, port, tls, identity, traffic, on_event)
                 await _logged_in(link, address)
                 return link
         except TimeoutError:
@@ -93,13 +93,13 @@ class ZooKeeperSession:
         self,
         address: ZooKeeperAddress,
         traffic: ZooKeeperTraffic,
-        told: Told,
+        on_event: EventHandler,
         attached: Callable[[ZooKeeperLink], Awaitable[None]],
         detached: Callable[[], None],
     ) -> None:
         self.address = address
         self.identity = ZooKeeperSessionIdentity(int(address.session_s * 1000))
-        self._traffic, self._told, self._attached, self._detached = traffic, told, attached, detached
+        self._traffic, self._on_event, self._attached, self._detached = traffic, on_event, attached, detached
         self._link: ZooKeeperLink | None = None
         self._ready = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class ZooKeeperSession:
     async def _attach(self) -> ZooKeeperLink:
         """Return a connection on which everything is restored, with a new session if the old one is gone."""
         try:
-            link = await attach(self.address, self.identity, self._traffic, self._told)
+            link = await attach(self.address, self.identity, self._traffic, self._on_event)
         except ZooKeeperSessionExpired:
             self.identity.session, self.identity.password = 0, b"\x00" * 16
             self.identity.timeout_ms = int(self.address.session_s * 1000)
@@ -186,7 +186,7 @@ class ZooKeeperSession:
         while True:
             async with self._alive(link):
                 await asyncio.wait({link.lost})
-            lost_s, told_s = loop.time(), -TOLD_EVERY_S
+            lost_s, logged_s = loop.time(), -LOG_EVERY_S
             self._ready.clear()
             self._detached()
             self._why = link.lost.result()
@@ -199,9 +199,9 @@ class ZooKeeperSession:
                     break
                 except (ZooKeeperConnectionLost, StoreError) as error:
                     self._why = str(error)
-                    if loop.time() - told_s >= TOLD_EVERY_S:
+                    if loop.time() - logged_s >= LOG_EVERY_S:
                         log.warning("%s: not connected: %s", self.address, self._why)
-                        told_s = loop.time()
+                        logged_s = loop.time()
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, WAIT_MAX_S)
 
@@ -225,7 +225,7 @@ class _Pings:
         loop = asyncio.get_running_loop()
         while not self._link.lost.done():
             await asyncio.sleep(self._timeout_s / 3)
-            if loop.time() - self._link.heard_s >= self._timeout_s * 2 / 3:
+            if loop.time() - self._link.received_s >= self._timeout_s * 2 / 3:
                 self._link.abort(f"no answer for {self._timeout_s * 2 / 3:.1f} s")
                 return
             self._link.call(Do.PING)

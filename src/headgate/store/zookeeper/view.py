@@ -88,7 +88,7 @@ class View:
         self._own.clear()
         self._stirred.set()
 
-    def told(self, kind: int, path: str, number: int) -> None:
+    def on_event(self, kind: int, path: str, number: int) -> None:
         """Handle a watch event."""
         if not self.covers(path) or hidden(path):
             return
@@ -131,7 +131,7 @@ class View:
         root = self._chroot + self.prefix or "/"
         self._dirty = dict.fromkeys(self._dirty, UNREAD)  # their connection broke before they were shown
         if not self.loaded.is_set():
-            await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+            await self._request(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
             found: Mapping[str, ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
         else:
             found = await self._missed(link, root)
@@ -149,7 +149,7 @@ class View:
 
     async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, ZooKeeperNodeRead | None]:
         """Read everything that changed since the connection was lost, apart from changes that events will report."""
-        await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+        await self._request(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
         known = _pieces(sorted({*self._nodes, self.prefix}))
         await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
         suspects = [path for path in {*self._dirty, *self._parents, self.prefix} if not hidden(path)]
@@ -161,7 +161,7 @@ class View:
         found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))
         return found
 
-    async def _asked(self, link: ZooKeeperLink, kind: Do, body: bytes) -> None:
+    async def _request(self, link: ZooKeeperLink, kind: Do, body: bytes) -> None:
         reply = await link.call(kind, body)
         if reply.code == jute.Code.NO_AUTH:
             raise Denied(self.prefix)

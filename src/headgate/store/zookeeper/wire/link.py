@@ -26,7 +26,7 @@ from headgate.store.zookeeper.wire.jute import (
     request,
 )
 
-Told = Callable[[int, str, int], None]
+EventHandler = Callable[[int, str, int], None]
 """Takes the kind, the full path and the number of an event."""
 
 
@@ -86,11 +86,11 @@ class ZooKeeperMultiResult:
 class ZooKeeperLink(asyncio.Protocol):
     """Use `await Link.open(…)`. `lost` is done once the connection is lost."""
 
-    def __init__(self, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, told: Told) -> None:
-        self.identity, self._traffic, self._told = identity, traffic, told
+    def __init__(self, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, on_event: EventHandler) -> None:
+        self.identity, self._traffic, self._on_event = identity, traffic, on_event
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = self._loop.create_future()
-        self.heard_s = self._loop.time()
+        self.received_s = self._loop.time()
         """Time at which the server last sent something."""
         self._hello: asyncio.Future[ZooKeeperReader] = self._loop.create_future()
         self._waiting: deque[tuple[int, asyncio.Future[Reply]]] = deque()
@@ -106,10 +106,10 @@ class ZooKeeperLink(asyncio.Protocol):
         tls: ssl.SSLContext | None,
         identity: ZooKeeperSessionIdentity,
         traffic: ZooKeeperTraffic,
-        told: Told,
+        on_event: EventHandler,
     ) -> ZooKeeperLink:
         """Connect and attach the session. Raise ZooKeeperConnectionLost, ZooKeeperSessionExpired or OSError."""
-        link = cls(identity, traffic, told)
+        link = cls(identity, traffic, on_event)
         await link._loop.create_connection(lambda: link, host, port, ssl=tls, server_hostname=host if tls else None)
         try:
             link._write(connect(identity.zxid, identity.timeout_ms, identity.session, identity.password))
@@ -179,7 +179,7 @@ class ZooKeeperLink(asyncio.Protocol):
         self._end(str(error) if error else "closed by the server")
 
     def data_received(self, data: bytes) -> None:
-        self.heard_s = self._loop.time()
+        self.received_s = self._loop.time()
         self._traffic.received_bytes += len(data)
         self._data += data
         at = 0
@@ -203,7 +203,7 @@ class ZooKeeperLink(asyncio.Protocol):
         xid, zxid, code = reader.reply()
         if xid == WATCH_XID:
             self._traffic.events += 1
-            self._told(*reader.event(), self._traffic.events)
+            self._on_event(*reader.event(), self._traffic.events)
             return
         if zxid > 0:
             self.identity.zxid = max(self.identity.zxid, zxid)
