@@ -84,7 +84,7 @@ class Worker:
         connector = aiohttp.TCPConnector(ssl=trusting(*([Path(self._ca)] if self._ca else ())) or True)
         over, ended, self._failure = asyncio.Event(), asyncio.Event(), None
 
-        async def asked() -> None:
+        async def stopped() -> None:
             await stop.wait()
             over.set()
 
@@ -95,7 +95,7 @@ class Worker:
 
         async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
             try:
-                await run_until(ended, asked(), work())
+                await run_until(ended, stopped(), work())
             finally:
                 self._caller.close()
         if self._failure is not None:
@@ -107,13 +107,13 @@ class Worker:
         while not stop.is_set():
             try:
                 wanted = {"worker": self._name, "group": self._group, "ttl": self._ttl_s}
-                asked = self._ask(http, "POST", f"/{quote(of.queue)}/lease?wait={WAIT_S:g}", wanted)
-                found = await unless(stop, asked)
+                request = self._ask(http, "POST", f"/{quote(of.queue)}/lease?wait={WAIT_S:g}", wanted)
+                found = await unless(stop, request)
                 if found is not None and found.lease is not None:
                     await self._hold(http, of, found.lease, stop)
                 wait_s = 0.1
-            except StopWorker as asked:  # the lease expires, so that the next attempt at its message counts as a retry
-                log.info("%s: a job asked the worker to stop: %s", of.queue, asked)
+            except StopWorker as why:  # the lease expires, so that the next attempt at its message counts as a retry
+                log.info("%s: a job asked the worker to stop: %s", of.queue, why)
                 stop.set()
             except (JobExit, Stuck) as failure:
                 self._failure = self._failure or failure
@@ -136,10 +136,10 @@ class Worker:
         while not lost.is_set():
             await asyncio.sleep(self._ttl_s / 4)
             try:
-                asked_s = loop.time()
+                sent_s = loop.time()
                 if await self._ask(http, "POST", path, {"ttl": self._ttl_s}) is None:
                     lost.set()
-                until_s = asked_s + self._ttl_s
+                until_s = sent_s + self._ttl_s
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 log.warning("the lease is not extended: %s", error or type(error).__name__)
                 if loop.time() + self._ttl_s / 4 >= until_s:
@@ -182,7 +182,7 @@ class Worker:
         async with http.request(method, self._url + path, json=body) as answer:
             if answer.status == 409:
                 return None
-            said = await answer.read()
+            content = await answer.read()
             if answer.status >= 300:
-                raise OSError(f"{self._url}{path.partition('?')[0]} answers {answer.status}: {said[:500]!r}")
-            return msgspec.json.decode(said, type=_Answer)
+                raise OSError(f"{self._url}{path.partition('?')[0]} answers {answer.status}: {content[:500]!r}")
+            return msgspec.json.decode(content, type=_Answer)

@@ -66,16 +66,16 @@ def unix_ms_of(id: str) -> int:
 
 def unix_text(ticks: int) -> str:
     """Format ticks as seconds since the Unix epoch, exactly, with seven decimals."""
-    whole, part = divmod(ticks - UNIX_EPOCH_TICKS, TICKS_A_SECOND)
-    return f"{whole}.{part:07d}"
+    seconds, part = divmod(ticks - UNIX_EPOCH_TICKS, TICKS_A_SECOND)
+    return f"{seconds}.{part:07d}"
 
 
 def ticks_of_unix(text: str) -> int:
     """Parse decimal Unix seconds; cut off what is finer than a tick. Raise ValueError."""
     if not _SECONDS.fullmatch(text):
         raise ValueError(f"a time is seconds since 1970 as decimal digits, {text!r} is not")
-    whole, _, part = text.partition(".")
-    ticks = int(whole) * TICKS_A_SECOND + int(f"{part[:7]:0<7}") + UNIX_EPOCH_TICKS
+    seconds, _, part = text.partition(".")
+    ticks = int(seconds) * TICKS_A_SECOND + int(f"{part[:7]:0<7}") + UNIX_EPOCH_TICKS
     if ticks > TICKS_MAX:
         raise ValueError(f"{text!r} is further in the future than a message id can say")
     return ticks

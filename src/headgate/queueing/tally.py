@@ -71,16 +71,16 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def closed(self, ending: Ending, error: str = "") -> Tally:
         """Record how the current attempt ended."""
-        told = replace(self.unopened(), error=error or self.error)
+        tally = replace(self.unopened(), error=error or self.error)
         match ending:
             case "failed":
-                return replace(told, failed=self.failed + 1)
+                return replace(tally, failed=self.failed + 1)
             case "died":
-                return replace(told, died=self.died + 1)
+                return replace(tally, died=self.died + 1)
             case "lost":
-                return replace(told, lost=self.lost + 1)
+                return replace(tally, lost=self.lost + 1)
             case "left":
-                return replace(told, left=self.left + 1)
+                return replace(tally, left=self.left + 1)
 
     def excused(self, alive: Container[str]) -> Tally:
         """Excuse the attempts of workers in `alive`, which lost their sessions but live on under other names."""

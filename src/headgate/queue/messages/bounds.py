@@ -37,10 +37,10 @@ class PartitionRoom:
 
     def __init__(self, database: Database, lanes: Mapping[tuple[int, int], QueueRecord]) -> None:
         self._bounded = {lane: queue for lane, queue in lanes.items() if queue.messages_max or queue.bytes_max}
-        self._kept: dict[tuple[int, int], tuple[int, int]] = {}
+        self._usage: dict[tuple[int, int], tuple[int, int]] = {}
         for lane in self._bounded:
             found = database.execute(f"select messages, bytes from kept where {_PLACE}", lane)
-            self._kept[lane] = found[0] if found else (0, 0)
+            self._usage[lane] = found[0] if found else (0, 0)
 
     def take(
         self, queue: QueueRecord, partitions: Sequence[int], drafts: Sequence[MessageDraft]
@@ -50,20 +50,20 @@ class PartitionRoom:
         for partition, draft in zip(partitions, drafts, strict=True):
             lane = queue.id, partition
             if lane in self._bounded:
-                messages, size = then.get(lane) or self._kept[lane]
+                messages, size = then.get(lane) or self._usage[lane]
                 then[lane] = messages + 1, size + draft.size_bytes
         for (_, partition), (messages, size) in then.items():
             over = queue.messages_max and messages > queue.messages_max, queue.bytes_max and size > queue.bytes_max
             if any(over) and queue.full == "refuse":
                 what = f"{queue.messages_max} messages" if over[0] else f"{queue.bytes_max} bytes"
                 return PartitionFull(f"partition {partition} of {queue.name} holds {what}, no more", FULL_AGAIN_S)
-        self._kept |= then
+        self._usage |= then
         return None
 
     def drop(self, database: Database) -> None:
         """Delete the oldest messages of partitions that hold too much, where their queues allow that."""
         for lane, queue in sorted(self._bounded.items(), key=lambda one: one[0]):
-            messages, size = self._kept[lane]
+            messages, size = self._usage[lane]
             over = messages - queue.messages_max if queue.messages_max else 0
             over_bytes = size - queue.bytes_max if queue.bytes_max else 0
             if over <= 0 and over_bytes <= 0:
@@ -73,7 +73,7 @@ class PartitionRoom:
                 if over <= 0 and over_bytes <= 0:
                     break
                 database.execute(f"delete from message where {_PLACE} and ticks = ? and id = ?", (*lane, ticks, id))
-                database.kept.add(lane, -1, -length)
+                database.growth.add(lane, -1, -length)
                 over, over_bytes = over - 1, over_bytes - length
 
 

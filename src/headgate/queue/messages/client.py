@@ -89,8 +89,8 @@ class MessageClient:
     ) -> AsyncIterator[MessageClient]:
         """Open a client with a key of the application, or with a bearer token. `tls` says which certificates to
         trust, see `trusting`."""
-        said = f"Application {key}" if key else f"Bearer {token}" if token else ""
-        headers = {"Authorization": said} if said else {}
+        credential = f"Application {key}" if key else f"Bearer {token}" if token else ""
+        headers = {"Authorization": credential} if credential else {}
         connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=tls or True)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
@@ -118,11 +118,11 @@ class MessageClient:
     async def read(self, lane: Lane, after: Position, limit: int) -> list[Message]:
         since = after
         while True:
-            asked = min(limit + 1, READ_MAX)
-            query = {"partitions": str(lane.partition), "limit": str(asked), "since": _since(since)}
+            count = min(limit + 1, READ_MAX)
+            query = {"partitions": str(lane.partition), "limit": str(count), "since": _since(since)}
             page = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
             fresh = [msgspec.structs.replace(m, queue=lane.queue) for m in page if position_of(m.message_id) > after]
-            if fresh or len(page) < asked:
+            if fresh or len(page) < count:
                 return fresh[:limit]
             since = position_of(page[-1].message_id)
 
@@ -202,7 +202,7 @@ class MessageClient:
                     elif event == "posted":
                         yield MessageNews(frozenset(parse_lane(text) for text in data.split()))
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise SourceDown(f"{self._urls[0]}: {_said(error)}") from error
+            raise SourceDown(f"{self._urls[0]}: {_text(error)}") from error
         raise SourceDown(f"{self._urls[0]} ended its stream")
 
     async def ask(
@@ -220,10 +220,10 @@ class MessageClient:
                     again = answer.headers.get("Retry-After", "")
                     return _checked(url, answer.status, await answer.read(), again)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
-                down = SourceDown(f"{url}: {_said(error)}")
+                down = SourceDown(f"{url}: {_text(error)}")
                 self._urls = [*(one for one in self._urls if one != url), url]
             except aiohttp.ClientError as error:
-                raise SourceDown(f"{url}: {_said(error)}") from error
+                raise SourceDown(f"{url}: {_text(error)}") from error
         raise down
 
 
@@ -234,18 +234,18 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
         raise SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
     if status < 300:
         return answer
-    said = msgspec.json.encode(answer.error_msg).decode()
+    text = msgspec.json.encode(answer.error_msg).decode()
     if status == 404:
-        raise QueueGone(said)
+        raise QueueGone(text)
     if status == 409:
-        raise LeaseGone(said)
+        raise LeaseGone(text)
     if status == 429:
-        raise QueueFull(said, float(again) if again.isdecimal() else 1.0)
+        raise QueueFull(text, float(again) if again.isdecimal() else 1.0)
     if status == 422:
-        raise PostedAlready(said)
+        raise PostedAlready(text)
     if status in (400, 413):
-        raise PostRefused(said)
-    raise SourceDown(f"{url} answers {status}: {said}")
+        raise PostRefused(text)
+    raise SourceDown(f"{url} answers {status}: {text}")
 
 
 def _messages(answer: QueueResponse) -> list[Message]:
@@ -285,5 +285,5 @@ def _one(lane: Lane, id: str) -> str:
     return f"/{quote(lane.queue)}/{lane.partition}%3A{id}"
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__

@@ -107,7 +107,7 @@ class Database(Protocol):
     """Declare the operations on a database. Parameters are marked `?`. Every method raises DatabaseDown."""
 
     @property
-    def kept(self) -> PartitionGrowth:
+    def growth(self) -> PartitionGrowth:
         """Return what the transaction adds to the partitions."""
         ...
 
@@ -135,7 +135,7 @@ class SqliteDatabase:
     """Connect to the file, which is created if it does not exist."""
 
     def __init__(self, path: Path) -> None:
-        self.kept = PartitionGrowth()
+        self.growth = PartitionGrowth()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             private_file(path)
@@ -151,29 +151,29 @@ class SqliteDatabase:
             ) from error
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        with _said():
+        with _translated():
             return self._connection.execute(sql, tuple(values)).fetchall()
 
     def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
         marks = ", ".join("?" * len(rows[0]))
-        with _said():
+        with _translated():
             self._connection.executemany(f"insert into {table} ({columns}) values ({marks})", rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        with _said():
+        with _translated():
             self._connection.execute("begin immediate")
         try:
             yield
-            self.kept.write(self)
-            with _said():
+            self.growth.write(self)
+            with _translated():
                 self._connection.execute("commit")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
         finally:
-            self.kept.clear()
+            self.growth.clear()
 
     def notify(self, payload: str) -> None:
         return None
@@ -183,7 +183,8 @@ class SqliteDatabase:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _translated() -> Iterator[None]:
+    """Raise DatabaseDown for errors of SQLite."""
     try:
         yield
     except apsw.Error as error:

@@ -173,7 +173,7 @@ def withdraw(database: Database, queue: int, ids: Iterable[tuple[int, str]], now
     for partition, id in ids:
         sql = f"delete from later where {_PLACE} and ticks = ? and id = ? returning octet_length(body)"
         for (size,) in database.execute(sql, (queue, partition, ticks_of(id), id)):
-            database.kept.add((queue, partition), -1, -size)
+            database.growth.add((queue, partition), -1, -size)
             lanes.add((queue, partition))
             count += 1
     for lane in sorted(lanes):

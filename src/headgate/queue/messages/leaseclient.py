@@ -37,8 +37,8 @@ class MessageLeasing:
 
     async def tell(self, queue: str, lease: MessageLease, outcome: Outcome) -> None:
         """Record the outcome of messages, and extend the lease."""
-        said = msgspec.json.encode(outcome)
-        await self._client.ask("POST", _path(queue, lease), data=said)
+        body = msgspec.json.encode(outcome)
+        await self._client.ask("POST", _path(queue, lease), data=body)
 
     async def partition_status(self, queue: str, group: str = "") -> list[PartitionRow]:
         """Return the state of the partitions, for this group or for all groups."""

@@ -196,14 +196,14 @@ def commit(database: Database, app: str, queue: str, token: str, outcome: Outcom
     Raise LeaseLost, NoQueue, InvalidPost.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
-    told = [_checked(database, lane, said, moment) for lane, said in _by_lane(database, strand, outcome)]
-    for one in told:
-        _record(database, one, moment)
-    if told and len(strand.lanes) > 1:
+    reports = [_checked(database, lane, part, moment) for lane, part in _by_lane(database, strand, outcome)]
+    for report in reports:
+        _record(database, report, moment)
+    if reports and len(strand.lanes) > 1:
         replace(strand, passed=strand.then_passed).keep(database)
     strand.write(database, "expires_ms = ?", until(moment, outcome.ttl))
     head = strand.lanes[0]
-    processed = next((one.last.id for one in told if one.held is head), head.at.id)
+    processed = next((report.last.id for report in reports if report.held is head), head.at.id)
     return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.lanes))
 
 
@@ -231,7 +231,7 @@ def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tupl
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _PartitionReport:
     """Hold what was reported for one partition and can be recorded."""
 
     held: HeldLease
@@ -244,16 +244,16 @@ def _waiting(database: Database, held: HeldLease) -> set[str]:
     return {id for (id,) in database.execute(f"select id from tried where {PLACE} and due_ms > 0", held.place)}
 
 
-def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> _Told:
+def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> _PartitionReport:
     """Check an outcome, without writing anything. Raise InvalidPost."""
     named = {*outcome.done, *(one.message_id for one in outcome.failed)}
     ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
     _check(database, held, named, ahead, _waiting(database, held), moment)
-    return _Told(held, outcome, ahead[-1] if ahead else held.at)
+    return _PartitionReport(held, outcome, ahead[-1] if ahead else held.at)
 
 
-def _record(database: Database, told: _Told, moment: LeaseMoment) -> None:
-    held, outcome = told.held, told.outcome
+def _record(database: Database, report: _PartitionReport, moment: LeaseMoment) -> None:
+    held, outcome = report.held, report.outcome
     known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {PLACE}", held.place))
     found = {one.message_id: one for one in _read_failed(database, held, outcome, moment)}
     for id in outcome.done:
@@ -265,7 +265,7 @@ def _record(database: Database, told: _Told, moment: LeaseMoment) -> None:
             fail(database, held, found[failure.message_id], failure, tries, outcome.attempts, moment)
         elif failure.message_id in known:
             forget(database, held, failure.message_id)
-    write(database, held, "ticks = ?, id = ?", told.last.ticks, told.last.id)
+    write(database, held, "ticks = ?, id = ?", report.last.ticks, report.last.id)
 
 
 def _read_failed(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> Sequence[StoredMessage]:

@@ -20,14 +20,14 @@ def read(
     found, size_chars, compared = list[Row](), 0, "<=" if descending else ">="
     while len(found) < limit and size_chars < READ_MAX_CHARS:
         fitting = (READ_MAX_CHARS - size_chars) * len(found) // size_chars if found else FIRST
-        asked = max(1, min(fitting, limit - len(found)))
+        count = max(1, min(fitting, limit - len(found)))
         rows = database.execute(
             "select id, ticks, body, partition from message where queue = ? and partition = ?"
             f" and (ticks, id) {compared} (?, ?) and expires_ms > ? order by ticks {order}, id {order} limit ?",
-            (queue, partition, at.ticks, at.id, now_ms, asked),
+            (queue, partition, at.ticks, at.id, now_ms, count),
         )
         found += rows
-        if len(rows) < asked:
+        if len(rows) < count:
             break
         size_chars += sum(len(row[2]) for row in rows)
         at, compared = Position(rows[-1][1], rows[-1][0]), compared[0]

@@ -21,7 +21,7 @@ _LZ4 = "select 1 from pg_settings where name = 'default_toast_compression' and '
 
 class PostgresDatabase:
     def __init__(self, url: str) -> None:
-        self._url, self.kept = url, PartitionGrowth()
+        self._url, self.growth = url, PartitionGrowth()
         self._connection: psycopg.Connection[Row] | None = None
         try:
             connection = self._connected()
@@ -41,23 +41,23 @@ class PostgresDatabase:
         return self._connection
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        with _said():
+        with _translated():
             cursor = self._connected().execute(sql.replace("?", "%s").encode(), values)
             return cursor.fetchall() if cursor.description is not None else []
 
     def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
-        with _said(), self._connected().cursor().copy(f"copy {table} ({columns}) from stdin".encode()) as copy:
+        with _translated(), self._connected().cursor().copy(f"copy {table} ({columns}) from stdin".encode()) as copy:
             for row in rows:
                 copy.write_row(row)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         try:
-            with _said(), self._connected().transaction():
+            with _translated(), self._connected().transaction():
                 yield
-                self.kept.write(self)
+                self.growth.write(self)
         finally:
-            self.kept.clear()
+            self.growth.clear()
 
     def notify(self, payload: str) -> None:
         self.execute(f"select pg_notify('{CHANNEL}', ?)", (payload,))
@@ -69,7 +69,7 @@ class PostgresDatabase:
 
 def listen(url: str) -> Iterator[str | None]:
     """Yield notifications as they come; yield None at once, and after each second without any. Raise DatabaseDown."""
-    with _said(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+    with _translated(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         connection.execute(f"listen {CHANNEL}".encode())
         while True:
             yield None
@@ -78,7 +78,8 @@ def listen(url: str) -> Iterator[str | None]:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _translated() -> Iterator[None]:
+    """Raise DatabaseDown for errors of PostgreSQL."""
     try:
         yield
     except psycopg.Error as error:

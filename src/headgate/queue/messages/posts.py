@@ -150,7 +150,7 @@ def _write(
     room = PartitionRoom(database, {(queue.id, partition): queue for _, queue, some in accepted for partition in some})
     aside = later.waiting(database, ticks, now_ms)
     rows: list[Row] = []
-    kept: list[Row] = []
+    key_rows: list[Row] = []
     rung: set[str] = set()
     for n, queue, partitions in accepted:
         post, posted = posts[n], []
@@ -158,7 +158,7 @@ def _write(
             answers[n] = full
             continue
         for draft, partition in zip(post.drafts, partitions, strict=True):
-            database.kept.add((queue.id, partition), 1, draft.size_bytes)
+            database.growth.add((queue.id, partition), 1, draft.size_bytes)
             at = ticks[queue.id, partition]
             ticks[queue.id, partition] = at + 1
             id = queue.id_of(partition, at, node)
@@ -170,13 +170,13 @@ def _write(
             rung.add(f"{post.app}\n{post.queue}\n{partition}")
         if post.key:
             answer = msgspec.json.encode(posted).decode()
-            kept.append((queue.id, post.key, post.digest, answer, now_ms + KEYS_KEPT_S * 1000))
+            key_rows.append((queue.id, post.key, post.digest, answer, now_ms + KEYS_KEPT_S * 1000))
         answers[n] = posted, False
     if rows:
         database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
     aside.write(database)
     room.drop(database)
-    if kept:
-        database.insert("posted", "queue, key, digest, answer, expires_ms", kept)
+    if key_rows:
+        database.insert("posted", "queue, key, digest, answer, expires_ms", key_rows)
     for payload in rung:
         database.notify(payload)

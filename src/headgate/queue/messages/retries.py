@@ -70,7 +70,7 @@ def fail(
     database: Database,
     held: HeldLease,
     one: StoredMessage,
-    said: Failure,
+    failure: Failure,
     tries: int,
     attempts: int,
     moment: LeaseMoment,
@@ -78,13 +78,13 @@ def fail(
     """Let a message whose job failed wait for its next attempt, or give it up."""
     row = database.execute(f"select died from tried where {PLACE} and id = ?", (*held.place, one.message_id))
     died = row[0][0] if row else 0
-    if said.reject or tries >= attempts:
-        _bury(database, held, one, tries, died, said.error, moment)
+    if failure.reject or tries >= attempts:
+        _bury(database, held, one, tries, died, failure.error, moment)
         return
-    delay_s = USUAL.delay_s(tries, moment.chance.random()) if said.retry_after is None else said.retry_after
+    delay_s = USUAL.delay_s(tries, moment.chance.random()) if failure.retry_after is None else failure.retry_after
     forget(database, held, one.message_id)
     due_ms = max(until(moment, delay_s), 1)
-    values = (*held.place, one.message_id, tries, died, 0, due_ms, said.error[:ERROR_MAX_CHARS])
+    values = (*held.place, one.message_id, tries, died, 0, due_ms, failure.error[:ERROR_MAX_CHARS])
     database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
 
 

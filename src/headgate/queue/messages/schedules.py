@@ -145,15 +145,15 @@ def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
         for at_ms in moments:
             posts.append(MessagePost(app, queue_name, (_draft(row, at_ms),)))
             of.append((queue, name))
-    told = list[tuple[str, Lane]]()
+    posted = list[tuple[str, Lane]]()
     answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
     for post, (queue, name), answer in zip(posts, of, answers, strict=True):
         if isinstance(answer, Exception):
             sql = "update schedule set trouble = ? where queue = ? and name = ?"
             database.execute(sql, (str(answer)[:500], queue, name))
         else:
-            told += [(post.app, Lane(post.queue, one.partition)) for one in answer[0]]
-    return told
+            posted += [(post.app, Lane(post.queue, one.partition)) for one in answer[0]]
+    return posted
 
 
 def _draft(row: Row, at_ms: int) -> MessageDraft:

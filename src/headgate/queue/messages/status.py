@@ -45,7 +45,7 @@ class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, group: str = "") -> list[PartitionRow]:
     """Describe every partition by number, with this group or with all groups."""
-    kept = {
+    stored = {
         partition: (messages, size)
         for partition, messages, size in database.execute(
             "select partition, messages, bytes from kept where queue = ?", (queue.id,)
@@ -66,7 +66,7 @@ def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, grou
     for partition in range(1, queue.partitions + 1):
         later = "select 1 from later where queue = ? and partition = ?"
         delayed = _count(database, later, queue.id, partition)
-        messages, size = kept.get(partition, (0, 0))
+        messages, size = stored.get(partition, (0, 0))
         priority = priority_of(partition, queue.priorities) if queue.priorities > 1 else 0
         found.append(PartitionRow(partition, messages, size, delayed, groups.get(partition, []), priority))
     return found

@@ -42,7 +42,7 @@ def put_ids(database: Database, put: MessagePut) -> None:
         place = (queue.id, partition, ticks_of(id), id)
         before = "select octet_length(body) from message where queue = ? and partition = ? and ticks = ? and id = ?"
         known = database.execute(before, place)
-        database.kept.add((queue.id, partition), 0 if known else 1, size - (known[0][0] if known else 0))
+        database.growth.add((queue.id, partition), 0 if known else 1, size - (known[0][0] if known else 0))
         database.execute(
             "insert into message (queue, partition, ticks, id, body, expires_ms) values (?, ?, ?, ?, ?, ?)"
             " on conflict (queue, partition, ticks, id)"
@@ -66,7 +66,7 @@ def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int,
             (queue.id, partition, ticks_of(id), id),
         )
         for (size,) in gone:
-            database.kept.add((queue.id, partition), -1, -size)
+            database.growth.add((queue.id, partition), -1, -size)
     later.withdraw(database, queue.id, ids, now_ns)
 
 
@@ -85,7 +85,7 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     sql = f"delete from message where ({key}) in ({expired}) returning queue, partition, octet_length(body)"
     gone = database.execute(sql, (now_ms, most))
     for queue, partition, size in gone:
-        database.kept.add((queue, partition), -1, -size)
+        database.growth.add((queue, partition), -1, -size)
     removed = len(gone)
     for (queue,) in database.execute("select queue from doomed limit 10"):
         for table, key in (("message", "queue, partition, ticks, id"), ("later", "queue, partition, ticks")):
@@ -119,7 +119,7 @@ def purge_overdue(database: Database, lane: tuple[int, int, int], most: int) -> 
         (*lane[:2], *lane, most),
     )
     for (size,) in gone:
-        database.kept.add(lane[:2], -1, -size)
+        database.growth.add(lane[:2], -1, -size)
     return len(gone)
 
 

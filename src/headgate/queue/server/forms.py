@@ -50,7 +50,7 @@ def form(body: bytes) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
-def whole(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
+def whole_number(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
     """Return a whole number, or the default if it is missing."""
     value = fields.get(name)
     if type(value) is int and low <= value <= high:
@@ -74,13 +74,13 @@ def queue(fields: Mapping[str, str], known: QueueRecord | None, now_ms: int, nam
     base = known or QueueRecord(0, name, 1, "user", "strong", "", now_ms)
     kind = _choice(fields, "type", KINDS, base.kind)
     consistency = _choice(fields, "consistency", CONSISTENCIES, base.consistency)
-    priorities = whole(fields, "priorities", 1, PRIORITIES_MAX, base.priorities)
-    partitions = whole(fields, "partitions", 1, PARTITIONS_MAX, base.partitions if known else priorities)
+    priorities = whole_number(fields, "priorities", 1, PRIORITIES_MAX, base.priorities)
+    partitions = whole_number(fields, "partitions", 1, PARTITIONS_MAX, base.partitions if known else priorities)
     _check_priorities(name, partitions, priorities, known)
     principles, most = _principles(fields, base.principles), MOST_MAX
-    messages_max = whole(fields, "messages_max", 0, most, base.messages_max)
-    bytes_max = whole(fields, "bytes_max", 0, most, base.bytes_max)
-    age_max_s = whole(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
+    messages_max = whole_number(fields, "messages_max", 0, most, base.messages_max)
+    bytes_max = whole_number(fields, "bytes_max", 0, most, base.bytes_max)
+    age_max_s = whole_number(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
     full = _choice(fields, "full", ("refuse", "drop"), base.full)
     if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
         raise InvalidPost({"full": "dead letters are not refused: write drop, or no bounds"})
@@ -163,7 +163,7 @@ def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int =
     if why:
         raise InvalidPost({f"{prefix}body": why})
     try:
-        partition = whole(fields, "partition", 1, PARTITIONS_MAX, None)
+        partition = whole_number(fields, "partition", 1, PARTITIONS_MAX, None)
         return MessageDraft(body, ttl(fields), partition, _key(fields), *_due(fields, now_ms), _priority(fields))
     except InvalidPost as refused:
         raise InvalidPost({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
@@ -191,12 +191,12 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 def _priority(fields: Mapping[str, Any]) -> str:
     """Return the priority as requested; whether the queue has it is checked when the message is posted."""
-    said = fields.get("priority")
-    if said is None or said == "":
+    value = fields.get("priority")
+    if value is None or value == "":
         return ""
-    priority = str(said).lower()
-    if isinstance(said, bool) or not isinstance(said, str | int) or not PRIORITY.fullmatch(priority):
-        raise InvalidPost({"priority": f"high, normal, low or a number from 1 is wanted, not {str(said)[:40]!r}"})
+    priority = str(value).lower()
+    if isinstance(value, bool) or not isinstance(value, str | int) or not PRIORITY.fullmatch(priority):
+        raise InvalidPost({"priority": f"high, normal, low or a number from 1 is wanted, not {str(value)[:40]!r}"})
     if fields.get("partition") not in (None, ""):
         raise InvalidPost({"priority": "either a priority or a partition is said, not both"})
     return priority
@@ -224,37 +224,37 @@ def _due(fields: Mapping[str, Any], now_ms: int) -> DeliveryTime:
     return DeliveryTime()
 
 
-def _hold(said: Any) -> bool:  # JSON, or the text of a header
-    if said is None or isinstance(said, bool):
-        return bool(said)
-    if str(said).lower() not in ("yes", "no", "true", "false"):
-        raise InvalidPost({"hold": f"yes or no is wanted, not {str(said)[:40]!r}"})
-    return str(said).lower() in ("yes", "true")
+def _hold(value: Any) -> bool:  # JSON, or the text of a header
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if str(value).lower() not in ("yes", "no", "true", "false"):
+        raise InvalidPost({"hold": f"yes or no is wanted, not {str(value)[:40]!r}"})
+    return str(value).lower() in ("yes", "true")
 
 
-def _delay_ms(said: Any) -> int:  # JSON, or the text of a header
-    number = isinstance(said, int | float) and not isinstance(said, bool)
-    if not number and not (isinstance(said, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", said)):
-        raise InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(said)[:40]!r}"})
-    if not 0 <= float(said) <= DELAY_MAX_S:
+def _delay_ms(value: Any) -> int:  # JSON, or the text of a header
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number and not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", value)):
+        raise InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(value)[:40]!r}"})
+    if not 0 <= float(value) <= DELAY_MAX_S:
         raise InvalidPost({"delay": f"it lies between 0 and {DELAY_MAX_S} seconds"})
-    return round(float(said) * 1000)
+    return round(float(value) * 1000)
 
 
-def _at_ms(said: Any, now_ms: int) -> int:  # JSON, or the text of a header
-    wanted = f"seconds since 1970 or a time as 2026-01-31T12:00:00Z are wanted, not {str(said)[:40]!r}"
+def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
+    wanted = f"seconds since 1970 or a time as 2026-01-31T12:00:00Z are wanted, not {str(value)[:40]!r}"
     try:
-        if isinstance(said, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", said):
-            moment = datetime.fromisoformat(said)
+        if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
+            moment = datetime.fromisoformat(value)
             if moment.tzinfo is None:
                 raise InvalidPost(
-                    {"deliver_at": f"a time zone is missing: {said[:40]!r} may be anywhere; write …Z for UTC"}
+                    {"deliver_at": f"a time zone is missing: {value[:40]!r} may be anywhere; write …Z for UTC"}
                 )
             seconds = moment.timestamp()
-        elif isinstance(said, bool):
+        elif isinstance(value, bool):
             raise InvalidPost({"deliver_at": wanted})
         else:
-            seconds = float(said)
+            seconds = float(value)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidPost):
             raise
@@ -265,7 +265,7 @@ def _at_ms(said: Any, now_ms: int) -> int:  # JSON, or the text of a header
 
 
 def ttl(fields: Mapping[str, Any]) -> int:
-    return whole(fields, "ttl", 1, TTL_MAX_S, TTL_DEFAULT_S)
+    return whole_number(fields, "ttl", 1, TTL_MAX_S, TTL_DEFAULT_S)
 
 
 def single(headers: Mapping[str, str], body: bytes) -> tuple[str, int]:
@@ -313,7 +313,7 @@ def page(query: Mapping[str, str], of: QueueRecord) -> MessagePage:
     since = _position(query, name, exclusive=bool(after))
     if since == START and order == "descending":
         since = Position(TICKS_MAX)
-    limit = whole(query, "limit", 1, READ_MAX, LIMIT_DEFAULT)
+    limit = whole_number(query, "limit", 1, READ_MAX, LIMIT_DEFAULT)
     return MessagePage(_partitions(query, of), since, bool(after), limit, order == "descending", wait(query))
 
 
@@ -338,7 +338,7 @@ def _partitions(query: Mapping[str, str], of: QueueRecord) -> tuple[int, ...]:
     found = []
     for part in query.get("partitions", "1").split(","):
         try:
-            found.append(whole({"partitions": part.strip()}, "partitions", 1, of.partitions, 1))
+            found.append(whole_number({"partitions": part.strip()}, "partitions", 1, of.partitions, 1))
         except InvalidPost:
             raise InvalidPost({"partitions": f"numbers from 1 to {of.partitions} with commas between them"}) from None
     return tuple(dict.fromkeys(found))

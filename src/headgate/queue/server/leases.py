@@ -39,15 +39,15 @@ class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @post("/v1/{app:str}/{queue:str}/lease", status_code=200)
 async def take_lease(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
-    said = await _body(request, LeaseBody)
-    _between("ttl", said.ttl, 1, TTL_MAX_S)
-    if said.partition is not None:
-        _between("partition", said.partition, 1, PARTITIONS_MAX)
-    if len(said.worker) > 200 or not said.worker.isprintable():
+    body = await _body(request, LeaseBody)
+    _between("ttl", body.ttl, 1, TTL_MAX_S)
+    if body.partition is not None:
+        _between("partition", body.partition, 1, PARTITIONS_MAX)
+    if len(body.worker) > 200 or not body.worker.isprintable():
         raise InvalidPost({"worker": "it has at most 200 printable characters"})
-    if not QUEUE_NAME.fullmatch(said.group):
+    if not QUEUE_NAME.fullmatch(body.group):
         raise InvalidPost({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
-    wanted = LeaseRequest(app, queue, said.worker, said.group, said.partition, said.ttl)
+    wanted = LeaseRequest(app, queue, body.worker, body.group, body.partition, body.ttl)
     look = lambda: site.board.change(app, lambda database, now: leases.take(database, wanted, now))  # noqa: E731
     found = await _patiently(site, app, queue, forms.wait(request.query), look)
     return answer({**OK, "lease": found})
@@ -57,7 +57,7 @@ async def take_lease(site: MessageSite, request: HttpRequest, app: str, queue: s
 async def fetch(site: MessageSite, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     query = request.query
-    limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
+    limit = forms.whole_number(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     look = lambda: site.board.change(  # noqa: E731
         app, lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
     )
@@ -71,8 +71,10 @@ async def commit(site: MessageSite, request: HttpRequest, app: str, queue: str, 
     site.caller(request, app).must_be(app)
     outcome = await _body(request, Outcome)
     _checked(outcome)
-    kept = await site.board.change(app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now))
-    return answer({**OK, "lease": kept})
+    renewed = await site.board.change(
+        app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now)
+    )
+    return answer({**OK, "lease": renewed})
 
 
 @delete("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
@@ -110,18 +112,18 @@ def _between(name: str, value: float, low: float, high: float) -> None:
         raise InvalidPost({name: f"a number from {low:g} to {high:g} is wanted, not {value:g}"})
 
 
-def _checked(said: Outcome) -> None:
+def _checked(outcome: Outcome) -> None:
     """Check the limits of an outcome. Raise InvalidPost."""
-    named = [*said.done, *(one.message_id for one in said.failed)]
+    named = [*outcome.done, *(one.message_id for one in outcome.failed)]
     if len(named) > NAMED_MAX:
         raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
     if len(named) != len(set(named)):
         raise InvalidPost({"done": "a message is named twice"})
     if wrong := [id for id in named if not is_id(id)]:
         raise InvalidPost({"done": f"{wrong[0][:60]!r} is not a message id: it is 32 hex digits"})
-    _between("ttl", said.ttl, 1, TTL_MAX_S)
-    _between("attempts", said.attempts, 1, 1_000)
-    for one in said.failed:
+    _between("ttl", outcome.ttl, 1, TTL_MAX_S)
+    _between("attempts", outcome.attempts, 1, 1_000)
+    for one in outcome.failed:
         _between("retry_after", one.retry_after or 0, 0, RETRY_AFTER_MAX_S)
 
 

@@ -37,9 +37,9 @@ def _header(name: str, schema: Json, text: str) -> Json:
 
 
 def _answer(text: str, optional: tuple[str, ...] = (), **properties: Json) -> Json:
-    said = {"status": {"const": "ok"}, **properties}
-    required = [name for name in said if name not in optional]
-    schema = {"type": "object", "properties": said, "required": required, "additionalProperties": False}
+    members = {"status": {"const": "ok"}, **properties}
+    required = [name for name in members if name not in optional]
+    schema = {"type": "object", "properties": members, "required": required, "additionalProperties": False}
     return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
@@ -261,7 +261,7 @@ def description() -> Json:
     paths: Json = {}
     for path, operations in _operations().items():
         keys = [part[1:-1] for part in path.split("/") if part.startswith("{")]
-        paths[path] = {method: _whole(operation, keys) for method, operation in operations.items()}
+        paths[path] = {method: _with_errors(operation, keys) for method, operation in operations.items()}
         if keys:
             named = [{"name": key, "in": "path", "required": True, "schema": TEXT} for key in keys]
             paths[path]["parameters"] = named
@@ -284,7 +284,7 @@ def description() -> Json:
     }
 
 
-def _whole(operation: Json, keys: list[str]) -> Json:
+def _with_errors(operation: Json, keys: list[str]) -> Json:
     """Return the operation completed with the errors that may answer it."""
     texts = {"401": "No such key.", "503": "Too much waits to be written: again after Retry-After."}
     if keys:

@@ -38,14 +38,14 @@ async def list_queues(site: MessageSite, request: HttpRequest, app: str) -> Resp
     if "text/event-stream" in request.headers.get("accept", ""):
         return happenings(site, app, site.still(request, app))
     query = request.query
-    limit = forms.whole(query, "limit", 1, LIST_MAX, None)
+    limit = forms.whole_number(query, "limit", 1, LIST_MAX, None)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
     details, count = forms.truth(query, "details"), forms.truth(query, "include_count")
     listed = [await _listed(site, app, queue, details, count) for queue in found]
     if forms.truth(query, "kept"):
-        kept = await site.board.look(lambda database, _: status.totals(database, app))
+        totals = await site.board.look(lambda database, _: status.totals(database, app))
         for queue, shown in zip(found, listed, strict=True):
-            shown["messages"], shown["bytes"] = kept.get(queue.id, (0, 0))
+            shown["messages"], shown["bytes"] = totals.get(queue.id, (0, 0))
     return answer({**OK, "queues": listed})
 
 
@@ -74,9 +74,9 @@ def _shown(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
     """Return the limits of a queue, if it has any."""
-    said = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
+    limits = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
     aged = {"age_max": queue.age_max_s} if queue.age_max_s else {}
-    return {**said, **aged} if queue.messages_max or queue.bytes_max else aged
+    return {**limits, **aged} if queue.messages_max or queue.bytes_max else aged
 
 
 @post("/v1/{app:str}", status_code=201)

@@ -62,7 +62,7 @@ async def stream_messages(site: MessageSite, request: HttpRequest, app: str, que
 async def get_lag(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what waits behind `after` in one `partition`."""
     of = await _seen(site, request, app, queue)
-    partition = forms.whole(request.query, "partition", 1, of.partitions, 1)
+    partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
     return answer({**OK, **msgspec.structs.asdict(found)})
@@ -73,8 +73,8 @@ async def get_delayed(site: MessageSite, request: HttpRequest, app: str, queue: 
     """Return what is not due yet in one `partition`."""
     of = await _seen(site, request, app, queue)
     query = request.query
-    partition = forms.whole(query, "partition", 1, of.partitions, 1)
-    limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
+    partition = forms.whole_number(query, "partition", 1, of.partitions, 1)
+    limit = forms.whole_number(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
     return answer({**OK, "messages": found})
 

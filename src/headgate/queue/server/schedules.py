@@ -40,10 +40,10 @@ async def list_schedules(site: MessageSite, request: HttpRequest, app: str, queu
 async def put_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     wanted = _wanted(name, await request.body())
-    kept = await site.board.change(
+    stored = await site.board.change(
         app, lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
     )
-    return answer({**OK, **msgspec.structs.asdict(kept)})
+    return answer({**OK, **msgspec.structs.asdict(stored)})
 
 
 @delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)
@@ -58,21 +58,23 @@ def _wanted(name: str, body: bytes) -> MessageSchedule:
     if not QUEUE_NAME.fullmatch(name):
         raise InvalidPost({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     try:
-        said = msgspec.json.decode(body, type=ScheduleBody)
+        requested = msgspec.json.decode(body, type=ScheduleBody)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidPost({"body": str(error)}) from error
-    if said.missed not in ("once", "all", "skip"):
-        raise InvalidPost({"missed": f"one of once, all, skip is wanted, not {said.missed[:40]!r}"})
-    if len(said.body) > BODY_MAX_CHARS:
+    if requested.missed not in ("once", "all", "skip"):
+        raise InvalidPost({"missed": f"one of once, all, skip is wanted, not {requested.missed[:40]!r}"})
+    if len(requested.body) > BODY_MAX_CHARS:
         raise InvalidPost({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
-    fields: dict[str, Any] = {name: getattr(said, name) for name in ("body", "partition", "key", "ttl", "priority")}
+    fields: dict[str, Any] = {
+        name: getattr(requested, name) for name in ("body", "partition", "key", "ttl", "priority")
+    }
     draft = forms.draft(fields, "", now_ms())
     return MessageSchedule(
         name=name,
-        cron=said.cron,
+        cron=requested.cron,
         body=draft.body,
-        zone=said.zone,
-        missed=said.missed,
+        zone=requested.zone,
+        missed=requested.missed,
         partition=draft.partition,
         key=draft.key,
         ttl=draft.ttl_s,

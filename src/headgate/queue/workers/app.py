@@ -41,8 +41,8 @@ class WorkerSite:
     """Value of the required header; empty: no caller is allowed."""
 
     def knows_the_key(self, request: HttpRequest) -> bool:
-        said = request.headers.get("authorization", "")
-        return bool(self.credential) and hmac.compare_digest(said.encode(), self.credential.encode())
+        presented = request.headers.get("authorization", "")
+        return bool(self.credential) and hmac.compare_digest(presented.encode(), self.credential.encode())
 
 
 @get("/health")

@@ -28,12 +28,12 @@ class DiscoveryTurn:
     what it saw."""
 
     ours: bool = False
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
 
     def give(self, workers: Iterable[str], name: str) -> None:
         before, self.ours = self.ours, min(workers, default="") == name
         if self.ours and not before:
-            self.asked.set()
+            self.requested.set()
 
 
 Change = tuple[At, tuple[Op, ...]]
@@ -45,10 +45,10 @@ async def discover(
     """Look for queues until cancelled, on request and at intervals, while it is this worker's turn."""
     await mirror.ready()
     while True:
-        turn.asked.clear()
+        turn.requested.clear()
         if turn.ours:
             await _look(processor, store, app, mirror)
-        await _until(turn.asked, processor.pace.discover_s)
+        await _until(turn.requested, processor.pace.discover_s)
 
 
 async def _look(processor: MessageProcessor, store: Store, app: Application, mirror: Mirror) -> None:
@@ -119,9 +119,9 @@ def _pieces(found: list[Change]) -> Iterable[list[Change]]:
         yield found[first : first + OPS_MAX // 2]
 
 
-async def _until(asked: asyncio.Event, for_s: float) -> None:
+async def _until(event: asyncio.Event, for_s: float) -> None:
     try:
         async with asyncio.timeout(for_s):
-            await asked.wait()
+            await event.wait()
     except TimeoutError:
         return

@@ -123,22 +123,22 @@ async def take(
     fresh = list[tuple[Lane, Progress]]()
     for lane in lanes:
         owner, place = app.owner(lane), app.progress(lane)
-        held, kept = await store.get(owner.path), await store.get(place.path)
-        if held is not None and held.value != name.encode():  # a name belongs to a single session
+        owned, stored = await store.get(owner.path), await store.get(place.path)
+        if owned is not None and owned.value != name.encode():  # a name belongs to a single session
             return []
-        if kept is None:
+        if stored is None:
             continue
         try:
-            now = place.decode(kept.value)
+            now = place.decode(stored.value)
             steps.position(now)
         except ValueError as error:
             unreadable(lane, error)
             continue
-        if held is not None:
-            found.append(Hold(store, session, app, lane, At(owner.path, held.version), name, now, kept.version))
+        if owned is not None:
+            found.append(Hold(store, session, app, lane, At(owner.path, owned.version), name, now, stored.version))
             continue
         fresh.append((lane, steps.taken(now, name)))
-        checks += [At(owner.path, None), At(place.path, kept.version)]
+        checks += [At(owner.path, None), At(place.path, stored.version)]
         ops += [Put(owner.path, name.encode(), session.lease), place.put(fresh[-1][1])]
     try:
         entries = await store.commit(checks, ops) if ops else []

@@ -237,8 +237,8 @@ class LaneRunner:
 
     async def _failed(self, message: Message, error: BaseException) -> None:
         """Handle a failure of the job: give the message up, or try it again later."""
-        id, said = message.message_id, str(error)[:ERROR_MAX_CHARS]
-        tally = steps.tally_of(self.now, id).closed("failed", f"{type(error).__name__}: {said}"[:ERROR_MAX_CHARS])
+        id, text = message.message_id, str(error)[:ERROR_MAX_CHARS]
+        tally = steps.tally_of(self.now, id).closed("failed", f"{type(error).__name__}: {text}"[:ERROR_MAX_CHARS])
         self._with_job = ""
         tally = replace(tally, rejected=isinstance(error, Reject))
         waits = any(one.id == id for one in self.now.parked)

@@ -43,7 +43,7 @@ async def recorded(source: MessageSource) -> dict[Lane, str]:
         while lane.queue == STATUS and (page := await source.read(lane, after, PAGE)):
             after = position_of(page[-1].message_id)
             for message in page:
-                _keep(found, *_said(message.body))
+                _keep(found, *_parsed_status(message.body))
     return found
 
 
@@ -73,7 +73,7 @@ async def take_over(store: Store, app: Application, lane: Lane, last: str) -> st
     return await store.transact(body)
 
 
-def _said(body: str) -> tuple[Lane | None, str]:
+def _parsed_status(body: str) -> tuple[Lane | None, str]:
     try:
         status = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, ValueError):

@@ -51,7 +51,7 @@ class LeaseWorker:
     held: dict[str, Lane] = field(default_factory=dict)
     """Name of a lease -> lane."""
     _bells: dict[Want, asyncio.Event] = field(default_factory=dict)
-    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    _listing_due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the queues must be listed again."""
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -93,7 +93,7 @@ class LeaseWorker:
     async def _discover(self) -> None:
         """Start to watch every queue that the server lists, as soon as it lists it."""
         while True:
-            self._asked.clear()
+            self._listing_due.clear()
             try:
                 for want in self._wanted(await self.source.lanes()):
                     if want not in self._bells:
@@ -102,7 +102,7 @@ class LeaseWorker:
                 self.well = True
             except (SourceDown, PostRefused, QueueGone) as down:
                 self._trouble("the queues could not be listed: %s", down)
-            await _either(self._asked.wait(), self.pace.discover_s if self.well else TROUBLE_MAX_S)
+            await _either(self._listing_due.wait(), self.pace.discover_s if self.well else TROUBLE_MAX_S)
 
     def _wanted(self, lanes: Iterable[Lane]) -> set[Want]:
         there = [lane for lane in lanes if self._is_ours(lane.queue)]
@@ -130,7 +130,7 @@ class LeaseWorker:
                 wait_s = self.pace.discover_s
             except SourceDown as down:
                 self._trouble("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
-            self._asked.set()
+            self._listing_due.set()
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, TROUBLE_MAX_S)
 
@@ -138,7 +138,7 @@ class LeaseWorker:
         """Look at these queues, and list the queues again if one is new; None means all queues."""
         known = {want[0] for want in self._bells}
         if queues is None or any(self._is_ours(queue) for queue in queues - known):
-            self._asked.set()
+            self._listing_due.set()
         for want, bell in self._bells.items():
             if queues is None or want[0] in queues:
                 bell.set()
@@ -229,8 +229,8 @@ class LeaseWorker:
             if isinstance(error, RetryLater):
                 delay_s = min(max(error.after_s, 0.0), RETRY_AFTER_MAX_S)
             asyncio.get_running_loop().call_later(delay_s + 0.05, self._ring, {queue})
-            said = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
-            failure = Failure(one.message_id, said, delay_s, isinstance(error, Reject))
+            text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+            failure = Failure(one.message_id, text, delay_s, isinstance(error, Reject))
             return Outcome(failed=(failure,), ttl=self.ttl_s, attempts=policy.attempts)
         figures.done.labels(queue).inc()
         return Outcome(done=(one.message_id,), ttl=self.ttl_s)

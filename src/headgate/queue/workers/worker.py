@@ -101,7 +101,7 @@ class QueueWorker:
                 async for happening in self.processor.source.happenings():
                     wait_s = 0.1
                     if happening.lanes is None:
-                        turn.asked.set()
+                        turn.requested.set()
                     sharing.ring(happening.lanes)
             except NoStream:
                 await self._poll(sharing)
