@@ -151,8 +151,8 @@ class PodmanGround:
 
     def driving(self, halt: Halt) -> Images:
         class Halting(Engine):
-            async def run(self, *words: str, told: bytes = b"", max_s: float = DEADLINE_S) -> PodmanResult:
-                done = await super().run(*words, told=told, max_s=max_s)
+            async def run(self, *words: str, stdin: bytes = b"", max_s: float = DEADLINE_S) -> PodmanResult:
+                done = await super().run(*words, stdin=stdin, max_s=max_s)
                 await halt.answered()
                 return done
 

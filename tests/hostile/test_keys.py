@@ -129,12 +129,14 @@ async def test_a_key_of_a_playbook_with_secrets_goes_also_where_its_public_part_
 
 async def test_the_agent_loads_no_library_that_a_job_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with TemporaryDirectory() as reached:
-        place, there = Path(reached), Agent._there
+        place, there = Path(reached), Agent._in_place
         place.chmod(0o777)  # what loads libraries runs as the build's user
         helper, loaded = place / "helper", place / "loaded"
         helper.write_text(f"#!/bin/sh\n: > {loaded}\n")
         helper.chmod(0o755)
-        monkeypatch.setattr(Agent, "_there", lambda self, said: there(self, f"env SSH_PKCS11_HELPER={helper} {said}"))
+        monkeypatch.setattr(
+            Agent, "_in_place", lambda self, command: there(self, f"env SSH_PKCS11_HELPER={helper} {command}")
+        )
         stage = Stage(tmp_path)
         asks = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - shell: |\n        %s\n"
         word = "for one in $(find /usr/lib -name libz.so.1); do echo | ssh-add -s $one 2>&1; done; echo asked"

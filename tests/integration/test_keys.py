@@ -109,9 +109,11 @@ def deeds(here: Path) -> list[HandAction]:
         backend = await SqliteBackend.open(here / "state/headgate.sqlite")
         try:
             store, place = Store(backend), Map().history
-            bodies = {entry.path: decode(entry.value, HandAction) for entry in await store.list(place.action_data.path)}
+            bodies = {
+                entry.path: decode(entry.value, HandAction) for entry in await store.list(place.action_bodies.path)
+            }
             order = sorted(await store.list(place.actions.path), key=lambda entry: entry.path)
-            return [bodies[f"{place.action_data.path}/{decode(entry.value, StreamEntry).data}"] for entry in order]
+            return [bodies[f"{place.action_bodies.path}/{decode(entry.value, StreamEntry).data}"] for entry in order]
         finally:
             await backend.close()
 

@@ -40,7 +40,7 @@ class _Output:
 
 
 async def communicate(process: asyncio.subprocess.Process, stdin: bytes, out_max_bytes: int) -> tuple[bytes, bytes]:
-    """Feed `stdin` to the process; return its output and its error output once it has ended. Raise OutputTooLarge."""
+    """Send `stdin` to the process; return its output and its error output once it has ended. Raise OutputTooLarge."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     output = _Output()
     works = output.all(process.stdout, out_max_bytes), output.ends(process.stderr), _feed(process.stdin, stdin)

@@ -197,7 +197,7 @@ class History(Dir):
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
     data = place(Finished, "What is to be recorded.", by="scheduler, web", node="keyed", seed=False)
     actions = place(StreamEntry, "What was done by hand, in order.", by="web, cli", node="sequence", seed=False)
-    action_data = place(
+    action_bodies = place(
         HandAction, "What it was, and how it ended.", by="web, cli", node="keyed", name="asked", seed=False
     )
     election = place(Empty, "Who records.", by="scheduler", node="lock", seed=False)
@@ -208,7 +208,7 @@ class History(Dir):
 
     @cached_property
     def by_hand(self) -> Stream[HandAction]:
-        return Stream(self.actions.path, self.action_data.path, HandAction)
+        return Stream(self.actions.path, self.action_bodies.path, HandAction)
 
 
 class QuarantinePlace(Dir):

@@ -109,10 +109,10 @@ async def test_what_did_not_change_is_free(ground: Ground) -> None:
     first = await client.get(key, ROCKET)
     left = client.budget(key).remaining
     again = await client.get(key, ROCKET)
-    assert again.said == first.said
+    assert again.content == first.content
     assert (client.calls["unchanged"], client.budget(key).remaining) == (1, left)
     ground.repository.allow_squash_merge = False
-    assert (await client.get(key, ROCKET)).said["allow_squash_merge"] is False
+    assert (await client.get(key, ROCKET)).content["allow_squash_merge"] is False
 
 
 async def test_pages(ground: Ground) -> None:
@@ -184,7 +184,7 @@ async def test_renamed_repositories_are_followed_on_the_host_alone(ground: Groun
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     ground.hub.rename(ground.repository, "moon")
-    assert (await client.get(key, ROCKET)).said["full_name"] == "acme/moon"
+    assert (await client.get(key, ROCKET)).content["full_name"] == "acme/moon"
 
 
 async def test_what_goes_wrong_there(ground: Ground) -> None:
