@@ -48,9 +48,9 @@ class ChatReporter:
             raise ChatUnusable("it needs a url: an address as apprise has it, such as slack://…")
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> ChatReporter:
+    def of(cls, options: Mapping[str, str]) -> ChatReporter:
         """Make a reporter from its section of the settings. Raise ChatUnusable."""
-        return cls(said.get("url", ""))
+        return cls(options.get("url", ""))
 
     async def tell(self, posting: OutboxMessage) -> None:
         """Send the report. Raise ReportPutOff."""
@@ -70,10 +70,10 @@ class ChatReporter:
 
     def _tell(self, heading: str, text: str, kind: str) -> str | None:
         """Send to the chat, and return why it refused; None if it accepted."""
-        with self._captured() as said:
+        with self._captured() as output:
             if self._chats.notify(body=text, title=heading, notify_type=kind, body_format="text"):
                 return None
-            return _said(said.getvalue()) or "the chat did not take it, and apprise does not say why"
+            return _shortened(output.getvalue()) or "the chat did not take it, and apprise does not say why"
 
     def _captured(self) -> Any:  # apprise's own context manager
         return self._capture(level=logging.WARNING, name=_LIBRARY_LOG, fmt="%(message)s")
@@ -84,7 +84,7 @@ def _calling_nobody(text: str) -> str:
     return text.replace("@", _HARMLESS_AT)
 
 
-def _said(text: str | io.StringIO) -> str:
+def _shortened(text: str | io.StringIO) -> str:
     """Shorten a text, and leave out URLs, which contain tokens."""
     return " ".join(_URL.sub("…", str(text)).split())[:SAID_MAX]
 

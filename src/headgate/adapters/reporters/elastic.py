@@ -49,11 +49,11 @@ class Elastic:
     tls: ssl.SSLContext
 
     @classmethod
-    def of(cls, said: Mapping[str, str], directory: Path, tls: ssl.SSLContext | None = None) -> Elastic:
+    def of(cls, options: Mapping[str, str], directory: Path, tls: ssl.SSLContext | None = None) -> Elastic:
         """Read the section of the settings; `tls` says which certificates clients trust here. Raise ElasticUnusable."""
         yes = ("true", "yes", "on", "1")
-        scheme = "https" if said.get("use_ssl", "true").lower() in yes else "http"
-        named = (one.strip() for one in said["uri"].split(","))
+        scheme = "https" if options.get("use_ssl", "true").lower() in yes else "http"
+        named = (one.strip() for one in options["uri"].split(","))
         servers = tuple(one if "://" in one else f"{scheme}://{one}" for one in named if one)
         for one in servers:
             try:
@@ -65,14 +65,14 @@ class Elastic:
                 raise ElasticUnusable("uri: each server is https://HOST:PORT or HOST:PORT, with commas between")
         context = tls or ssl.create_default_context()
         try:
-            if said.get("ca_certs"):
-                context = ssl.create_default_context(cafile=str(_place(directory, said["ca_certs"])))
-            if said.get("client_cert"):
-                key = _place(directory, said["client_key"]) if said.get("client_key") else None
-                context.load_cert_chain(_place(directory, said["client_cert"]), key)
+            if options.get("ca_certs"):
+                context = ssl.create_default_context(cafile=str(_place(directory, options["ca_certs"])))
+            if options.get("client_cert"):
+                key = _place(directory, options["client_key"]) if options.get("client_key") else None
+                context.load_cert_chain(_place(directory, options["client_cert"]), key)
         except OSError as error:  # also raised for invalid certificates
             raise ElasticUnusable(f"ca_certs, client_cert or client_key cannot be read: {error}") from error
-        if said.get("verify_certs", "true").lower() not in yes:
+        if options.get("verify_certs", "true").lower() not in yes:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return cls(tuple(one.rstrip("/") for one in servers), context)
 
@@ -103,7 +103,7 @@ class ElasticReporter:
             at = (self._first + number) % len(self._servers)
             try:
                 async with asyncio.timeout(WHOLE_MAX_S):
-                    await self._told(self._servers[at] + _BULK, body)
+                    await self._send_bulk(self._servers[at] + _BULK, body)
             except (httpx.HTTPError, TimeoutError, ReporterAway) as error:
                 if number + 1 == len(self._servers):
                     if isinstance(error, ReporterAway):
@@ -113,17 +113,17 @@ class ElasticReporter:
                 self._first = at
                 return
 
-    async def _told(self, url: str, body: bytes) -> None:
+    async def _send_bulk(self, url: str, body: bytes) -> None:
         headers = {"Content-Type": "application/x-ndjson"}
         async with self._client.stream("POST", url, content=body, headers=headers) as answer:
             if not answer.is_success:
                 judged(answer, await beginning(answer))
-            said = b""
+            content = b""
             async for chunk in answer.aiter_bytes():
-                said += chunk
-                if len(said) > ANSWER_MAX_BYTES:
+                content += chunk
+                if len(content) > ANSWER_MAX_BYTES:
                     raise ReporterAway(f"it answered more than {ANSWER_MAX_BYTES} bytes")
-        _took(said)
+        _took(content)
 
 
 class _Trouble(msgspec.Struct):
@@ -141,15 +141,17 @@ class _Bulk(msgspec.Struct):
     items: list[dict[str, _Done]] = []
 
 
-def _took(said: bytes) -> None:
+def _took(content: bytes) -> None:
     try:
-        bulk = msgspec.json.decode(said, type=_Bulk)
+        bulk = msgspec.json.decode(content, type=_Bulk)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportRefused("what answers there is no Elasticsearch: name its address as uri") from error
     wrong = [done for item in bulk.items for done in item.values() if not 200 <= done.status < 300]
     if bulk.errors or wrong:
-        told = "; ".join(dict.fromkeys(f"{one.status} {one.error.type}: {one.error.reason}"[:300] for one in wrong[:3]))
-        why = f"it did not take {len(wrong)} of {len(bulk.items)} documents: {told}"
+        reasons = "; ".join(
+            dict.fromkeys(f"{one.status} {one.error.type}: {one.error.reason}"[:300] for one in wrong[:3])
+        )
+        why = f"it did not take {len(wrong)} of {len(bulk.items)} documents: {reasons}"
         raise ReporterAway(why) if any(one.status in BUSY for one in wrong) else ReportRefused(why)
 
 
@@ -163,14 +165,14 @@ def index_of(pattern: str, report: QueueReport) -> str:
 
 def _lines(posting: OutboxMessage, index: str) -> Iterator[bytes]:
     report, key = posting.report, posting.key or posting.report.id
-    whole = {
+    buildset = {
         "build_type": "buildset",
         "uuid": report.buildset,
         "message": report.message,
         **_about(report),
     }
     for id, document in (
-        (key, whole),
+        (key, buildset),
         *((f"{key}.{one.build or one.job}", _build(report, one)) for one in report.builds),
     ):
         yield msgspec.json.encode({"index": {"_index": index, "_id": id[:500]}}) + b"\n"

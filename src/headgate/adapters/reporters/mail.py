@@ -47,20 +47,24 @@ class MailServer:
     """Host name to greet with; empty: this machine's own."""
 
     @classmethod
-    def of(cls, said: Mapping[str, str], beside: Path) -> MailServer:
+    def of(cls, options: Mapping[str, str], beside: Path) -> MailServer:
         """Read the section of the settings; a relative path starts `beside` the settings file."""
-        security = said.get("security") or ("starttls" if said.get("use_starttls", "").lower() in _YES else "none")
+        security = options.get("security") or (
+            "starttls" if options.get("use_starttls", "").lower() in _YES else "none"
+        )
         usual = {"tls": 465}.get(security, 25)
         return cls(
-            host=said.get("server") or "localhost",
-            port=int(said.get("port") or usual),
-            sender=said.get("default_from") or "headgate@localhost",
-            recipients=addresses(said.get("default_to", "")),
+            host=options.get("server") or "localhost",
+            port=int(options.get("port") or usual),
+            sender=options.get("default_from") or "headgate@localhost",
+            recipients=addresses(options.get("default_to", "")),
             security=security,
-            user=said.get("user", ""),
-            password=said.get("password", ""),
-            allowed=tuple(re.split(r"[\s,]+", said.get("recipients", "").strip())) if said.get("recipients") else (),
-            authorities=str(beside / Path(said["ca"]).expanduser()) if said.get("ca") else "",
+            user=options.get("user", ""),
+            password=options.get("password", ""),
+            allowed=tuple(re.split(r"[\s,]+", options.get("recipients", "").strip()))
+            if options.get("recipients")
+            else (),
+            authorities=str(beside / Path(options["ca"]).expanduser()) if options.get("ca") else "",
         )
 
 
@@ -104,8 +108,8 @@ class MailReporter:
 
     def _recipients(self, options: Mapping[str, str]) -> tuple[str, ...]:
         """Return the addresses that a report goes to.  Raise ReportRefused."""
-        said = options.get("to", "").strip()
-        to = addresses(said) if said else self._server.recipients
+        requested = options.get("to", "").strip()
+        to = addresses(requested) if requested else self._server.recipients
         if not to:
             raise ReportRefused("it has no recipient: set `to` of the reporter or default_to")
         if len(to) > RECIPIENTS_MAX:
@@ -115,7 +119,7 @@ class MailReporter:
                 raise ReportRefused(f"{one!r} is not an address to send to")
             domain = f"@{one.rpartition('@')[2]}".lower()
             allowed = {entry.lower() for entry in self._server.allowed}
-            if said and allowed and one.lower() not in allowed and domain not in allowed:
+            if requested and allowed and one.lower() not in allowed and domain not in allowed:
                 raise ReportRefused(f"the settings let no pipeline send to {one}")
         return to
 
@@ -129,16 +133,16 @@ class MailReporter:
                     connection.login(server.user, server.password)
                 refused = connection.send_message(message, to_addrs=list(to))
         except smtplib.SMTPRecipientsRefused as error:
-            self._told_of(error.recipients)
+            self._raise_for(error.recipients)
         except smtplib.SMTPSenderRefused as error:
-            raise self._by_code(error.smtp_code, f"{error.sender}: {_said(error.smtp_error)}") from error
+            raise self._by_code(error.smtp_code, f"{error.sender}: {_text_of(error.smtp_error)}") from error
         except smtplib.SMTPDataError as error:
-            raise self._by_code(error.smtp_code, _said(error.smtp_error)) from error
+            raise self._by_code(error.smtp_code, _text_of(error.smtp_error)) from error
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            raise ReporterAway(f"{server.host}:{server.port}: {_said(error)}") from error
+            raise ReporterAway(f"{server.host}:{server.port}: {_text_of(error)}") from error
         else:
             if refused:
-                self._told_of(refused)
+                self._raise_for(refused)
 
     def _connected(self) -> smtplib.SMTP:
         server, name = self._server, self._server.helo or None
@@ -147,15 +151,15 @@ class MailReporter:
             return smtplib.SMTP_SSL(server.host, server.port, name, timeout=TIMEOUT_S, context=context)
         return smtplib.SMTP(server.host, server.port, name, timeout=TIMEOUT_S)
 
-    def _told_of(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
+    def _raise_for(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
         """Report failed recipients: raise ReportPutOff if all of them may be tried again, else ReportRefused."""
-        said = "; ".join(f"{one}: {code} {_said(text)}" for one, (code, text) in sorted(refused.items()))
+        failures = "; ".join(f"{one}: {code} {_text_of(text)}" for one, (code, text) in sorted(refused.items()))
         if all(400 <= code < 500 for code, _ in refused.values()):
-            raise ReportPutOff(said)
-        raise ReportRefused(f"some recipients are rejected: {said}")
+            raise ReportPutOff(failures)
+        raise ReportRefused(f"some recipients are rejected: {failures}")
 
-    def _by_code(self, code: int, said: str) -> Exception:
-        return ReportPutOff(f"{code} {said}") if 400 <= code < 500 else ReportRefused(f"{code} {said}")
+    def _by_code(self, code: int, text: str) -> Exception:
+        return ReportPutOff(f"{code} {text}") if 400 <= code < 500 else ReportRefused(f"{code} {text}")
 
 
 def addresses(text: str) -> tuple[str, ...]:
@@ -167,7 +171,7 @@ def _believing(authorities: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=authorities or None)
 
 
-def _said(error: object) -> str:
+def _text_of(error: object) -> str:
     text = error.decode("utf-8", "replace") if isinstance(error, bytes) else str(error) or type(error).__name__
     return " ".join(text.split())[:500]
 

@@ -48,24 +48,24 @@ class Broker:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, said: Mapping[str, str], directory: Path) -> Broker:
+    def of(cls, options: Mapping[str, str], directory: Path) -> Broker:
         """Read the section of the settings. Raise MqttUnusable."""
         return cls(
-            said.get("server") or "localhost",
-            int(said.get("port") or 1883),
-            int(float(said.get("keepalive") or 60)),
-            said.get("user", ""),
-            said.get("password", ""),
-            _tls(said, directory),
+            options.get("server") or "localhost",
+            int(options.get("port") or 1883),
+            int(float(options.get("keepalive") or 60)),
+            options.get("user", ""),
+            options.get("password", ""),
+            _tls(options, directory),
         )
 
 
-def _tls(said: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
+def _tls(options: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
     """Return None if the section has no options about certificates."""
     places = {
-        name: directory / Path(said[name]).expanduser()
+        name: directory / Path(options[name]).expanduser()
         for name in ("ca_certs", "certfile", "keyfile")
-        if said.get(name)
+        if options.get(name)
     }
     if not places:
         return None
@@ -73,8 +73,8 @@ def _tls(said: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=places.get("ca_certs"))
         if "certfile" in places:
             context.load_cert_chain(places["certfile"], places.get("keyfile"))
-        if said.get("ciphers"):
-            context.set_ciphers(said["ciphers"])
+        if options.get("ciphers"):
+            context.set_ciphers(options["ciphers"])
     except OSError as error:  # also raised for invalid certificates
         raise MqttUnusable(f"ca_certs, certfile, keyfile or ciphers cannot be used: {error}") from error
     return context
@@ -139,7 +139,7 @@ def message(posting: OutboxMessage) -> dict[str, Any]:
     """Return the message; times are in seconds since 1970."""
     report = posting.report
     change, _, patchset = report.change.partition(",")
-    said = {
+    document = {
         "id": posting.key or report.id,
         "timestamp": report.at_ms / 1000,
         "action": report.report,
@@ -160,12 +160,12 @@ def message(posting: OutboxMessage) -> dict[str, Any]:
             "builds": [_build(report, one) for one in report.builds],
         },
     }
-    return {name: value for name, value in said.items() if value != ""}
+    return {name: value for name, value in document.items() if value != ""}
 
 
 def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
     page = f"{report.root}/t/{report.tenant}/build/{build.build}" if report.root and build.build else ""
-    said = {
+    document = {
         "job_name": build.job,
         "uuid": build.build,
         "voting": build.voting,
@@ -176,7 +176,7 @@ def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
         "web_url": page,
         "error_detail": build.error,
     }
-    return {name: value for name, value in said.items() if value != ""}
+    return {name: value for name, value in document.items() if value != ""}
 
 
 async def connect(given: ReporterOptions) -> Reporter:

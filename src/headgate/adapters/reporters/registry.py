@@ -51,19 +51,19 @@ class _Module(Protocol):
 
 
 def _host(scheme: str) -> Callable[[Mapping[str, str]], str]:
-    return lambda said: f"{scheme}://{said.get('server') or 'localhost'}"
+    return lambda options: f"{scheme}://{options.get('server') or 'localhost'}"
 
 
-def _called(said: Mapping[str, str]) -> str:
-    return "/".join(re.sub(r"(://)[^/@]*@", r"\1", said["url"]).split("/")[:3])
+def _called(options: Mapping[str, str]) -> str:
+    return "/".join(re.sub(r"(://)[^/@]*@", r"\1", options["url"]).split("/")[:3])
 
 
-def _chats(said: Mapping[str, str]) -> str:
-    return " ".join(f"{url.partition('://')[0]}://…" for url in said["url"].split())
+def _chats(options: Mapping[str, str]) -> str:
+    return " ".join(f"{url.partition('://')[0]}://…" for url in options["url"].split())
 
 
-def _servers(said: Mapping[str, str]) -> str:
-    return " ".join(map(_server, said["uri"].split(",")))
+def _servers(options: Mapping[str, str]) -> str:
+    return " ".join(map(_server, options["uri"].split(",")))
 
 
 def _server(url: str) -> str:

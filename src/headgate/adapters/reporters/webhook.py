@@ -40,9 +40,9 @@ class Webhook:
     """Key that signs the calls; empty: they are not signed."""
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> Webhook:
+    def of(cls, options: Mapping[str, str]) -> Webhook:
         """Read the section of the settings."""
-        return cls(said["url"], said.get("secret", ""))
+        return cls(options["url"], options.get("secret", ""))
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
@@ -77,21 +77,21 @@ class WebhookReporter:
             ):
                 if answer.is_success:
                     return
-                said = await beginning(answer)
+                text = await beginning(answer)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise ReporterAway(str(error) or type(error).__name__) from error
-        judged(answer, said)
+        judged(answer, text)
 
 
 def judged(answer: httpx.Response, text: str) -> None:
     """Raise ReporterAway or ReportRefused for an error answer, with its text."""
-    said = f"it answered {answer.status_code}{f': {text}' if text else ''}"
+    why = f"it answered {answer.status_code}{f': {text}' if text else ''}"
     if answer.is_redirect:
-        raise ReportRefused(f"{said}; redirections are not followed: name the address itself in the settings")
+        raise ReportRefused(f"{why}; redirections are not followed: name the address itself in the settings")
     if answer.status_code in PATIENCE or answer.status_code >= 500:
         wait = answer.headers.get("retry-after", "")
-        raise ReporterAway(said, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
-    raise ReportRefused(said)
+        raise ReporterAway(why, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
+    raise ReportRefused(why)
 
 
 async def beginning(answer: httpx.Response) -> str:

@@ -39,10 +39,10 @@ def title(report: QueueReport, pattern: str = "") -> str:
 
 
 def _usual(report: QueueReport) -> str:
-    what = report.change if not report.ref else report.ref
+    target = report.change if not report.ref else report.ref
     word = WORDS.get(report.report, report.report)
-    said = f": {report.subject}" if report.subject else ""
-    return f"[{report.pipeline}] {report.project.partition('/')[2] or report.project} {what} {word}{said}"
+    subject = f": {report.subject}" if report.subject else ""
+    return f"[{report.pipeline}] {report.project.partition('/')[2] or report.project} {target} {word}{subject}"
 
 
 def _named(found: re.Match[str], report: QueueReport) -> str:
