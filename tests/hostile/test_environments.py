@@ -53,7 +53,7 @@ async def test_who_holds_the_lock_of_a_version_holds_up_builds_that_want_it_and_
     supply = AnsibleSupply(here, manages=False)
 
     async def taken() -> str:
-        async with supply.taken("9", asked=True, say=print) as found:
+        async with supply.taken("9", requested=True, say=print) as found:
             return found.name if found else ""
 
     fd = os.open(place, os.O_RDONLY)  # as everybody may

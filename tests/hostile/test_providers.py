@@ -33,9 +33,9 @@ async def test_who_brings_a_known_key_never_waits_for_a_provider() -> None:
         clock[0] += FRESH_S + 1
         found.going.clear()
         for _ in range(2):
-            assert provider.asked("k1") is None, "its keys are asked for anew, and what is known will do meanwhile"
-        waits = provider.asked("unknown")
-        assert waits is not None and not waits.done() and provider.asked() is None
+            assert provider.refresh("k1") is None, "its keys are asked for anew, and what is known will do meanwhile"
+        waits = provider.refresh("unknown")
+        assert waits is not None and not waits.done() and provider.refresh() is None
         assert await provider.published("k1") is known and not waits.done()
         found.going.set()
         waits.result(DEADLINE_S)
@@ -80,7 +80,7 @@ async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> No
         provider, clock = IdentityProvider(issuer, GATE, patience_s=0.2), [1_000.0]
         provider.now_s = lambda: clock[0]
         try:
-            waits = provider.asked()
+            waits = provider.refresh()
             assert waits is not None
             waits.result(DEADLINE_S)
             drips, provider.patience_s = False, DEADLINE_S

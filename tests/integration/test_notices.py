@@ -137,7 +137,7 @@ async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_count
         repositories.propose("code/lib", "one", {"a": "x\n"})
         assert (await running.history.result_of("one", "check")).result == "SUCCESS"
         assert len(backend.tree.under(running.context.map.notices.queue.path)) == 1
-        with figures.whole(running.context.map, running.context.mirror):
+        with figures.showing_system(running.context.map, running.context.mirror):
             said = figures.text().decode()
     assert 'headgate_messages_waiting{to="notices"} 1.0' in said
     untold = float(said.partition('headgate_messages_untold_total{to="notices"} ')[2].split("\n")[0])

@@ -52,8 +52,8 @@ class DeniedNetworks:
 
 
 def _translated(net: ipaddress.IPv4Network) -> ipaddress.IPv6Network:
-    whole = int(TRANSLATED.network_address) + int(net.network_address)
-    return ipaddress.IPv6Network((whole, TRANSLATED.prefixlen + net.prefixlen))
+    address = int(TRANSLATED.network_address) + int(net.network_address)
+    return ipaddress.IPv6Network((address, TRANSLATED.prefixlen + net.prefixlen))
 
 
 def read_nets(text: str) -> list[Net]:

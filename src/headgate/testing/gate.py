@@ -144,7 +144,7 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
     forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
     couriers = (Courier(context, name, reporter).run for name, reporter in takers.items())
-    return [*couriers, *forges, partial(publish_once, context, ProcessMetrics().whole)]
+    return [*couriers, *forges, partial(publish_once, context, ProcessMetrics().showing_system)]
 
 
 def _known(

@@ -32,7 +32,7 @@ async def test_it_is_told_as_the_store_has_it_by_one_process() -> None:
     mirror = Mirror(Store(backend), map.path)
     running = asyncio.ensure_future(mirror.run())
     await mirror.ready()
-    with figures.whole(map, mirror):
+    with figures.showing_system(map, mirror):
         assert b"headgate_aside 0.0\n" in figures.text(), "it begins at zero"
         path = f"{map.quarantine.records.path}/one"
         (entry,) = await backend.commit([], [Put(path, b"no record of ours, and counted all the same")])

@@ -272,7 +272,7 @@ async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, mon
     assert await read(store, await completed(store, "b1"), "job-output.txt") == b"all of it\n"
 
     # and where it took what was cut off for the end, who ran it to its end has the last word
-    await made(tmp_path / "first", store)._whole("b2", upload._Due(0, ran=True, here=True))
+    await made(tmp_path / "first", store)._upload_all("b2", upload._Due(0, ran=True, here=True))
     async with second.following("b2"):
         (tmp_path / "second/b2/job-output.txt").write_text("all of it\n")
     await second.close()

@@ -25,7 +25,7 @@ def test_a_job_has_the_version_that_it_asks_for(tmp_path: Path) -> None:
     made(here.place("11"), "11", "2.18.1")
     for version, core in (("9", "2.16.1"), ("11", "2.18.1")):
         for asked in (True, False):
-            found = here.choose(version, asked=asked)
+            found = here.choose(version, requested=asked)
             assert found is not None and found.mark.core == core and found.current
             assert found.program == str(here.place(version) / "bin" / "ansible-playbook")
 
@@ -33,24 +33,24 @@ def test_a_job_has_the_version_that_it_asks_for(tmp_path: Path) -> None:
 def test_a_version_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path) -> None:
     here = Environments(tmp_path / "nothing yet")
     with pytest.raises(AnsibleNotInstalled, match=r"asks for Ansible 9, .* run: headgate ansible install 9$"):
-        here.choose("9", asked=True)
+        here.choose("9", requested=True)
     made(here.place("11"), "11", "2.18.1")
     with pytest.raises(AnsibleNotInstalled):
-        here.choose("9", asked=True)
+        here.choose("9", requested=True)
 
 
 def test_a_job_that_asks_for_none_has_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Environments(tmp_path / "environments")
     assert beside() is not None, "the tests have one of their own"
     made(here.place("9"), "9", "2.16.1")
-    assert here.choose("11", asked=False) is None, "that one"
+    assert here.choose("11", requested=False) is None, "that one"
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "/nowhere")
     assert beside() is None
-    found = here.choose("11", asked=False)
+    found = here.choose("11", requested=False)
     assert found is not None and found.mark.version == "9", "there is no other"
     made(here.place("11"), "11", "2.18.1")
-    found = here.choose("11", asked=False)
+    found = here.choose("11", requested=False)
     assert found is not None and found.mark.version == "11"
 
 

@@ -99,7 +99,7 @@ async def test_figures_of_the_whole_are_what_the_store_says() -> None:
     figures.done(BUILD)
     figures.finished(FINISHED)
     assert "headgate_items{" not in figures.text().decode()
-    with figures.whole(map, mirror):
+    with figures.showing_system(map, mirror):
         text = figures.text().decode()
     assert "headgate_items{" not in figures.text().decode()
     task.cancel()

@@ -26,7 +26,7 @@ ENDS = ("_bucket", "_count", "_sum", "_total")
 def fresh() -> tuple[dict[str, float], set[str]]:
     """Return the series of a process that has done nothing yet, and the names of all its figures."""
     figures, map = ProcessMetrics(), Map()
-    with figures.whole(map, Mirror(Store(MemoryBackend()), map.path)):
+    with figures.showing_system(map, Mirror(Store(MemoryBackend()), map.path)):
         families = list(parsed(figures.text().decode()))
     series = {f"{one.name}{sorted(one.labels.items())}": one.value for family in families for one in family.samples}
     names = {family.name + end for family in families for end in ("", *ENDS)}

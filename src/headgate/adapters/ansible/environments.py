@@ -110,14 +110,14 @@ class Environments:
     def find(self, version: str) -> Environment | None:
         return next(iter(self.all(version)), None)
 
-    def choose(self, version: str, *, asked: bool) -> Environment | None:
+    def choose(self, version: str, *, requested: bool) -> Environment | None:
         """Return the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
-        `asked`: whether the job or its tenant requests the version, which otherwise is the default. Raise
+        `requested`: whether the job or its tenant requests the version, which otherwise is the default. Raise
         AnsibleNotInstalled."""
         found = self.find(version)
         if found is not None:
             return found
-        if asked:
+        if requested:
             raise AnsibleNotInstalled(version)
         if beside() is not None:
             return None

@@ -1,7 +1,8 @@
-"""Making an environment of Ansible: whole, or not at all.
+"""Make an environment of Ansible completely, or not at all.
 
-Several may be asked for at once, by people and executors: one makes it, the others wait.  The lock is the kernel's, and
-programs that are started here have it, too: who comes after somebody who was killed waits for what he had started.
+Several people and executors may request one at once: one process makes it, and the others wait. The lock is the
+kernel's, and programs that are started here inherit it: after a process is killed, the next one waits until its
+programs have ended.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
     free = shutil.disk_usage(place.parent).free
     if free < ROOM_BYTES:
         raise CannotInstall(_no_room(version, place, f"{free // 1_000_000} MB are free"))
-    whole = False
+    complete = False
     try:
         place.mkdir(mode=MODE)
         place.chmod(MODE)
@@ -116,9 +117,9 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
                 raise CannotInstall(explained(version, place, done.stdout, environments.more, added=added))
         shutil.rmtree(tmp)
         _seal(place, EnvironmentMark(version, environments.core(version), PYTHON, int(time.time() * 1000)))
-        whole = True
+        complete = True
     finally:
-        if not whole:
+        if not complete:
             shutil.rmtree(place, ignore_errors=True)
 
 
@@ -141,7 +142,7 @@ def _steps(lock: Path, more: Path | None, place: Path, wheels: Path | None) -> I
 
 
 def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _OWN}
+    environment = {name: value for name, value in os.environ.items() if name not in _OWN}
     return subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
@@ -151,7 +152,7 @@ def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProc
         errors="replace",
         check=False,
         cwd=tmp,
-        env={**kept, "TMPDIR": str(tmp)},
+        env={**environment, "TMPDIR": str(tmp)},
         umask=UMASK,
         pass_fds=(lock,),
     )
@@ -186,26 +187,26 @@ def _sweep(environments: Environments, version: str) -> None:
             os.close(fd)
 
 
-def explained(version: str, place: Path, said: str, more: Path | None = None, *, added: bool = False) -> str:
+def explained(version: str, place: Path, output: str, more: Path | None = None, *, added: bool = False) -> str:
     """Return the meaning of an installer's output, with advice. `more`: the operator's file; `added`: whether its
     packages were being installed."""
-    if "No space left on device" in said or "Disk quota exceeded" in said:
+    if "No space left on device" in output or "Disk quota exceeded" in output:
         return _no_room(version, place, "no space was left")
-    last = _last(said)
+    last = _last(output)
     also = f" with the packages of {more}" if added else ""
     begin = f"Ansible {version} cannot be installed{also}: "
-    if "DO NOT MATCH THE HASHES" in said:
+    if "DO NOT MATCH THE HASHES" in output:
         names = more if added else "this Headgate"
         return f"{begin}a file is not the one that {names} names; where did the package index get it? {last}"
-    if any(word in said for word in _UNREACHED):
+    if any(word in output for word in _UNREACHED):
         own = f", and the same with -r {more}," if more is not None else ""
         return (
-            f"{begin}the package index cannot be reached{_reason(said)}. Without a network: "
+            f"{begin}the package index cannot be reached{_reason(output)}. Without a network: "
             f"`headgate ansible requirements {version} > ansible-{version}.txt`; where there is one, `pip download "
             f"--only-binary :all: -r ansible-{version}.txt -d wheels`{own} with Python {PYTHON}; and here "
             f"`headgate ansible install {version} --from wheels`"
         )
-    if "ensurepip" in said:
+    if "ensurepip" in output:
         return f"{begin}this Python cannot make environments; install python3-venv (apt-get install python3-venv)"
     return f"{begin}{last}"
 
@@ -217,14 +218,14 @@ def _no_room(version: str, place: Path, why: str) -> str:
     )
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """Return the system's error about a connection."""
-    found = re.search(r"\[Errno -?\d+\] ([^')\"\n]+)", said)
+    found = re.search(r"\[Errno -?\d+\] ([^')\"\n]+)", output)
     return f" ({found[1]})" if found else ""
 
 
-def _last(said: str) -> str:
+def _last(output: str) -> str:
     """Return the most informative line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["it says nothing"])[-1][:_WORDS_MAX]

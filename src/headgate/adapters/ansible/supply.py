@@ -28,25 +28,25 @@ class AnsibleSupply:
         self._installing: dict[str, asyncio.Task[None]] = {}
 
     @asynccontextmanager
-    async def taken(self, version: str, *, asked: bool, say: Say) -> AsyncIterator[Environment | None]:
+    async def taken(self, version: str, *, requested: bool, say: Say) -> AsyncIterator[Environment | None]:
         """Hold the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
-        `asked`: see `Environments.choose`. Raise AnsibleNotInstalled, CannotInstall."""
+        `requested`: see `Environments.choose`. Raise AnsibleNotInstalled, CannotInstall."""
         while True:
-            found = await self._chosen(version, asked, say)
+            found = await self._chosen(version, requested, say)
             if found is None:
                 yield None
                 return
-            with used(found) as there:
-                if there:
+            with used(found) as still_there:
+                if still_there:
                     yield found
                     return
             await asyncio.sleep(REMOVED_S)  # a process that keeps the lock needlessly delays this build alone
 
-    async def _chosen(self, version: str, asked: bool, say: Say) -> Environment | None:
+    async def _chosen(self, version: str, requested: bool, say: Say) -> Environment | None:
         if self._environments is None:
             return None
         try:
-            return self._environments.choose(version, asked=asked or (self._manages and beside() is None))
+            return self._environments.choose(version, requested=requested or (self._manages and beside() is None))
         except AnsibleNotInstalled:
             if not self._manages:
                 raise
@@ -69,14 +69,14 @@ class AnsibleSupply:
         words = [sys.executable, "-P", "-m", __name__, *map(str, self._environments.places), version]
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, start_new_session=True)
         try:
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
-            why = said[-_SAID_MAX_BYTES:].decode(errors="replace").strip()
+            why = output[-_SAID_MAX_BYTES:].decode(errors="replace").strip()
             raise CannotInstall(why or f"installing Ansible {version} ended with status {process.returncode}")
 
     async def close(self) -> None:

@@ -73,7 +73,7 @@ class IdentityProvider:
     now_s: Callable[[], float] = time.monotonic
     patience_s: float = ASKING_MAX_S
     _published: ProviderMetadata | None = None
-    _asked_s: float = -AGAIN_S
+    _requested_s: float = -AGAIN_S
     _known_s: float = 0.0
     _why: str = "it has not been asked yet"
     _asking: Future[None] | None = None
@@ -81,14 +81,14 @@ class IdentityProvider:
 
     def get(self, key: str) -> jwt.PyJWK | None:
         """Return the key of this id, if it is known; otherwise start a request for it."""
-        self.asked(key)
+        self.refresh(key)
         return self._key(key)
 
     def _key(self, key: str) -> jwt.PyJWK | None:
         keys = self._published.keys if self._published else {}
         return keys.get(key) or (next(iter(keys.values())) if not key and len(keys) == 1 else None)
 
-    def asked(self, key: str | None = None) -> Future[None] | None:
+    def refresh(self, key: str | None = None) -> Future[None] | None:
         """Start a request to the provider if one is necessary and none was sent recently; return a future that is done
         at its end. None: the known data suffice, or cannot be improved now. `key`: the id of a key that is needed."""
         now = self.now_s()
@@ -96,16 +96,16 @@ class IdentityProvider:
             lacking = self._published is None or (key is not None and self._key(key) is None)
             if self._asking is not None and not self._asking.done():
                 return self._asking if lacking else None
-            if not (lacking or now - self._known_s > FRESH_S) or now - self._asked_s < AGAIN_S:
+            if not (lacking or now - self._known_s > FRESH_S) or now - self._requested_s < AGAIN_S:
                 return None
-            self._asked_s, self._asking = now, Future()
+            self._requested_s, self._asking = now, Future()
             self._asking.set_running_or_notify_cancel()
             threading.Thread(target=self._ask, args=(self._asking,), daemon=True, name="openid").start()
             return self._asking if lacking else None
 
     async def published(self, key: str | None = None) -> ProviderMetadata:
         """Return the provider's metadata, after a request if necessary. Raise ProviderAway."""
-        if (waiting := self.asked(key)) is not None:
+        if (waiting := self.refresh(key)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WAITING_MAX_S):
                     await asyncio.shield(asyncio.wrap_future(waiting))
@@ -125,35 +125,35 @@ class IdentityProvider:
 
     async def _read(self) -> ProviderMetadata:
         """Raise ProviderAway, ValueError."""
-        said = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
-        if said.get("issuer") != self.issuer:
+        metadata = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
+        if metadata.get("issuer") != self.issuer:
             raise ValueError(
-                f"it says that it is the issuer {str(said.get('issuer'))[:200]!r}: write that into issuer_id"
+                f"it says that it is the issuer {str(metadata.get('issuer'))[:200]!r}: write that into issuer_id"
             )
-        keys_url = self.keys_url or self._place(said, "jwks_uri")
+        keys_url = self.keys_url or self._place(metadata, "jwks_uri")
         found = (await self._fetched(keys_url)).get("keys")
         if not isinstance(found, list):
             raise ValueError(f"{keys_url} is not a set of keys")
-        ways = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        ways = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         return ProviderMetadata(
-            self._place(said, "authorization_endpoint"),
-            self._place(said, "token_endpoint"),
-            self._place(said, "userinfo_endpoint") if said.get("userinfo_endpoint") else "",
+            self._place(metadata, "authorization_endpoint"),
+            self._place(metadata, "token_endpoint"),
+            self._place(metadata, "userinfo_endpoint") if metadata.get("userinfo_endpoint") else "",
             usable(found),
             isinstance(ways, list) and "client_secret_basic" not in ways and "client_secret_post" in ways,
         )
 
-    def _place(self, said: Json, name: str) -> str:
+    def _place(self, metadata: Json, name: str) -> str:
         """Raise ValueError for an unusable address."""
-        url = said.get(name)
+        url = metadata.get(name)
         if not isinstance(url, str) or not safe(url):
             raise ValueError(f"its {name} is {str(url)[:100]!r}, which is not an https address")
         return url
 
-    def login(self, published: ProviderMetadata, asked: Mapping[str, str]) -> str:
+    def login(self, published: ProviderMetadata, parameters: Mapping[str, str]) -> str:
         """Return the URL where a person logs in, and from which they return with a code."""
-        said = {"response_type": "code", "client_id": self.client_id, **asked, "code_challenge_method": "S256"}
-        return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(said)}"
+        query = {"response_type": "code", "client_id": self.client_id, **parameters, "code_challenge_method": "S256"}
+        return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(query)}"
 
     async def exchanged(self, published: ProviderMetadata, code: str, verifier: str, redirect: str) -> tuple[str, str]:
         """Return the identity token and the access token that the code stands for. Raise ProviderAway, NotBelieved."""
@@ -167,29 +167,29 @@ class IdentityProvider:
         secret = httpx.BasicAuth(*(_quoted(one) for one in (self.client_id, self.secret))) if self.secret else None
         if self.secret and published.posts_secret:
             body, secret = {**body, "client_secret": self.secret}, None
-        status, said = await self._asked("POST", published.token, data=body, auth=secret)
-        token, access = said.get("id_token"), said.get("access_token")
+        status, answer = await self._request("POST", published.token, data=body, auth=secret)
+        token, access = answer.get("id_token"), answer.get("access_token")
         if status != 200 or not isinstance(token, str):
-            why = said.get("error_description") or said.get("error") or f"it answers {status}"
+            why = answer.get("error_description") or answer.get("error") or f"it answers {status}"
             raise NotBelieved(f"{self.issuer} does not take the code: {str(why)[:200]}")
         return token, access if isinstance(access, str) else ""
 
     async def userinfo(self, published: ProviderMetadata, access: str) -> Json:
         """Return further claims about a person. Raise ProviderAway."""
         headers = {"Authorization": f"Bearer {access}"}
-        status, said = await self._asked("GET", published.userinfo, headers=headers)
+        status, answer = await self._request("GET", published.userinfo, headers=headers)
         if status != 200:
             raise ProviderAway(f"{self.issuer} does not tell who this is: it answers {status}")
-        return said
+        return answer
 
     async def _fetched(self, url: str) -> Json:
         """Raise ProviderAway."""
-        status, said = await self._asked("GET", url)
+        status, answer = await self._request("GET", url)
         if status != 200:
             raise ProviderAway(f"{url} answers {status}")
-        return said
+        return answer
 
-    async def _asked(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
+    async def _request(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
         """Return the status and the content of the answer. Raise ProviderAway."""
         plain = {"Accept-Encoding": "identity"}
         try:
@@ -238,12 +238,12 @@ def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
 def _mapping(url: str, status: int, body: bytes) -> Json:
     """Raise ValueError."""
     try:
-        said = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{url} does not answer JSON, but with status {status}") from error
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{url} does not answer a JSON object, but with status {status}")
-    return said
+    return content
 
 
 def _quoted(text: str) -> str:

@@ -126,50 +126,56 @@ def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dic
     return found[0], found[0].read(token)
 
 
-def authenticator(name: str, said: Mapping[str, str], file: Path, trust: ssl.SSLContext | None = None) -> Authenticator:
+def authenticator(
+    name: str, options: Mapping[str, str], file: Path, trust: ssl.SSLContext | None = None
+) -> Authenticator:
     """Return the authenticator that a section of the settings describes; paths are relative to `file`. `trust`:
     certificate authorities of providers, besides the system's. Raise UserError."""
 
     def wrong(what: str) -> UserError:
         return UserError(f"{file}: [auth {name}] {what}")
 
-    driver = said.get("driver") or "HS256"
+    driver = options.get("driver") or "HS256"
     for option in ("issuer_id", "client_id"):
-        if not said.get(option):
+        if not options.get(option):
             raise wrong(f"needs {option}")
-    provider = _provider(said, wrong, trust) if driver == OPENID else None
+    provider = _provider(options, wrong, trust) if driver == OPENID else None
     try:
-        keys = provider or _keys(driver, said, file.parent)
+        keys = provider or _keys(driver, options, file.parent)
     except (OSError, ValueError, KeyError, jwt.PyJWTError) as error:
         raise wrong(f"the key cannot be used: {error}") from error
-    age_max = said.get("max_validity_time")
+    age_max = options.get("max_validity_time")
     return Authenticator(
         name,
-        said["issuer_id"],
-        said.get("audience") or said["client_id"],
+        options["issuer_id"],
+        options.get("audience") or options["client_id"],
         "HS256" if driver == "HS256" else "RS256",
         keys,
-        said.get("uid_claim") or "sub",
+        options.get("uid_claim") or "sub",
         float(age_max) if age_max else None,
-        float(said.get("skew") or 0),
-        _shown(driver, said["issuer_id"]),
+        float(options.get("skew") or 0),
+        _shown(driver, options["issuer_id"]),
         provider,
-        said.get("scope") or SCOPE,
-        said.get("load_user_info", "true").lower() in ("true", "yes", "on", "1"),
+        options.get("scope") or SCOPE,
+        options.get("load_user_info", "true").lower() in ("true", "yes", "on", "1"),
     )
 
 
 def _provider(
-    said: Mapping[str, str], wrong: Callable[[str], UserError], trust: ssl.SSLContext | None
+    options: Mapping[str, str], wrong: Callable[[str], UserError], trust: ssl.SSLContext | None
 ) -> IdentityProvider:
     """Raise UserError."""
     for option in ("issuer_id", "keys_url"):
-        if said.get(option) and not safe(said[option]):
+        if options.get(option) and not safe(options[option]):
             raise wrong(f"{option} of driver {OPENID} is an https address (http only of this machine)")
-    if "openid" not in (said.get("scope") or SCOPE).split():
+    if "openid" not in (options.get("scope") or SCOPE).split():
         raise wrong("scope must have the word openid in it")
     return IdentityProvider(
-        said["issuer_id"], said["client_id"], said.get("client_secret", ""), said.get("keys_url", ""), trust or True
+        options["issuer_id"],
+        options["client_id"],
+        options.get("client_secret", ""),
+        options.get("keys_url", ""),
+        trust or True,
     )
 
 
@@ -180,12 +186,12 @@ def _shown(driver: str, issuer: str) -> str:
     return driver
 
 
-def _keys(driver: str, said: Mapping[str, str], directory: Path) -> dict[str, Any]:
+def _keys(driver: str, options: Mapping[str, str], directory: Path) -> dict[str, Any]:
     if driver == "HS256":
-        if len(said.get("secret", "").encode()) < SECRET_SIZE_MIN_BYTES:
+        if len(options.get("secret", "").encode()) < SECRET_SIZE_MIN_BYTES:
             raise ValueError(f"secret must have at least {SECRET_SIZE_MIN_BYTES} bytes")
-        return {"": said["secret"]}
+        return {"": options["secret"]}
     if driver == "RS256":
-        return {"": (directory / Path(said["public_key"]).expanduser()).read_text()}
-    text = (directory / Path(said["keys_url"].removeprefix("file://")).expanduser()).read_text()
+        return {"": (directory / Path(options["public_key"]).expanduser()).read_text()}
+    text = (directory / Path(options["keys_url"].removeprefix("file://")).expanduser()).read_text()
     return {str(one.key_id or ""): one.key for one in jwt.PyJWKSet.from_dict(json.loads(text)).keys}

@@ -57,7 +57,7 @@ class Follow(NamedTuple):
 class Ask(NamedTuple):
     number: int
     tenant: str
-    asked: bytes
+    request: bytes
     time_max_s: int
     memory_max_bytes: int
 
@@ -153,16 +153,16 @@ class Court:
             self._take(pickle.loads(body))  # from the parent process
         return bool(found)
 
-    def _take(self, said: Begin | Follow | Ask) -> None:
-        match said:
+    def _take(self, message: Begin | Follow | Ask) -> None:
+        match message:
             case Begin():
-                self._tenants[said.tenant.name] = _Tenancy(said)
+                self._tenants[message.tenant.name] = _Tenancy(message)
             case Follow():
-                self._tenants[said.tenant].follow(said.projects)
+                self._tenants[message.tenant].follow(message.projects)
             case Ask():
-                self._fork(said)
+                self._fork(message)
             case _:
-                assert_never(said)
+                assert_never(message)
 
     def _fork(self, ask: Ask) -> None:
         layouts = self._tenants[ask.tenant].layouts
@@ -198,8 +198,8 @@ class Court:
         del self._forks[fork.pipe]
         how = how or _ended(status)
         body = bytes(fork.answer) if how == OK else b""
-        told = msgspec.json.encode(JudgePreface(fork.number, how, len(body)))
-        _write(self._out, frame(told) + frame(body))
+        preface = msgspec.json.encode(JudgePreface(fork.number, how, len(body)))
+        _write(self._out, frame(preface) + frame(body))
 
 
 def _ended(status: int) -> str:
@@ -221,7 +221,7 @@ def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) ->
             most_bytes = used_bytes + ask.memory_max_bytes
             resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        found = layouts.judged(msgspec.json.decode(ask.asked, type=LayoutRequest))
+        found = layouts.judged(msgspec.json.decode(ask.request, type=LayoutRequest))
         _write(out, msgspec.json.encode(found))
         code = 0
     except MemoryError:

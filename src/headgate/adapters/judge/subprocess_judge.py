@@ -87,28 +87,28 @@ class ApartJudge:
         if running.listening is not None:
             await end(running.listening)
 
-    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
+    async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
         """See `ports.judge`."""
-        await self._enter(asked.project)
+        await self._enter(request.project)
         try:
             for _ in range(TRIES_MAX):
                 try:
-                    return self._judgement(asked, *await self._ask(layouts, asked))
+                    return self._judgement(request, *await self._ask(layouts, request))
                 except _Ended:
                     log.warning("the process that judges proposals has ended; starting it again")
-            return refusal(asked, f"the process that reads this configuration has ended {TRIES_MAX} times over it")
+            return refusal(request, f"the process that reads this configuration has ended {TRIES_MAX} times over it")
         finally:
-            self._leave(asked.project)
+            self._leave(request.project)
 
-    def _judgement(self, asked: LayoutRequest, how: str, body: bytes) -> Judgement:
+    def _judgement(self, request: LayoutRequest, how: str, body: bytes) -> Judgement:
         limits = self._limits
         if how == court.OK:
             return msgspec.json.decode(body, type=Judgement)
         if how == court.TIME:
-            return refusal(asked, SAID.format(most=f"{limits.time_max_s} s", option="config_reading_max_s"))
+            return refusal(request, SAID.format(most=f"{limits.time_max_s} s", option="config_reading_max_s"))
         if how == court.MEMORY:
-            return refusal(asked, SAID.format(most=sized(limits.memory_max_bytes), option="config_reading_max_bytes"))
-        return refusal(asked, "this configuration cannot be judged; the log of the scheduler says why")
+            return refusal(request, SAID.format(most=sized(limits.memory_max_bytes), option="config_reading_max_bytes"))
+        return refusal(request, "this configuration cannot be judged; the log of the scheduler says why")
 
     # --- turns
 
@@ -141,19 +141,19 @@ class ApartJudge:
 
     # --- the process
 
-    async def _ask(self, layouts: TenantLayouts, asked: LayoutRequest) -> tuple[str, bytes]:
+    async def _ask(self, layouts: TenantLayouts, request: LayoutRequest) -> tuple[str, bytes]:
         """Ask the process about a layout, and return the outcome and the answer. Raise _Ended."""
         running = await self._started()
         number, limits = next(self._numbers), self._limits
         tenant = layouts.tenant
-        said = _news(running.known.get(tenant.name), layouts)
-        said.append(court.Ask(number, tenant.name, msgspec.json.encode(asked), *limits))
+        messages = _news(running.known.get(tenant.name), layouts)
+        messages.append(court.Ask(number, tenant.name, msgspec.json.encode(request), *limits))
         running.known[tenant.name] = layouts
         answer: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
         running.waiting[number] = answer
         assert running.process.stdin is not None, "it has pipes"
         try:
-            running.process.stdin.write(b"".join(court.frame(pickle.dumps(one)) for one in said))
+            running.process.stdin.write(b"".join(court.frame(pickle.dumps(one)) for one in messages))
             await running.process.stdin.drain()
             return await answer
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -180,11 +180,11 @@ class ApartJudge:
         assert stream is not None, "it has pipes"
         try:
             while True:
-                told = msgspec.json.decode(await _frame(stream), type=court.JudgePreface)
+                preface = msgspec.json.decode(await _frame(stream), type=court.JudgePreface)
                 body = await _frame(stream)
-                waiter = running.waiting.get(told.number)
+                waiter = running.waiting.get(preface.number)
                 if waiter is not None and not waiter.done():
-                    waiter.set_result((told.how, body))
+                    waiter.set_result((preface.how, body))
         except asyncio.IncompleteReadError:
             await running.process.wait()
         finally:
@@ -200,11 +200,11 @@ async def _frame(stream: asyncio.StreamReader) -> bytes:
 
 def _news(known: TenantLayouts | None, layouts: TenantLayouts) -> list[court.Begin | court.Follow | court.Ask]:
     """Return the changes that the process needs in order to know the layouts."""
-    said: list[court.Begin | court.Follow | court.Ask] = []
+    messages: list[court.Begin | court.Follow | court.Ask] = []
     if known is layouts:
-        return said
+        return messages
     if known is None or known.tenant is not layouts.tenant:
-        said.append(court.Begin(layouts.tenant, layouts.cache.budgets))
+        messages.append(court.Begin(layouts.tenant, layouts.cache.budgets))
         known = None
     old = known.branches if known is not None else {}
     other = {
@@ -213,8 +213,8 @@ def _news(known: TenantLayouts | None, layouts: TenantLayouts) -> list[court.Beg
         if not _same(old.get(project), found)
     }
     if other:
-        said.append(court.Follow(layouts.tenant.name, other))
-    return said
+        messages.append(court.Follow(layouts.tenant.name, other))
+    return messages
 
 
 def _same(old: object, new: object) -> bool:

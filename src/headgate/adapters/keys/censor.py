@@ -29,9 +29,9 @@ def _forms(text: str) -> Iterator[str]:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for before in range(3):  # preceding bytes shift the encoding
             known = encode(b"\0" * before + plain).decode().rstrip("=")
-            whole = known[(before * 8 + 5) // 6 : (before + len(plain)) * 8 // 6]
-            if len(whole) >= SHORT_ENCODED:
-                yield whole
+            encoded = known[(before * 8 + 5) // 6 : (before + len(plain)) * 8 // 6]
+            if len(encoded) >= SHORT_ENCODED:
+                yield encoded
 
 
 def _any_of(texts: Iterable[str]) -> str:

@@ -46,9 +46,9 @@ class LogBucket:
 
     def __init__(self, address: BucketAddress, *, retries_max: int = RETRIES_MAX) -> None:
         """Make a store without any request. `retries_max`: of one request. Raise ValueError for an invalid address."""
-        said = {"region": address.region, "endpoint": address.endpoint}
-        said |= {"access_key_id": address.access_key, "secret_access_key": address.secret_key}
-        given = {name: value for name, value in said.items() if value}
+        settings = {"region": address.region, "endpoint": address.endpoint}
+        settings |= {"access_key_id": address.access_key, "secret_access_key": address.secret_key}
+        given = {name: value for name, value in settings.items() if value}
         try:
             self._store = S3Store(
                 address.bucket,
@@ -74,7 +74,7 @@ class LogBucket:
                 if len(first) >= PART_SIZE_BYTES:
                     break
             small = len(first) < PART_SIZE_BYTES
-            with _said(key, absent=LogStoreError):
+            with _converted_errors(key, absent=LogStoreError):
                 await obstore.put_async(
                     self._store,
                     checked_key(key),
@@ -87,7 +87,7 @@ class LogBucket:
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         """See the port."""
-        with _said(key):
+        with _converted_errors(key):
             if start == 0 and end is None:
                 answer = await obstore.get_async(self._store, checked_key(key))
             else:  # an empty range is an error
@@ -102,7 +102,7 @@ class LogBucket:
     async def look(self, key: str) -> StoredLog | None:
         """See the port."""
         try:
-            with _said(key):
+            with _converted_errors(key):
                 found = await obstore.head_async(self._store, checked_key(key))
         except NotStored:
             return None
@@ -110,7 +110,7 @@ class LogBucket:
 
     async def keys(self, prefix: str = "") -> AsyncIterator[StoredLog]:
         """See the port."""
-        with _said(prefix):
+        with _converted_errors(prefix):
             async for some in obstore.list(self._store, prefix=checked_key(prefix) if prefix else None):
                 for one in some:
                     yield StoredLog(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000))
@@ -119,7 +119,7 @@ class LogBucket:
         """See the port."""
         every = [checked_key(key) for key in keys]
         for at in range(0, len(every), DELETED_MAX):
-            with _said(every[at]):
+            with _converted_errors(every[at]):
                 await obstore.delete_async(self._store, every[at : at + DELETED_MAX])
 
 
@@ -130,7 +130,7 @@ async def _chained(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGene
 
 
 @contextmanager
-def _said(key: str, absent: type[Exception] = NotStored) -> Iterator[None]:
+def _converted_errors(key: str, absent: type[Exception] = NotStored) -> Iterator[None]:
     """Convert errors of the bucket to LogStoreError; raise `absent` if something is not there."""
     try:
         yield

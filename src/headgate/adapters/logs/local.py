@@ -138,18 +138,18 @@ def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iter
         found = here.look(name)
         if found is None:
             continue
-        whole = f"{path}{name}"
+        full_path = f"{path}{name}"
         match kind(found.st_mode):
             case "a regular file":
-                yield whole, ""
+                yield full_path, ""
             case "a directory" if depth:
                 try:
                     with here.below(name) as inner:
-                        yield from _walked(inner, f"{whole}/", left, depth - 1)
+                        yield from _walked(inner, f"{full_path}/", left, depth - 1)
                 except (OSError, Strange) as error:
-                    yield whole, str(error)
+                    yield full_path, str(error)
             case what:
-                yield whole, f"it is {what}" if depth else f"it lies more than {DEPTH_MAX} directories deep"
+                yield full_path, f"it is {what}" if depth else f"it lies more than {DEPTH_MAX} directories deep"
 
 
 def _refused(build: str, path: str, count: int) -> str:

@@ -89,9 +89,9 @@ class KeptLogs:
         if path == OUTPUT and not manifest.complete:
             return self._parts(manifest)
         file = manifest.file(path)
-        return self._whole(manifest.build, file) if file is not None else None
+        return self._file_content(manifest.build, file) if file is not None else None
 
-    def _whole(self, build: str, file: KeptFile) -> Content:
+    def _file_content(self, build: str, file: KeptFile) -> Content:
         key = file_key(build, file.path)
         stored = partial(self._store.read, key)
         if not file.members:
@@ -102,17 +102,17 @@ class KeptLogs:
     def _parts(self, manifest: Manifest) -> Content:
         build, sizes = manifest.build, [part.size_bytes for part in manifest.parts]
         keys = [part_key(build, number) for number in range(len(sizes))]
-        said = f"{missing(manifest)}\n".encode()
+        notice = f"{missing(manifest)}\n".encode()
 
         async def read(start: int, end: int) -> AsyncGenerator[bytes, None]:
-            for number, low, high in spans([*sizes, len(said)], start, end):
+            for number, low, high in spans([*sizes, len(notice)], start, end):
                 if number == len(sizes):
-                    yield said[low:high]
+                    yield notice[low:high]
                     continue
                 packed = await self._stored(keys[number], 0, manifest.parts[number].stored_bytes)
                 yield (await _unpacked(keys[number], zlib.MAX_WBITS + 16, packed, sizes[number]))[low:high]
 
-        return Content(sum(sizes) + len(said), TEXT, "", read)
+        return Content(sum(sizes) + len(notice), TEXT, "", read)
 
     async def _unpacked(
         self, key: str, stored: tuple[int, ...], sizes: list[int], start: int, end: int

@@ -164,9 +164,9 @@ async def _tell(store: LogStore, build: str, artifacts: Iterable[str], days: flo
         return
     paths = {build_of(key)[1] for key in artifacts}
     files = tuple(file for file in found.files if file.path not in paths)
-    said = f"{len(found.files) - len(files)} artifacts were removed after {days:g} days"
+    note = f"{len(found.files) - len(files)} artifacts were removed after {days:g} days"
     if len(files) < len(found.files):
-        await _put(store, replace(found, files=files, lost=(*found.lost, said)))
+        await _put(store, replace(found, files=files, lost=(*found.lost, note)))
 
 
 async def _put(store: LogStore, manifest: Manifest) -> None:

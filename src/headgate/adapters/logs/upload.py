@@ -152,7 +152,7 @@ class Uploads:
 
     async def _last(self, build: str) -> None:
         try:
-            await self._whole(build, self._due[build])
+            await self._upload_all(build, self._due[build])
             self._due[build].stored = True
         except LogStoreError as error:
             log.error("build %s: its logs cannot be stored: %s", build, error)
@@ -197,18 +197,18 @@ class Uploads:
             del self._due[build]
             return
         try:
-            await self._whole(build, due)
+            await self._upload_all(build, due)
         except Exception as error:
             due.tries += 1
             wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)
-            said = error if isinstance(error, LogStoreError) else f"{type(error).__name__}: {error}"
-            log.error("build %s: its logs are on this disk alone, trying again in %.0f s: %s", build, wait_s, said)
+            reason = error if isinstance(error, LogStoreError) else f"{type(error).__name__}: {error}"
+            log.error("build %s: its logs are on this disk alone, trying again in %.0f s: %s", build, wait_s, reason)
             due.at_s = loop.time() + wait_s
         else:
             due.stored, due.at_s = True, loop.time() + LOCAL_KEPT_S
             self._local.release(build)
 
-    async def _whole(self, build: str, due: _Due) -> None:
+    async def _upload_all(self, build: str, due: _Due) -> None:
         """Upload all files, the record last. An interrupted build never replaces a complete one. Raise
         LogStoreError."""
         known = await self._known(build)
@@ -233,8 +233,8 @@ class Uploads:
         paths = [file.path for file in found]
         found += (file for file in due.lost if file.path not in paths)
         files = tuple(sorted(found, key=lambda file: file.path))
-        whole = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
-        await self._record(whole)
+        manifest = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
+        await self._record(manifest)
         if known is not None:
             await self._without_parts(build)
 

@@ -114,7 +114,7 @@ class ProcessMetrics:
         self._shown.labels(kind).inc(cpu_s)
 
     @contextmanager
-    def whole(self, map: Map, mirror: Mirror) -> Iterator[None]:
+    def showing_system(self, map: Map, mirror: Mirror) -> Iterator[None]:
         """Show figures of the whole system during the context."""
         looking = SystemMetrics(map, mirror)
         self.registry.register(looking)

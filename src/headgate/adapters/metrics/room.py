@@ -28,8 +28,8 @@ class MetricRoom:
     def gone(self, since_s: float, why: OSError | str = "") -> bool:
         """Return whether there is no space now, there was none at some moment since (of the monotonic clock), or `why`
         says so."""
-        said = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else WORDS in why
-        if said or self._less_than(FREE_MIN_BYTES) is not None:
+        is_full = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else WORDS in why
+        if is_full or self._less_than(FREE_MIN_BYTES) is not None:
             self._gone_s = self._now_s()
         return self._gone_s >= since_s
 

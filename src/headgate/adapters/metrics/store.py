@@ -16,15 +16,15 @@ T = TypeVar("T")
 SILENT_S = 2.0
 """A request that is cancelled after this long without an answer counts as a failure of the store."""
 
-Told = Callable[[str, str, float], None]
+ReportRequest = Callable[[str, str, float], None]
 """(request, outcome, seconds); outcomes are ok, conflict, refused, unavailable and given up."""
 
 
 class MeasuredBackend:
     """Measure another `Backend`."""
 
-    def __init__(self, inner: Backend, told: Told, now_ms: Callable[[], int]) -> None:
-        self.inner, self._told, self._now_ms = inner, told, now_ms
+    def __init__(self, inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> None:
+        self.inner, self._report, self._now_ms = inner, report, now_ms
         self.away_since_ms: int | None = None
         """Time since which no request was answered; None while the store can be reached."""
         self.away_why = ""
@@ -48,7 +48,7 @@ class MeasuredBackend:
             raise
         finally:
             took_s = time.perf_counter() - began
-            self._told(name, outcome, took_s)
+            self._report(name, outcome, took_s)
             if outcome == "given up" and took_s > SILENT_S:
                 self._away(f"no answer within {took_s:.0f} s")
             if outcome in ("ok", "conflict"):  # other outcomes need no answer: a lost lease may be known locally
@@ -105,8 +105,8 @@ class MeasuredBackend:
 class MeasuredWideBackend(MeasuredBackend):
     """Measure another backend that is also `Wide`."""
 
-    def __init__(self, inner: Backend, wide: Wide, told: Told, now_ms: Callable[[], int]) -> None:
-        super().__init__(inner, told, now_ms)
+    def __init__(self, inner: Backend, wide: Wide, report: ReportRequest, now_ms: Callable[[], int]) -> None:
+        super().__init__(inner, report, now_ms)
         self._wide = wide
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
@@ -117,7 +117,7 @@ class MeasuredWideBackend(MeasuredBackend):
         return await self._measured("scan", found)
 
 
-def measured(inner: Backend, told: Told, now_ms: Callable[[], int]) -> MeasuredBackend:
+def measured(inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> MeasuredBackend:
     if isinstance(inner, Wide):
-        return MeasuredWideBackend(inner, inner, told, now_ms)
-    return MeasuredBackend(inner, told, now_ms)
+        return MeasuredWideBackend(inner, inner, report, now_ms)
+    return MeasuredBackend(inner, report, now_ms)

@@ -50,7 +50,7 @@ class SqlFlakiness(ABC):
         chosen = self._builds_of(tenant, question, JOB_NAME)
         if job:
             chosen = chosen.where(JOB_NAME.in_([storable(job)]))
-        return told(job, span, from_ms, await self._rows(slots(chosen, span, from_ms)))
+        return summary(job, span, from_ms, await self._rows(slots(chosen, span, from_ms)))
 
 
 def beyond(tenant: str, span: Span) -> Query:
@@ -111,7 +111,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
     return sa.select(both.slot, both.part, *sums).group_by(both.slot, both.part)
 
 
-def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
+def summary(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
     """Return the answer; `rows` are those of `slots`. Parts beyond the largest ones are combined into one."""
     builds: Counter[str] = Counter()
     found: dict[tuple[int, str], Counter[str]] = {}
@@ -120,10 +120,10 @@ def told(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
         if counts.total():
             found[int(row["slot"]), row["part"]] = counts
             builds[row["part"]] += counts["builds"]
-    kept = set(sorted(builds, key=lambda part: (-builds[part], part))[:PARTS_MAX])
+    largest = set(sorted(builds, key=lambda part: (-builds[part], part))[:PARTS_MAX])
     summed: dict[tuple[int, str | None], Counter[str]] = {}
     for (slot, part), counts in found.items():
-        summed.setdefault((slot, part if part in kept else None), Counter()).update(counts)
+        summed.setdefault((slot, part if part in largest else None), Counter()).update(counts)
     ordered = sorted(summed, key=lambda key: (key[0], key[1] is None, key[1] or ""))
     return Flakiness(
         job_name=job or None,

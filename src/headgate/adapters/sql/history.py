@@ -102,20 +102,20 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
             self._engine, self._reads = sa.create_engine(url, poolclass=sa.StaticPool), BoundedReads()
             self._thread.submit(self._open).result()
         except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:
-            said = str(getattr(error, "orig", None) or error)
+            reason = str(getattr(error, "orig", None) or error)
             if isinstance(error, sa.exc.OperationalError) and not dburi.startswith("sqlite"):
-                log.error("the history database %s cannot be used, and is waited for: %s", shown, said)
+                log.error("the history database %s cannot be used, and is waited for: %s", shown, reason)
                 return
             self._thread.shutdown()
             mend = "" if isinstance(error, TooNew) else "; mend it, or move it away to begin a new history"
-            raise HistoryError(f"[database] dburi {shown}: cannot be used: {said}{mend}") from error
+            raise HistoryError(f"[database] dburi {shown}: cannot be used: {reason}{mend}") from error
 
     def _open(self) -> None:
         with self._engine.begin() as connection:
             if connection.dialect.name == "sqlite":
-                said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
-                if said != "ok":
-                    raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({said})"))
+                status = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
+                if status != "ok":
+                    raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({status})"))
                 connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
                 self._reads.watch(connection)
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -138,7 +138,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
 
     async def builds(self, tenant: str, question: HistoryQuery) -> list[PastBuild]:
         own = [column for column in BUILDS.c if question.comments or column is not BUILDS.c.comments]
-        query = _asked(sa.select(*own, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
+        query = _selected(sa.select(*own, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
         if question.numbers != (None, None):
             query = query.order_by(BUILDS.c.number.desc())
         query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid, BUILDS.c.start_ms, BUILDS.c.uuid)
@@ -163,7 +163,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         ran = BUILDS.c.buildset == BUILDSETS.c.uuid
         first = sa.select(sa.func.min(sa.func.nullif(BUILDS.c.start_ms, 0))).where(ran).scalar_subquery()
         last = sa.select(sa.func.max(sa.func.nullif(BUILDS.c.end_ms, 0))).where(ran).scalar_subquery()
-        query = _asked(
+        query = _selected(
             sa.select(*_named(), first.label("first_ms"), last.label("last_ms")), tenant, question, _OF_BUILDSET
         )
         if question.numbers != (None, None):
@@ -185,7 +185,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
 
     async def job_health(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[JobHealth]:
         query = sa.select(BUILDS.c.uuid).select_from(_BOTH).where(BUILDSETS.c.ended_ms >= since_ms)
-        chosen = _asked(query, tenant, question, _OF_BUILD).order_by(BUILDSETS.c.ended_ms.desc())
+        chosen = _selected(query, tenant, question, _OF_BUILD).order_by(BUILDSETS.c.ended_ms.desc())
         return [health_of(row) for row in await self._rows(job_health(chosen))]
 
     async def reset_costs(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[ResetCost]:
@@ -193,12 +193,12 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
 
     def _buildsets_of(self, tenant: str, question: HistoryQuery) -> sa.Select[Any]:
-        query = _asked(sa.select(BUILDSETS.c.uuid), tenant, question, _OF_BUILDSET)
+        query = _selected(sa.select(BUILDSETS.c.uuid), tenant, question, _OF_BUILDSET)
         return query.order_by(BUILDSETS.c.ended_ms.desc())
 
     def _builds_of(self, tenant: str, question: HistoryQuery, job_name: sa.ColumnElement[str]) -> sa.Select[Any]:
         columns = {**_OF_BUILD, "job_name": job_name}
-        return _asked(sa.select(BUILDS.c.uuid).select_from(_BOTH), tenant, question, columns)
+        return _selected(sa.select(BUILDS.c.uuid).select_from(_BOTH), tenant, question, columns)
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
         query = sa.select(BUILDS.c.uuid, BUILDS.c.work).select_from(_BOTH).where(BUILDS.c.work.is_not(None))
@@ -275,7 +275,7 @@ def _named() -> list[sa.Label[Any]]:  # columns are of several types
     return [column.label(f"set_{column.name}") for column in BUILDSETS.c]
 
 
-def _asked(
+def _selected(
     query: sa.Select[Any],  # rows of several shapes
     tenant: str,
     question: HistoryQuery,

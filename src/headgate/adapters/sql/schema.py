@@ -95,10 +95,10 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, primary_key=True))
 
 
-def fitting(table: sa.Table, **said: Any) -> dict[str, Any]:  # columns are of several types
-    """Return a row of the table from the values in `said` that it has columns for. Texts from elsewhere may be too long
-    for a column, or contain characters that no database except SQLite accepts."""
-    row = {column.name: storable(said.get(column.name)) for column in table.c}
+def fitting(table: sa.Table, **values: Any) -> dict[str, Any]:  # columns are of several types
+    """Return a row of the table from those of the `values` that it has columns for. Texts from elsewhere may be too
+    long for a column, or contain characters that no database except SQLite accepts."""
+    row = {column.name: storable(values.get(column.name)) for column in table.c}
     for column in table.c:
         value, most = row[column.name], getattr(column.type, "length", None)
         if most is not None and isinstance(value, str) and len(value) > most:
@@ -214,9 +214,9 @@ def _version(connection: sa.Connection) -> int:
     """Return the version of the tables, or 0 if there are none yet; the first version, 1, did not record its number."""
     tables = sa.inspect(connection).get_table_names()
     if _VERSION.name in tables:
-        said = connection.execute(sa.select(sa.func.max(_VERSION.c.version))).scalar()
-        if said is not None:
-            return int(said)
+        version = connection.execute(sa.select(sa.func.max(_VERSION.c.version))).scalar()
+        if version is not None:
+            return int(version)
     return 1 if BUILDSETS.name in tables else 0
 
 

@@ -52,16 +52,16 @@ def buildset_sums(chosen: Query) -> Query:
     one = chosen.with_only_columns(*(BUILDSETS.c[name] for name in names)).limit(LOOKED_AT_MAX).subquery()
     began = BUILDS.c.start_ms > 0
     took_ms = sa.case((sa.and_(began, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
-    kept = [one.c[name] for name in names[1:]]
+    columns = [one.c[name] for name in names[1:]]
     return (
         sa.select(
-            *kept,
+            *columns,
             sa.func.min(sa.case((began, BUILDS.c.start_ms))).label("first_ms"),
             sa.func.sum(sa.case((began, 1), else_=0)).label("builds"),
             sa.func.coalesce(sa.func.sum(took_ms), 0).label("took_ms"),
         )
         .select_from(one.outerjoin(BUILDS, BUILDS.c.buildset == one.c.uuid))
-        .group_by(one.c.uuid, *kept)
+        .group_by(one.c.uuid, *columns)
     )
 
 
@@ -100,7 +100,7 @@ class _Sum:
         if enqueued_ms and row["first_ms"]:
             self.starts_ms.append(max(0, row["first_ms"] - enqueued_ms))
 
-    def told(self) -> dict[str, Any]:
+    def as_fields(self) -> dict[str, Any]:
         """Return the fields of `ThroughputSums`."""
         return {
             **{name: getattr(self, name) for name in ("buildsets", "passed", "failed", "resets", "builds")},
@@ -120,7 +120,7 @@ def summed(rows: Iterable[Row]) -> list[Throughput]:
         for key in _keys(row["project"] or "", row["pipeline"] or ""):
             found.setdefault(key, _Sum()).add(row)
     ordered = sorted(found.items(), key=lambda one: (bool(one[0][0]), bool(one[0][1]), -one[1].buildsets, one[0]))
-    return [Throughput(project=project, pipeline=pipeline, **one.told()) for (project, pipeline), one in ordered]
+    return [Throughput(project=project, pipeline=pipeline, **one.as_fields()) for (project, pipeline), one in ordered]
 
 
 def summed_over_time(rows: Iterable[Row], span: Span, from_ms: int) -> ThroughputOverTime:
@@ -134,7 +134,7 @@ def summed_over_time(rows: Iterable[Row], span: Span, from_ms: int) -> Throughpu
         slot_seconds=span.slot_ms // 1_000,
         complete_from=slot_text(from_ms) if from_ms > span.since_ms else None,
         slots=tuple(
-            ThroughputSlot(start_time=slot_text(span.since_ms + slot * span.slot_ms), **one.told())
+            ThroughputSlot(start_time=slot_text(span.since_ms + slot * span.slot_ms), **one.as_fields())
             for slot, one in sorted(found.items())
         ),
     )

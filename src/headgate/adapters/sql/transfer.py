@@ -89,14 +89,14 @@ def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
                 yield from ((str(name), {str(key): value for key, value in row.items()}) for row in found.mappings())
 
 
-def fill(dburi: str, told: Iterable[tuple[str, Row]]) -> int | None:
+def fill(dburi: str, rows: Iterable[tuple[str, Row]]) -> int | None:
     """Write the rows into an empty history, and return their number; None if it has rows, which stay as they are. Raise
     HistoryError; then none is written."""
     SqlHistory(dburi).close()  # creates or migrates the tables
     with _opened(dburi) as connection:
         if any(connection.execute(sa.select(table).limit(1)).first() for table in TABLES.values()):
             return None
-        count, left = 0, iter(told)
+        count, left = 0, iter(rows)
         while some := list(islice(left, TOGETHER)):
             for name, table in TABLES.items():
                 if of_table := [fitting(table, **_known(name, row)) for named, row in some if named == name]:
@@ -112,8 +112,8 @@ def _known(table: str, row: Row) -> Row:
     try:
         msgspec.convert(known, _FORMS[table])
     except msgspec.ValidationError as error:
-        said = f"{row.get('uuid') or row.get('id') or row.get('buildset')}: {error}"
-        raise HistoryError(f"a row of {table} is not one of Headgate: {line(said)}") from error
+        problem = f"{row.get('uuid') or row.get('id') or row.get('buildset')}: {error}"
+        raise HistoryError(f"a row of {table} is not one of Headgate: {line(problem)}") from error
     return known
 
 
@@ -128,8 +128,8 @@ def _opened(dburi: str) -> Iterator[sa.Connection]:
                 connection.exec_driver_sql("BEGIN")  # Python's module does so only before the first change
             yield connection
     except (sa.exc.SQLAlchemyError, ImportError) as error:
-        said = str(getattr(error, "orig", None) or error)
-        raise HistoryError(f"[database] dburi {shown}: cannot be used: {said}") from error
+        reason = str(getattr(error, "orig", None) or error)
+        raise HistoryError(f"[database] dburi {shown}: cannot be used: {reason}") from error
 
 
 def _isolation(engine: sa.Engine) -> str:

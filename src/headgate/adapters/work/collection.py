@@ -52,11 +52,11 @@ class _Collection:
     left_bytes: int
     left_files: int = FILES_MAX
     left_names: int = 2 * FILES_MAX
-    said: list[str] = field(default_factory=list)
-    unsaid: int = 0
+    remarks: list[str] = field(default_factory=list)
+    remarks_left_out: int = 0
 
     def lines(self) -> list[str]:
-        return [*self.said, f"{self.unsaid} more are not kept"] if self.unsaid else self.said
+        return [*self.remarks, f"{self.remarks_left_out} more are not kept"] if self.remarks_left_out else self.remarks
 
     def tree(self, here: Directory, there: Directory, path: str, depth: int) -> None:
         """Collect the files in `here`; `path` is its path in the logs, with a slash at the end."""
@@ -143,10 +143,10 @@ class _Collection:
             there.remove(fresh)
 
     def _not(self, path: str, why: str) -> None:
-        if len(self.said) < SAID_MAX:
-            self.said.append(f"{shown(path)} is not kept: {why}")
+        if len(self.remarks) < SAID_MAX:
+            self.remarks.append(f"{shown(path)} is not kept: {why}")
         else:
-            self.unsaid += 1
+            self.remarks_left_out += 1
 
 
 def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.stat_result) -> None:

@@ -14,5 +14,5 @@ def authenticators(settings: Settings) -> list[Authenticator]:
     found = [authenticator(name, section, settings.path, trust) for name, section in settings.authenticators.items()]
     for one in found:
         if one.provider is not None:
-            one.provider.asked()
+            one.provider.refresh()
     return found

@@ -161,7 +161,7 @@ class Process:
 
     async def tells(self, session: Session) -> None:
         """Report the metrics of the whole system, while elected."""
-        await publish_once(self.context, self.figures.whole, session)
+        await publish_once(self.context, self.figures.showing_system, session)
 
     def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
         self.members.append(member)
