@@ -127,13 +127,13 @@ def check_duration(duration_s: int) -> None:
 def check_quota(quota: Quota) -> Quota:
     """Return the quota if it is valid. Raise Invalid."""
     name(quota.name, "name of a quota")
-    for what in ("project", "user", "property", "search"):
-        value(getattr(quota, what), f"{what} of a quota")
-    for what in ("most", "hours"):
-        text = getattr(quota, what)
+    for field in ("project", "user", "property", "search"):
+        value(getattr(quota, field), f"{field} of a quota")
+    for field in ("most", "hours"):
+        text = getattr(quota, field)
         found = number(text)
         if text and (found is None or found < 0):
-            raise Invalid(f"{what} of quota {quota.name} is {text!r}, which is not a number from 0")
+            raise Invalid(f"{field} of quota {quota.name} is {text!r}, which is not a number from 0")
     if not quota.most and not quota.hours:
         raise Invalid(f"quota {quota.name} bounds nothing: say most, or hours and window_hours")
     if bool(quota.hours) != bool(quota.window_hours):

@@ -141,8 +141,8 @@ class InventoryDraft:
             shown = sorted(set(locked) - hidden(definition, self.caller))
             which = f": {', '.join(shown)}" if shown else ""
             raise PermissionDenied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
-        heard = [places.object(old.uuid).record.path for places in (self.places.health, self.places.probes)]
-        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), *heard])
+        reports = [places.object(old.uuid).record.path for places in (self.places.health, self.places.probes)]
+        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), *reports])
         self._now[old.uuid] = None
         self.changes.append(ObjectChange(JournalKind.DELETED, old, None))
         self.results.append(old)

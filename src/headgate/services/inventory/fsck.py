@@ -47,10 +47,12 @@ def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFindi
     expected: dict[str, tuple[bytes, str]] = {}
     findings += _expect(places, records, expected)
     for path, (value, uuid) in expected.items():
-        there = by_path.get(path)
-        if there is None or there.value != value:
-            what = "missing" if there is None else f"leads to {there.value.decode('ascii', 'replace')}, not to {uuid}"
-            checks = (records.source[uuid], At(path, there.version if there else None))
+        current = by_path.get(path)
+        if current is None or current.value != value:
+            what = (
+                "missing" if current is None else f"leads to {current.value.decode('ascii', 'replace')}, not to {uuid}"
+            )
+            checks = (records.source[uuid], At(path, current.version if current else None))
             findings.append(InventoryFinding(path, what, Put(path, value), checks))
     findings += _stray(places, by_path, records, expected)
     return sorted(findings, key=lambda one: one.path)
