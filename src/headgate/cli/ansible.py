@@ -49,9 +49,9 @@ def install_versions(config: str | None, every: bool, wheels: Path | None, versi
     wanted = ANSIBLE_VERSIONS if every else versions or (ANSIBLE_DEFAULT,)
     for version in wanted:
         known(version)
-    here = _environments(config)
+    environments = _environments(config)
     for version in dict.fromkeys(wanted):
-        found = install(here, version, say=say, wheels=wheels.absolute() if wheels else None)
+        found = install(environments, version, say=say, wheels=wheels.absolute() if wheels else None)
         say(f"{found.name} is installed in {found.place}")
 
 

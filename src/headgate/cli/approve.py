@@ -161,15 +161,15 @@ async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool
     """Push the ref of this kind; return the proposed commit, and whether the ref named it already."""
     proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
     with tempfile.TemporaryDirectory() as name:
-        here = Path(name)
+        repository = Path(name)
         try:
             await git("init", "-q", "--bare", name)
-            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=here, remote=True)
-            commit = (await git("rev-parse", proposed, at=here))[1].strip()
-            _, there = await git("ls-remote", "--", url, ref, at=here, remote=True)
-            if again := there.split("\t")[0] == commit:
+            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=repository, remote=True)
+            commit = (await git("rev-parse", proposed, at=repository))[1].strip()
+            _, output = await git("ls-remote", "--", url, ref, at=repository, remote=True)
+            if again := output.split("\t")[0] == commit:
                 return commit, again
-            await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=here, remote=True)
+            await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=repository, remote=True)
         except GitError as error:
             raise UserError(f"{url} {proposed}: {error}") from error
     return commit, again

@@ -125,15 +125,15 @@ def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None
     at = pages(*where)
     known = msgspec.convert(at.get("/api/components"), dict[str, list[ComponentShape]])
     for name in names:
-        for one in _meant(name, known):
+        for one in _matching(name, known):
             at.post(f"/api/component/{one.name}", {"state": state, "reason": reason})
             Terminal().print(f"{one.name} is to be {state}.")
 
 
-def _meant(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:
+def _matching(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:
     """Find components by name, or all on a host by `<kind>@<host>`. Raise UserError."""
     every = [(kind, one) for kind, found in known.items() for one in found]
-    meant = [one for kind, one in every if name in (one.name, f"{kind}@{one.hostname}")]
-    if not meant:
+    matches = [one for kind, one in every if name in (one.name, f"{kind}@{one.hostname}")]
+    if not matches:
         raise UserError(f"there is no component {name!r}; there are {', '.join(one.name for _, one in every)}")
-    return meant
+    return matches

@@ -137,29 +137,29 @@ def _write(file: Path, text: str) -> None:
 
 
 def _connected_now(directory: Path, names: Sequence[str], todo: Sequence[str]) -> str:
-    here = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))}\n  "
+    change_directory = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))}\n  "
     steps = "\n  ".join([*todo, "headgate check     # reads the repositories, and says what is wrong", "headgate run"])
     return f"""\
 Wrote headgate.conf, tenants.yaml, and repositories/config: it says what is tested and when, for {", ".join(names)}.
 Clone it, make jobs/test run your tests, and push. Then:
 
-  {here}{steps}"""
+  {change_directory}{steps}"""
 
 
 def _what_now(directory: Path, settings_only: bool) -> str:
-    here = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))} && "
+    change_directory = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))} && "
     if settings_only:
         return (
             f"Wrote {directory / SETTINGS[0]} and {directory / SETTINGS[1]}.\n"
             "Put your repositories where baseurl says, name them in tenants.yaml, then:\n"
-            f"  {here}headgate check     # is the configuration right?\n"
-            f"  {here}headgate run"
+            f"  {change_directory}headgate check     # is the configuration right?\n"
+            f"  {change_directory}headgate run"
         )
     return f"""\
 Wrote headgate.conf and tenants.yaml, and two repositories: repositories/config says what is tested and when,
 repositories/hello is one to try it with. Start Headgate:
 
-  {here}headgate run
+  {change_directory}headgate run
 
 and in another terminal, in the same directory, propose a change and approve it, with git alone:
 

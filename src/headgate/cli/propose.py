@@ -62,9 +62,9 @@ class WorkTree:
 
     async def topic(self, given: str, branch: str) -> str:
         """Return the given topic, or otherwise the name of the current branch, or words of the subject."""
-        here = "" if given else await self.says("rev-parse", "--abbrev-ref", "HEAD")
-        if given or here not in ("HEAD", branch):
-            return given or here
+        current = "" if given else await self.says("rev-parse", "--abbrev-ref", "HEAD")
+        if given or current not in ("HEAD", branch):
+            return given or current
         subject = await self.says("log", "-1", "--format=%s")
         topic = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")[:TOPIC_MAX_CHARS].rstrip("-")
         if not topic:
@@ -114,19 +114,19 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
     branch = await tree.branch(branch)
     topic = await tree.topic(topic, branch)
     ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
-    there = await tree.there(ref)
-    if there is not None and there.commit == commit:
+    proposal = await tree.there(ref)
+    if proposal is not None and proposal.commit == commit:
         say(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
         return
-    if there is not None and not force and not await tree.is_mine(there):
+    if proposal is not None and not force and not await tree.is_mine(proposal):
         raise UserError(
-            f"{topic} is proposed by {there.owner} ({there.commit[:8]}); choose another topic, or say --force"
+            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); choose another topic, or say --force"
         )
     if commit == head:
         raise UserError(f"{commit[:8]} is the head of {branch} already; commit what you propose")
-    await tree.push((ref, there.commit if there is not None else "", commit))
-    what = "a new patchset of" if there is not None else "the change"
-    say(f"Proposed {what} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
+    await tree.push((ref, proposal.commit if proposal is not None else "", commit))
+    subject = "a new patchset of" if proposal is not None else "the change"
+    say(f"Proposed {subject} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
     say("What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate")
     say("&& git log --notes=headgate).  It lands once it is approved:")
     say(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
@@ -149,15 +149,15 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     branch = await tree.branch(branch)
     topic = await tree.topic(topic, branch)
     ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
-    there = await tree.there(ref)
-    if there is None:
+    proposal = await tree.there(ref)
+    if proposal is None:
         raise UserError(f"there is no proposal {topic} for {branch}; it may have landed")
-    if not force and not await tree.is_mine(there):
+    if not force and not await tree.is_mine(proposal):
         raise UserError(
-            f"{topic} is proposed by {there.owner} ({there.commit[:8]}); to withdraw it all the same: --force"
+            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it all the same: --force"
         )
-    steps = [(ref, there.commit, "")]
+    steps = [(ref, proposal.commit, "")]
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
-    say(f"Withdrew {topic} from {branch}: {there.commit[:8]}.  It leaves every queue; to propose it again:")
-    say(f"  git push origin {there.commit[:8]}:{ref}")
+    say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue; to propose it again:")
+    say(f"  git push origin {proposal.commit[:8]}:{ref}")

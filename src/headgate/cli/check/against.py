@@ -141,9 +141,11 @@ async def compared(
     `say` is called with the number of graphs compared so far, and of all. Raise UserError.
     """
     answer = await server.get("tenants")
-    there = [one.get("name") for one in answer.body if isinstance(one, dict)] if isinstance(answer.body, list) else []
-    if missing := [name for name in tenants if name not in there]:
-        known = ", ".join(str(name) for name in there) or "none"
+    known_tenants = (
+        [one.get("name") for one in answer.body if isinstance(one, dict)] if isinstance(answer.body, list) else []
+    )
+    if missing := [name for name in tenants if name not in known_tenants]:
+        known = ", ".join(str(name) for name in known_tenants) or "none"
         raise UserError(f"the server has no tenant {', '.join(missing)}; it has {known}; choose with --tenant")
     wanted = [(name, loaded, place) for name, loaded in tenants.items() for place in _places(loaded, only)]
     if only.branches and not wanted:

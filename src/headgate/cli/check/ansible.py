@@ -49,10 +49,10 @@ def _within(value: Any) -> Iterator[str]:
 
 def lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
     """Yield a line for each requested version."""
-    here = environments(settings)
+    installed = environments(settings)
     managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
     for version, who in requested_versions(tenants).items():
-        found = row(here, version)
+        found = row(installed, version)
         if found.state != "missing":
             has = f"installed here (ansible-core {found.core})"
         elif managed:

@@ -231,8 +231,8 @@ def _needed(settings: Settings | None) -> Settings:
 
 def _address(settings: Settings) -> str:
     root = settings.get("web", "root").rstrip("/")
-    here = _here(settings)
-    return root if root and not _alive(here, settings) else here
+    address = _here(settings)
+    return root if root and not _alive(address, settings) else address
 
 
 def _here(settings: Settings) -> str:

@@ -45,12 +45,12 @@ def profile(name: str, named: Path | None = None) -> Profile:
         parser.read_string(file.read_text())
     except (OSError, configparser.Error, UnicodeDecodeError) as error:
         raise UserError(f"{file}: it cannot be read: {error}") from error
-    there = parser.sections()
-    if not name and len(there) != 1:
-        raise UserError(f"{file}: say which profile with --use-config: {', '.join(there) or 'there are none'}")
-    name = name or there[0]
+    sections = parser.sections()
+    if not name and len(sections) != 1:
+        raise UserError(f"{file}: say which profile with --use-config: {', '.join(sections) or 'there are none'}")
+    name = name or sections[0]
     if not parser.has_section(name):
-        raise UserError(f"{file}: there is no profile [{name}]; there are {', '.join(there) or 'none'}")
+        raise UserError(f"{file}: there is no profile [{name}]; there are {', '.join(sections) or 'none'}")
     written = parser[name].get(TOKEN_KEY, "")
     if written and not _REFERENCE.fullmatch(written) and file.stat().st_mode & 0o077:
         raise UserError(f"{file}: it holds a token and others may read it: chmod 600 {file}")

@@ -128,13 +128,13 @@ class _Import:
 
     def _compare(self, part: Sequence[Row], why: dict[int, str]) -> None:
         """Compare rows with objects that exist already: leave equal ones alone, and update or reject the others."""
-        there: dict[tuple[str, str], list[pb.Object]] = {}
-        for old in self._there([one for _, one in part]):
-            there.setdefault((old.type, old.name), []).append(old)
+        existing: dict[tuple[str, str], list[pb.Object]] = {}
+        for old in self._existing([one for _, one in part]):
+            existing.setdefault((old.type, old.name), []).append(old)
         changed: list[Row] = []
         patches: list[pb.Step] = []
         for (where, one), detail in zip(part, why.values(), strict=True):
-            same = there.get((one.type, one.name), [])
+            same = existing.get((one.type, one.name), [])
             same = [old for old in same if one.project in ("", old.project) and normal(one.uuid) in ("", old.uuid)]
             if len(same) != 1:
                 self._refused((where, one), detail)
@@ -150,7 +150,7 @@ class _Import:
         if patches:
             self._apply(changed, patches, "updated")
 
-    def _there(self, named: Sequence[pb.Object]) -> list[pb.Object]:
+    def _existing(self, named: Sequence[pb.Object]) -> list[pb.Object]:
         """Return the existing objects with the same types and names."""
         found: list[pb.Object] = []
         left = iter(named)

@@ -272,9 +272,9 @@ def _one(address: ServiceAddress, found: pb.Lease) -> None:
         "why": found.why, "note": found.note,
         "before it": str(found.ahead) if found.state == pb.Lease.WAITING else "",
     }  # fmt: skip
-    for what, value in rows.items():
+    for label, value in rows.items():
         if value:
-            say(f"{what:<12}{value}")
+            say(f"{label:<12}{value}")
 
 
 def _state(one: pb.Health) -> str:

@@ -47,9 +47,9 @@ def one_object(address: ServiceAddress, found: pb.Object) -> None:
         say(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
         return
     terminal = Terminal()
-    for what in ("name", "type", "project", "uuid", "partition", "generation"):
-        if value := getattr(found, what):
-            terminal.print(f"{what:<12}{value}")
+    for name in ("name", "type", "project", "uuid", "partition", "generation"):
+        if value := getattr(found, name):
+            terminal.print(f"{name:<12}{value}")
     for key, value in sorted(found.properties.items()):
         terminal.print(f"{'property':<12}{key}={value}")
     if found.tags:

@@ -147,25 +147,29 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
         password = settings.get("keystore", "password")
         theirs = password_file.read_text().strip() if password_file else password
         fresh = {
-            (here := KeyProject(one.connection, one.project)): tuple(
-                _again(here, pair, theirs, password) for pair in one.pairs
+            (key_project := KeyProject(one.connection, one.project)): tuple(
+                _again(key_project, pair, theirs, password) for pair in one.pairs
             )
             for one in wanted
         }
-        there = {here for here in fresh if here in known and _publics(known[here]) == _publics(fresh[here])}
-        for here in fresh:
-            if here in known and here not in there and not overwrite:
-                raise UserError(f"{here} has another key already; nothing was imported. --overwrite replaces it")
-        for here in fresh.keys() - there:
-            await keys.put(*here, fresh[here])
+        same = {
+            key_project
+            for key_project in fresh
+            if key_project in known and _publics(known[key_project]) == _publics(fresh[key_project])
+        }
+        for key_project in fresh:
+            if key_project in known and key_project not in same and not overwrite:
+                raise UserError(f"{key_project} has another key already; nothing was imported. --overwrite replaces it")
+        for key_project in fresh.keys() - same:
+            await keys.put(*key_project, fresh[key_project])
         say(f"Imported the keys of {len(fresh)} projects from {file}.")
         for path, why in left_out.items():
             say(f"Left out {line(path)}: {why}.")
         for name in sorted({one.connection for one in wanted} - settings.connections.keys()):
             say(f"There is no connection {line(name)} in {settings.path}: its keys wait for one.")
 
-    what = ", ".join(str(KeyProject(one.connection, one.project)) for one in wanted)
-    _run(config, body, write=True, deed=ManualAction("import-keys", f"{file.name}: {what}", reason))
+    names = ", ".join(str(KeyProject(one.connection, one.project)) for one in wanted)
+    _run(config, body, write=True, deed=ManualAction("import-keys", f"{file.name}: {names}", reason))
 
 
 def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]]:

@@ -89,8 +89,8 @@ class Process:
     def engine(self) -> GitEngine:
         if self._engine is None:
             copies = writable(self.settings, "merger", "git_dir", "git")
-            who = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
-            self._engine = GitEngine(copies, self.git, who)
+            committer = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
+            self._engine = GitEngine(copies, self.git, committer)
         return self._engine
 
     @property

@@ -141,9 +141,9 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
     for loaded in _having(tenants, chosen):
         name = loaded.tenant.name
         new = loaded.with_files(proposal(loaded, directory, chosen.branch))
-        there = reached(loaded.layout, new.layout)
+        projects = reached(loaded.layout, new.layout)
         pairs = dict.fromkeys(
-            place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in there
+            place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in projects
         )
         changes = list(changed(loaded, new, list(pairs), chosen.files))
         fresh, mended = compare.errors(loaded.errors, new.errors), compare.errors(new.errors, loaded.errors)

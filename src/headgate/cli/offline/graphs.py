@@ -40,16 +40,16 @@ def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, bran
     pipelines = list(layout.pipelines) if pipeline is None else [pipeline]
     wanted = [(s, branch or default_branch(loaded, s)) for s in sources if _read(loaded, s, branch)]
     if branch is not None and source is not None and not wanted:
-        there = ", ".join(loaded.branches.get(source.project, {})) or "none"
-        raise UserError(f"tenant {name}: no branch {branch!r} of {source.name} is read; those that are: {there}")
+        known = ", ".join(loaded.branches.get(source.project, {})) or "none"
+        raise UserError(f"tenant {name}: no branch {branch!r} of {source.name} is read; those that are: {known}")
     return [GraphPlace(pipeline, s, at) for s, at in wanted for pipeline in pipelines]
 
 
 def _read(loaded: LoadedTenant, source: TenantProject, branch: str | None) -> bool:
     """Tell whether the configuration of the branch (None: of any) is read. A project that is not loaded has all
     branches."""
-    there = loaded.branches.get(source.project, {})
-    return not source.loads or (bool(there) if branch is None else branch in there or source.is_dynamic(branch))
+    branches = loaded.branches.get(source.project, {})
+    return not source.loads or (bool(branches) if branch is None else branch in branches or source.is_dynamic(branch))
 
 
 def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:

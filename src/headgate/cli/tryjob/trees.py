@@ -37,8 +37,8 @@ async def trees(
         source = _named(name, loaded) if name else await _of(path, loaded, at)
         _, current = await git("branch", "--show-current", at=path)
         known = loaded.branches.get(source.project, {})
-        here = current.strip() if current.strip() in known else default_branch(loaded, source)
-        found.append(ProjectWorkTree(source, path, branch or here, await head(path)))
+        read_branch = current.strip() if current.strip() in known else default_branch(loaded, source)
+        found.append(ProjectWorkTree(source, path, branch or read_branch, await head(path)))
     return found
 
 

@@ -172,9 +172,9 @@ def _job(
 ) -> tuple[GraphPlace, FrozenJob]:
     """Find the job, and the graph it is in. Raise ConfigErrors, UserError."""
     source = loaded.tenant.find(project)
-    here = next((tree.branch for tree in found if source and tree.source.project == source.project), branch)
+    own_branch = next((tree.branch for tree in found if source and tree.source.project == source.project), branch)
     known: dict[str, list[str]] = {}
-    for place in places(loaded, pipeline, project, here):
+    for place in places(loaded, pipeline, project, own_branch):
         graph = frozen(loaded, place, None)
         if graph.errors:
             raise ConfigErrors(graph.errors)
