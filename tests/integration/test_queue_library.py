@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -63,12 +64,6 @@ async def working(*jobs: Any, url: str, **more: Any) -> AsyncIterator[None]:
         stop.set()
         async with asyncio.timeout(DEADLINE_S):
             await running
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - what is looked at is the job's
-            await asyncio.sleep(0.01)
 
 
 async def test_posted_from_a_loop_and_from_a_thread(board: MessageBoard, url: str) -> None:
@@ -132,7 +127,7 @@ async def test_plain_and_async_jobs_in_order_with_retries_and_dead_letters(board
         await queues.post("later", "bad")
         await queues.post("later", "again")
     async with working(plain, later, url=url, context="c"):
-        await until(lambda: len(seen) == 6)
+        await until("all are processed", lambda: len(seen) == 6)
     assert [one for one in seen if one[0].startswith("c")] == [("c0", 1), ("c1", 1), ("c2", 1)]
     assert [one for one in seen if not one[0].startswith("c")] == [("bad", 1), ("again", 1), ("again", 2)]
     assert threads == {"job"}
@@ -161,7 +156,7 @@ async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> 
         await first
     assert seen == [("a", 1)]
     async with working(slow, url=url):
-        await until(lambda: len(seen) == 2)
+        await until("both are processed", lambda: len(seen) == 2)
     assert seen == [("a", 1), ("b", 1)], "given back: not begun"
 
 
@@ -177,7 +172,7 @@ async def test_a_long_job_keeps_its_lease(url: str) -> None:
     async with Queues(url, KEY) as queues:
         await queues.post("q", "a")
     async with working(slow, url=url, ttl_s=10.0), working(slow, url=url, ttl_s=10.0):
-        await until(lambda: 0 in seen)
+        await until("the long job has ended", lambda: 0 in seen)
     assert seen == [1, 0], "nobody else took it meanwhile"
 
 
@@ -197,7 +192,7 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
     @job("slow")
     async def slow(message: Message, context: None) -> None:
         busy.set()
-        await until(lambda: bool(seen))
+        await until("the other job has begun", lambda: bool(seen))
         await asyncio.sleep(0.05)
         done.append(message.body)
 
@@ -213,7 +208,7 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
                 await worker.run(asyncio.Event())
     assert (seen, done) == ([1], ["b"])
     async with working(ends, slow, url=url):
-        await until(lambda: len(seen) == 2)
+        await until("both are processed", lambda: len(seen) == 2)
     assert (seen, done) == ([1, 2], ["b"]), "with attempts = 1 a failure would have made it a dead letter"
     with pytest.raises(NoQueue):
         await board.queue(APP, DEAD_LETTERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
@@ -13,6 +12,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 from .conftest import PIPELINES, TENANTS
 
@@ -28,13 +28,6 @@ def configured(repositories: Repositories, config: str) -> None:
     repositories.write("config", {"zuul.yaml": config})
     run_git("commit", "-qam", "reuse", at=repositories.work("config"))
     run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
-
-
-async def until(what: str, true: Callable[[], bool]) -> None:
-    """Wait for it; `what` is for who reads a failure."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not true():  # noqa: ASYNC110  # of several kinds of things
-            await asyncio.sleep(0.02)
 
 
 async def test_a_reset_because_of_another_repository_changes_nothing_for_what_does_not_use_it(
