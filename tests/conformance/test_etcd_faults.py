@@ -36,7 +36,7 @@ from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.etcd import Etcd, cluster, etcd
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 
 @pytest.fixture

@@ -8,16 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.program import RunningProcess
 from tests.e2e.copies import HEADGATE, Copy
+from tests.waiting import wait_for
 
 MAIN = "from headgate.cli.main import main; main()"
 """Wherever this Python has its packages from: tests run as another user, too."""
@@ -35,16 +34,6 @@ port = 0
 [executor]
 builds = 8
 """
-
-
-def wait_for(what: str, holds: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """What `holds` answers once it is true."""
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        if found := holds():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {deadline_s} s: {what}")
 
 
 class Headgate:

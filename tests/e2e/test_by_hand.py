@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 GATE = ("--tenant", "example", "--pipeline", "gate")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from headgate.testing.repositories import run_git
 from tests.integration.conftest import PIPELINES
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_by_hand import GATE, say
 from .test_readiness import API, note
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headgate.testing.repositories import run_git
 from tests.integration.conftest import PIPELINES
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_readiness import held, note
 
 TORN = PIPELINES.replace("name: gate\n    manager: dep", "name: [gate")

@@ -8,8 +8,9 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import run_git
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_everybody import ASKED, AXE
 from .test_pages import shoot
 

@@ -15,8 +15,7 @@ from playwright.sync_api import Page, expect
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import run_git
-
-from .headgate import wait_for
+from tests.waiting import wait_for
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 

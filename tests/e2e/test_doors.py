@@ -24,9 +24,10 @@ from headgate.testing.servers.program import Program
 from headgate.testing.servers.zookeeper import ServerKind, ZooKeeper, chroot, zookeeper
 from tests.conformance.test_etcd_faults import etcdctl
 from tests.integration.conftest import TENANTS
+from tests.waiting import wait_for
 
 from .copies import CopiedProgram
-from .headgate import SETTINGS, wait_for
+from .headgate import SETTINGS
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 PROCESSES = (["scheduler"], ["web"], ["executor"])

@@ -12,8 +12,9 @@ from playwright.sync_api import Page, expect
 from headgate.testing.repositories import run_git
 from headgate.web.routes.pages import PAGES
 from tests.tiers import SOAK
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_pages import shoot
 
 AXE = Path(__file__).parents[1] / "node" / "node_modules" / "axe-core" / "axe.min.js"

@@ -24,8 +24,9 @@ from headgate.testing.repositories import Repositories
 from headgate.testing.servers.program import free_ports
 from tests.e2e.browser import CHROMIUM, patient
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve-everything.md"
 SECRET = "0123456789abcdef0123456789abcdef"

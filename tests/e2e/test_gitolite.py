@@ -18,8 +18,9 @@ from headgate.cli.hook import hook
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.sshd import Lab, program
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/use-plain-git.md").read_text()
 LAND_S = 180.0

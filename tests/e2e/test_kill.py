@@ -14,8 +14,9 @@ import pytest
 
 from headgate.testing.repositories import Repositories, run_git
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 
 SEED = int(os.environ.get("KILL_SEED", "7"))
 PROJECTS = ("code/api", "code/lib")

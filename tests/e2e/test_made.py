@@ -20,8 +20,9 @@ from headgate.testing.servers.kubernetes.containers import MISSING, ContainerEng
 from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.integration.kubernetes.test_kubectl import KUBECTL
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 
 pytestmark = [
     pytest.mark.skipif(not KUBECTL.exists(), reason="kubectl is not installed: it is of requirements/dev.txt"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .headgate import Headgate, wait_for
+from tests.waiting import wait_for
+
+from .headgate import Headgate
 
 LOUD = """#!/bin/sh
 headgate-return 'zuul.file_comments={"hello": [{"line": 1, "message": "odd", "level": "warning"}], "other": []}'

@@ -13,9 +13,9 @@ from headgate.testing.repositories import Repositories
 from headgate.testing.servers.zookeeper import ZooKeeper
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.integration.test_moving_keys import OLD, a_key, encrypted, path_of, record
+from tests.waiting import wait_for
 
 from .copied import BIN, Page
-from .headgate import wait_for
 
 PAGE = Page("move-from-zuul.md", __file__)
 block, lines = PAGE.block, PAGE.lines

@@ -15,8 +15,9 @@ import pytest
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.sshd import Lab
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 
 LABELS = """
     max-nodes-per-project: 2

@@ -23,8 +23,7 @@ from headgate.testing.repositories import Repositories
 from headgate.testing.servers import zookeeper
 from headgate.testing.servers.program import Program, free_ports
 from tests.integration.conftest import PIPELINES, TENANTS
-
-from .headgate import wait_for
+from tests.waiting import wait_for
 
 BIN = Path(sys.executable).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()

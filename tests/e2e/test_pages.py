@@ -8,8 +8,9 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import run_git
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_by_hand import say
 
 SHOTS = os.environ.get("HEADGATE_SCREENSHOTS", "")

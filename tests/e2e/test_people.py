@@ -15,8 +15,9 @@ from playwright.sync_api import Page, expect
 from headgate.cli.hook import hook
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 
 UNIT = "#!/bin/sh\nwhile test -e HOLD && test $ZUUL_PIPELINE = gate; do sleep 0.1; done\n"
 WANTED = "approvals: {count: 2, not-author: true}\n        veto: false"

@@ -24,9 +24,9 @@ from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.program import Program, free_ports
 from headgate.testing.servers.zookeeper import zookeeper
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
 from .copies import CopiedProgram
-from .headgate import wait_for
 
 BIN = Path(sys.executable).parent
 UNIT = """#!/bin/sh

@@ -18,8 +18,7 @@ from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.queues.fleet import disturbances, fleet, start_three
 from headgate.testing.servers.etcd import Etcd, cluster
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, ensemble
-
-from .headgate import wait_for
+from tests.waiting import wait_for
 
 QUEUES = 27
 _ROW = "{:32} {:>6} {:>20} {:>20} {:>9}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headgate.testing.repositories import run_git
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_by_hand import say
 
 API = "code/api"

@@ -11,8 +11,9 @@ import pytest
 
 from headgate.testing.repositories import Repositories, run_git
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 from .test_by_hand import say
 
 API = "code/api"

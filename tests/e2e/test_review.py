@@ -16,8 +16,9 @@ from headgate.testing.servers.openid import INSTALLED, openid, pages
 from headgate.testing.servers.program import free_ports
 from tests.e2e.conftest import UNIT
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 from .test_everybody import ASKED, AXE, SIZES
 from .test_logging_in import log_in, log_in_again
 from .test_pages import shoot

@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 
 from headgate.testing.repositories import Repositories
+from tests.waiting import wait_for
 
-from .headgate import Headgate, wait_for
+from .headgate import Headgate
 
 EXPORTED = Path(__file__).parents[1] / "unit/adapters_keys/exported.json"
 PASSWORD = "correct horse"

@@ -15,8 +15,9 @@ import pytest
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, wait_for
+from .headgate import SETTINGS
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 JUNK = b"this is not a database, and somebody may need it\n" * 200

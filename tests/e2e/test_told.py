@@ -18,8 +18,9 @@ from aiosmtpd.smtp import Envelope
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.program import free_ports
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 from .test_by_hand import say
 
 REPORTERS = """    success:

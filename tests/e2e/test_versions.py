@@ -10,9 +10,10 @@ import pytest
 from headgate.adapters.ansible.environments import Environments
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
 from .ansible import fetched
-from .headgate import SETTINGS, Headgate, wait_for
+from .headgate import SETTINGS, Headgate
 
 PLAY = """
 - hosts: localhost

@@ -19,8 +19,9 @@ from headgate.cli.queue.worker import command as worker_command
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import wait_for
 
-from .headgate import MAIN, SETTINGS, Headgate, wait_for
+from .headgate import MAIN, SETTINGS, Headgate
 
 FILE = """
 [qdo-worker]

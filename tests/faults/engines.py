@@ -14,7 +14,7 @@ from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers.etcd import Etcd, cluster
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, ensemble
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
-from tests.e2e.headgate import SETTINGS, Headgate, wait_for
+from tests.e2e.headgate import SETTINGS, Headgate
+from tests.waiting import wait_for
 
 T = TypeVar("T")
 PIPELINES = """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.testing.deadline import DEADLINE_S
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
 from .test_peers import UPGRADE, Peer

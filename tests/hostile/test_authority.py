@@ -17,7 +17,7 @@ import jwt
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import ROUTES
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, TENANTS, Arena
 

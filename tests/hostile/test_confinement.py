@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import Arena
 from .ordinary import play_as_ordinary_user

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from headgate.testing.queues.postgres import new_database
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, LAND_S, NEIGHBOURS, Arena
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.testing.deadline import DEADLINE_S
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
 from .test_authority import asked

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, LAND_S, Arena
 

@@ -14,8 +14,8 @@ import pytest
 
 from headgate.adapters.process.network.networks import own_addresses
 from headgate.testing.deadline import DEADLINE_S
-from tests.e2e.headgate import wait_for
 from tests.integration.builds.world import World, greeter
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
 from .ordinary import may_tunnel, play_as_ordinary_user

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from headgate.adapters.git.poll.hints import REST_S
 from headgate.cli.hook import hook
 from headgate.testing.repositories import Repositories, run_git
-from tests.e2e.headgate import SETTINGS, Headgate, wait_for
+from tests.e2e.headgate import SETTINGS, Headgate
+from tests.waiting import wait_for
 
 from .arena import PIPELINES, UNIT
 

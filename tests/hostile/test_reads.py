@@ -15,8 +15,8 @@ from playwright.sync_api import expect, sync_playwright
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.etcd import etcd
 from tests.e2e.browser import CHROMIUM, patient
-from tests.e2e.headgate import wait_for
 from tests.e2e.test_processes import Cluster
+from tests.waiting import wait_for
 
 from .arena import TENANTS, Arena
 

@@ -13,7 +13,7 @@ from headgate.adapters.git.command import GitError, GitLimits, GitTimeout, OverT
 from headgate.adapters.git.remote.fetch import fetch
 from headgate.adapters.git.remote.refs import Remote
 from headgate.testing.repositories import Repositories, run_git
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import TENANTS, Arena
 from .servers import endless, gibberish, serving, shouting, silent, trickling

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from headgate.cli.main import group
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
-from tests.e2e.headgate import MAIN, wait_for
+from tests.e2e.headgate import MAIN
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, PIPELINES, TENANTS, UNIT, Arena
 

@@ -17,9 +17,9 @@ import pytest
 
 from headgate.adapters.process.bounds.groups import Groups
 from headgate.testing.deadline import DEADLINE_S
-from tests.e2e.headgate import wait_for
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.world import World, greeter
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose builds have interfaces and groups")
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from headgate.testing.repositories import run_git
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .arena import ATTACKER, TENANTS, Arena
 

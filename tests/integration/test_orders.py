@@ -25,7 +25,7 @@ from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
-from tests.e2e.headgate import wait_for
+from tests.waiting import wait_for
 
 from .conftest import TENANTS
 

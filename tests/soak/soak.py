@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.testing.repositories import Repositories
-from tests.e2e.headgate import SETTINGS, Headgate, wait_for
+from tests.e2e.headgate import SETTINGS, Headgate
+from tests.waiting import wait_for
 
 TENANTS = """
 - tenant:

@@ -13,8 +13,9 @@ import pytest
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.gerrit import LocalGerrit
 from headgate.testing.servers.gerritpeople import PASSWORD, Clone, ReviewingChange, ReviewingPeople
+from tests.waiting import wait_for
 
-from ....e2e.headgate import Headgate, wait_for
+from ....e2e.headgate import Headgate
 
 PAGE = Path(__file__).parents[4] / "docs/how-to/use-gerrit.md"
 PIPELINES = next(block for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S) if "- pipeline:" in block)
