@@ -35,6 +35,7 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -169,8 +170,7 @@ async def test_nothing_is_asked_while_nothing_happens(ours: ZooKeeperBackend, th
     await mirror.ready()
     before = ours.traffic.requests
     pings = ours.traffic.pings
-    while ours.traffic.pings < pings + 2:  # noqa: ASYNC110 - it is kept alive meanwhile
-        await asyncio.sleep(0.05)
+    await until("it is kept alive meanwhile", lambda: ours.traffic.pings >= pings + 2)
     assert ours.traffic.requests == before
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -291,9 +291,8 @@ async def test_a_lost_connection_leaves_no_watches_on_the_servers(
         await theirs.commit([], [Delete(f"/r/{n}/0"), Put("/r/0/new", b"")])
         line.restore()
         await mirror.gone(f"/r/{n}/0")
-    async with asyncio.timeout(DEADLINE_S):  # each costs them memory, and there are as many as nodes
-        while _watches(server) > before:  # noqa: ASYNC110 - the server sees in a moment that a connection is gone
-            await asyncio.sleep(0.05)
+    # each costs them memory, and there are as many as nodes
+    await until("the server sees that the connections are gone", lambda: _watches(server) <= before, every_s=0.05)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

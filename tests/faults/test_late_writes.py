@@ -14,12 +14,12 @@ from headgate.base.ids import fresh
 from headgate.recipes.lock import lock
 from headgate.store.store import Store
 from headgate.store.types import Put
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import proxy
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.faults.holder import HELD, LOCK, NOTICED, PLACE, REFUSED, open_store
+from tests.waiting import until
 
 TTL_S = 2.0
 TOP = Path(__file__).parents[2]
@@ -39,12 +39,6 @@ async def place(request: pytest.FixtureRequest) -> tuple[int, Url]:
     return server.port, lambda port: f"zookeeper://127.0.0.1:{port}{path}?session_s=40"
 
 
-async def _until(so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not so():  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
 async def test_what_was_on_its_way_when_the_session_ended_is_refused(
@@ -61,20 +55,20 @@ async def test_what_was_on_its_way_when_the_session_ended_is_refused(
         victim = Program(command, tmp_path, {"PYTHONPATH": str(TOP)})
         victim.start()
         try:
-            await _until(lambda: HELD in victim.log.read_text())
+            await until("the lock is held", lambda: HELD in victim.log.read_text())
             while b"old " not in line.withheld:  # but what a connection says of itself
                 line.restore()
                 await asyncio.sleep(0.01)
                 line.mute()
-                await _until(lambda: line.withheld != b"")
+                await until("a write is withheld", lambda: line.withheld != b"")
             victim.signal(signal.SIGSTOP)
             async with store.session("new") as session, lock(store, session, LOCK).hold() as guard:
                 await store.commit([], [Put("/new", b"")], guards=[guard])
                 before = await store.list(PLACE)
                 line.restore()
-                await _until(lambda: not line.withheld)
+                await until("what was withheld has come", lambda: not line.withheld)
                 victim.signal(signal.SIGCONT)
-                await _until(lambda: not victim.running)
+                await until("the process has ended", lambda: not victim.running)
                 told = victim.log.read_text()
                 assert REFUSED in told or NOTICED in told, told
                 after = await store.list(PLACE)

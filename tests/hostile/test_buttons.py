@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from headgate.ports.forge import Hint
 from headgate.services.reports import courier
 from headgate.services.scheduler.hints import store_hint
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
 from headgate.testing.forges.github.state import CheckRun
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from tests.integration.github.conftest import hub
 from tests.integration.github.ground import Ground, ground, opened
+from tests.waiting import until
 
 __all__ = ["hub"]
 
@@ -55,15 +55,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
     async with ground(hub, tmp_path) as found:
         yield found
-
-
-async def until(what: str, holds: Callable[[], object]) -> None:
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds():  # noqa: ASYNC110  # of what several processes do
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"never: {what}") from None
 
 
 @asynccontextmanager

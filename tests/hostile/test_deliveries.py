@@ -15,6 +15,7 @@ from headgate.web.routes.hooks import BODY_MAX_BYTES, LARGE_MAX, SMALL_BYTES
 from tests.integration.forge.board import Pull
 from tests.integration.forge.served import web
 from tests.integration.forge.test_board import Town, town
+from tests.waiting import until
 
 PAYLOAD = "/api/connection/board/payload"
 
@@ -48,7 +49,7 @@ async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_for
             answer = await client.post(PAYLOAD, content=body, headers=headers | {"Content-Type": kind})
             assert answer.status_code == 200
         await here.checked(pull)
-        await here.until(lambda: waiting(here.gate.context) == 0, "what was answered goes")
+        await until("what was answered goes", lambda: waiting(here.gate.context) == 0)
         assert here.results("check") == ["SUCCESS"] and len(pull.said) == 1
 
 
@@ -67,7 +68,7 @@ async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: 
             assert answer.status_code == status, said[:50]
         assert (await deliver(client, here, pull)).status_code == 200
         await here.checked(pull)
-        await here.until(lambda: waiting(here.gate.context) == 0, "what was answered goes")
+        await until("what was answered goes", lambda: waiting(here.gate.context) == 0)
 
 
 async def test_large_deliveries_that_never_end_take_little_memory_and_keep_no_genuine_one_out(tmp_path: Path) -> None:

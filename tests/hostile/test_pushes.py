@@ -16,6 +16,7 @@ from headgate.services.reports import courier
 from headgate.testing.repositories import run_git
 from tests.integration.forge.test_board import town
 from tests.integration.forge.test_pushing import held, log, released
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +31,8 @@ async def test_what_people_take_back_in_silence_is_not_pushed(tmp_path: Path) ->
         pull = await held(here)
         pull.votes["bob"] = "changes_requested"
         released(here)
-        await here.until(lambda: here.results("gate") == ["MERGE_FAILURE"], "it ends")
-        await here.until(lambda: len(pull.said) == 2, "it is told")
+        await until("it ends", lambda: here.results("gate") == ["MERGE_FAILURE"])
+        await until("it is told", lambda: len(pull.said) == 2)
         assert "review" in pull.said[-1] and pull.open and log(here) == []
 
 
@@ -42,7 +43,7 @@ async def test_what_was_merged_elsewhere_meanwhile_is_not_pushed(tmp_path: Path)
         pull.branch = "stable"
         here.board.merge(pull)
         released(here)
-        await here.until(lambda: here.results("gate") == ["MERGE_FAILURE"], "it ends")
+        await until("it ends", lambda: here.results("gate") == ["MERGE_FAILURE"])
         assert log(here) == []
 
 
@@ -77,8 +78,8 @@ async def test_what_people_take_back_while_its_repository_is_away_is_not_pushed(
         pull, away = await held(here), Away(monkeypatch, pushed=False)
         away.meanwhile(lambda: setattr(pull, "draft", True))
         released(here)
-        await here.until(lambda: here.results("gate") == ["MERGE_FAILURE"], "it ends")
-        await here.until(lambda: "is a draft" in pull.said[-1], "it is told")
+        await until("it ends", lambda: here.results("gate") == ["MERGE_FAILURE"])
+        await until("it is told", lambda: "is a draft" in pull.said[-1])
         assert away.tries == 2 and log(here) == []
 
 
@@ -92,5 +93,5 @@ async def test_what_was_pushed_has_landed_whatever_is_proposed_there_since(
         here.board.blind = True
         away.meanwhile(lambda: setattr(pull, "head", more))
         released(here)
-        await here.until(lambda: here.results("gate") == ["SUCCESS"], f"it lands: {pull.said}")
+        await until(f"it lands: {pull.said}", lambda: here.results("gate") == ["SUCCESS"])
         assert away.tries == 2 and head in log(here)[0]

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
 from headgate.queue.server.access import AccessDenied, ApplicationKeys
 from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import until
 
 LOOK_S = 0.02
 
@@ -56,12 +57,6 @@ def _is_good(keys: ApplicationKeys, app: str, key: str) -> bool:
     return True
 
 
-async def _until(held: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not held():  # noqa: ASYNC110 - what is on the disk
-            await asyncio.sleep(LOOK_S / 2)
-
-
 class Followed:
     """A settings file that somebody edits."""
 
@@ -91,10 +86,10 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
 async def test_a_key_that_is_written_into_the_file_is_good_and_one_taken_out_is_not(followed: Followed) -> None:
     assert followed.good("sync", "old") and not followed.good("sync", "new")
     followed.write("[application_keys]\nsync = old new\nmail = other\n")
-    await _until(lambda: followed.good("sync", "new"))
+    await until("the new key is good", lambda: followed.good("sync", "new"))
     assert followed.good("sync", "old") and followed.good("mail", "other") and not followed.good("mail", "new")
     followed.write("[application_keys]\nsync = new\n")
-    await _until(lambda: not followed.good("sync", "old"))
+    await until("the old key is bad", lambda: not followed.good("sync", "old"))
     assert followed.good("sync", "new") and not followed.good("mail", "other")
 
 
@@ -102,7 +97,7 @@ async def test_a_broken_file_and_one_that_is_gone_change_nothing(
     followed: Followed, caplog: pytest.LogCaptureFixture
 ) -> None:
     followed.write("[application_keys]\nsync = new until=soon\n")
-    await _until(lambda: "stay as they were" in caplog.text)
+    await until("it is told that it is broken", lambda: "stay as they were" in caplog.text)
     assert "[application_keys] sync" in caplog.text and followed.good("sync", "old")
     followed.path.unlink()
     for _ in range(3):
@@ -110,7 +105,7 @@ async def test_a_broken_file_and_one_that_is_gone_change_nothing(
         await asyncio.sleep(LOOK_S)
     assert followed.good("sync", "old"), "as an editor leaves it for a moment"
     followed.write("[application_keys]\nsync = new\n")
-    await _until(lambda: followed.good("sync", "new"))
+    await until("the new key is good", lambda: followed.good("sync", "new"))
 
 
 async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path) -> None:

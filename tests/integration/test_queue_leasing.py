@@ -25,6 +25,7 @@ from headgate.queueing.letters import dead_letter
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
+from tests.waiting import until
 
 QUICK = JobPace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
 
@@ -84,12 +85,6 @@ async def hands(tmp_path: Path) -> AsyncIterator[Hands]:
     await board.close()
 
 
-async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - what is looked at is the job's
-            await asyncio.sleep(0.01)
-
-
 async def test_in_order_with_retries_and_dead_letters_and_new_queues_join(hands: Hands) -> None:
     seen: list[tuple[str, str, int]] = []
 
@@ -102,10 +97,10 @@ async def test_in_order_with_retries_and_dead_letters_and_new_queues_join(hands:
 
     await hands.post("q", "a", "late", "worse", "b")
     worker = hands.start(job)
-    await until(lambda: ("q", "late", 3) in seen and ("q", "worse", 3) in seen)
+    await until("both had their last attempt", lambda: ("q", "late", 3) in seen and ("q", "worse", 3) in seen)
     await hands.post("new", "bad", "c")
-    await until(lambda: ("new", "c", 1) in seen)
-    await until(lambda: not worker.held)
+    await until("the other queue is worked on", lambda: ("new", "c", 1) in seen)
+    await until("nothing is held any more", lambda: not worker.held)
     firsts = [body for queue, body, attempt in seen if queue == "q" and attempt == 1]
     assert firsts == ["a", "late", "worse", "b"]
     assert sorted(await hands.letters()) == [("new", "Reject: never", 1), ("q", "ValueError: not yet", 3)]
@@ -132,7 +127,7 @@ async def test_two_share_partitions_and_groups_have_progress_of_their_own(hands:
         await hands.post("q", *(f"{n}{letter}" for letter in "abcde"), partitions=3, partition=n)
     workers = [hands.start(job("one"), leases_max=1), hands.start(job("two"), leases_max=1)]
     workers.append(hands.start(job("other"), group="billing"))
-    await until(lambda: len(seen["one"] + seen["two"]) == 15 == len(seen["other"]))
+    await until("all is processed, once per group", lambda: len(seen["one"] + seen["two"]) == 15 == len(seen["other"]))
     assert sorted(seen["one"] + seen["two"]) == sorted(seen["other"])
     for n in "123":
         assert [body for body in seen["other"] if body[0] == n] == [f"{n}{letter}" for letter in "abcde"]
@@ -146,8 +141,8 @@ async def test_only_the_partitions_it_is_for(hands: Hands) -> None:
         await hands.post("q", f"m{n}", partitions=2, partition=n)
     await hands.post("r", "r")
     worker = hands.start(lambda message, _: seen.append(message.body), only=frozenset({Lane("q", 2)}))
-    await until(lambda: seen)
-    await until(lambda: not worker.held)
+    await until("the first is processed", lambda: seen)
+    await until("nothing is held any more", lambda: not worker.held)
     assert seen == ["m2"]
     await hands.stop(worker)
 
@@ -162,12 +157,12 @@ async def test_what_is_stopped_gives_back_what_it_has_not_begun(hands: Hands) ->
 
     await hands.post("q", "a", "b")
     worker = hands.start(first)
-    await until(lambda: seen)
+    await until("the first is under way", lambda: seen)
     asyncio.get_running_loop().call_later(0.1, go.set)
     await hands.stop(worker)
     assert seen == [("a", 1)], "it may end, the next is not begun"
     follower = hands.start(first)
-    await until(lambda: len(seen) == 2)
+    await until("both are processed", lambda: len(seen) == 2)
     assert seen[1] == ("b", 1)
     await hands.stop(follower)
 
@@ -182,10 +177,10 @@ async def test_what_did_not_end_in_time_is_known_to_have_been_begun(hands: Hands
     await hands.post("q", "a")
     hands.pace = replace(QUICK, drain_s=0.3)
     worker = hands.start(never, ttl_s=1.0)
-    await until(lambda: seen)
+    await until("the job has begun", lambda: seen)
     await hands.stop(worker)  # once that time is over
     follower = hands.start(lambda message, _: seen.append((message.body, message.attempt)))
-    await until(lambda: len(seen) == 2)
+    await until("another has done it", lambda: len(seen) == 2)
     assert seen[1] == ("a", 2)
     await hands.stop(follower)
 
@@ -208,7 +203,7 @@ async def test_a_job_is_stopped_whose_lease_is_anothers_and_writes_nothing(hands
     (name,) = worker.held
     real = hands.board.now_ns
     hands.board.now_ns = lambda: real() + 5_000_000_000
-    await until(lambda: ended)
+    await until("the job was ended", lambda: ended)
     with pytest.raises(LeaseGone):
         await MessageLeasing(hands.source).fetch("q", MessageLease(name, 1, 1, 1.0, ""), 1)
     worker.abort.set()
@@ -242,6 +237,6 @@ async def test_no_more_jobs_and_leases_at_once_than_may_be(hands: Hands) -> None
     for n in range(1, 7):
         await hands.post("q", "x", "y", partitions=6, partition=n)
     worker = hands.start(job, concurrency=2, leases_max=2)
-    await until(lambda: done == 12 or len(worker.held) > 2)
+    await until("all is done, or too much is held", lambda: done == 12 or len(worker.held) > 2, every_s=0.01)
     assert most == 2 and done == 12
     await hands.stop(worker)

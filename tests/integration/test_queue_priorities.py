@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, harness
 from tests.integration.queue_site import Site, site
+from tests.waiting import until
 
 
 class Server(Site):
@@ -283,12 +284,6 @@ async def test_posted_from_python_and_by_command_to_queues_that_are_made_for_it(
     assert [(one["partition"], one["body"]) for one in found["messages"]] == [(1, "a"), (3, "b"), (3, "c")]
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - what is looked at is the job's
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Server]:
     """A server whose clock goes on."""
@@ -316,7 +311,7 @@ WANTED = ["low 0", "high 0", "high 1", "normal 0", "normal 1", "low 1"]
 async def posted_meanwhile(server: Server, line: Line) -> None:
     """Messages come while a job runs; the highest is posted last."""
     await server.post("low 0", priority="low")
-    await until(lambda: line.seen == ["low 0"])
+    await until("the first is under way", lambda: line.seen == ["low 0"])
     await server.post("low 1", priority="low")
     for priority in ("normal", "high"):
         for n in range(2):
@@ -356,7 +351,7 @@ async def test_workers_that_lease_and_those_of_the_library_take_the_highest_firs
             working = asyncio.ensure_future(work)
             await posted_meanwhile(running, line)
             line.free.set()
-            await until(lambda seen=line.seen: len(seen) == 6)  # type: ignore[misc]  # of this round
+            await until("all are processed", lambda seen=line.seen: len(seen) == 6)  # type: ignore[misc]  # of this round
             assert line.seen == WANTED, kind
             stop.set()
             await asyncio.wait_for(working, DEADLINE_S)

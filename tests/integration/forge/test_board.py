@@ -6,7 +6,7 @@ Its driver is `board`; it speaks the dialect of Gitea.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.services.reports import courier
 from headgate.services.scheduler import connection
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.status import Status
+from tests.waiting import until
 
 from .board import HOST, Board, Pull
 
@@ -78,15 +78,6 @@ class Town:
     def __init__(self, gate: Gate, board: Board, repositories: Repositories) -> None:
         self.gate, self.board, self.repositories = gate, board, repositories
 
-    async def until(self, holds: Callable[[], object], what: str) -> None:
-        """Looks again and again, as people do."""
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not holds():  # noqa: ASYNC110  # of what several processes do
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"never: {what}") from None
-
     def deliver(self, pull: Pull) -> None:
         """One delivery, of which nothing is believed but where to look."""
         headers, body = self.board.delivery(pull)
@@ -99,7 +90,7 @@ class Town:
         return pull
 
     async def checked(self, pull: Pull, result: str = "success") -> None:
-        await self.until(lambda: pull.statuses.get("example/check") == result, f"{pull.title} is checked: {result}")
+        await until(f"{pull.title} is checked: {result}", lambda: pull.statuses.get("example/check") == result)
 
     def approved(self, pull: Pull) -> None:
         self.board.review(pull, "bob", "approved")
@@ -115,7 +106,7 @@ class Town:
         return self.repositories.note("code/lib", commit)
 
     async def landed(self, pull: Pull) -> None:
-        await self.until(lambda: pull.merged, f"{pull.title} lands: {pull.said}, {pull.statuses}")
+        await until(f"{pull.title} lands: {pull.said}, {pull.statuses}", lambda: pull.merged)
 
 
 @asynccontextmanager
@@ -143,7 +134,7 @@ async def test_from_proposed_to_landed(tmp_path: Path) -> None:
         await here.landed(pull)
         assert here.board.repositories.show("code/api", "thing") == "1"
         assert pull.statuses["example/gate"] == "success"
-        await here.until(lambda: here.results("gate") == ["SUCCESS"], "it is recorded")
+        await until("it is recorded", lambda: here.results("gate") == ["SUCCESS"])
         lands = here.board.calls.index("land")
         assert here.board.calls[:lands].count("report") == here.board.calls.count("report"), "votes go first"
 
@@ -158,7 +149,7 @@ async def test_three_are_tested_together_and_the_one_that_fails_is_told(tmp_path
             here.approved(pull)
         await here.landed(pulls[0])
         await here.landed(pulls[2])
-        await here.until(lambda: pulls[1].statuses.get("example/gate") == "failure", "it is told")
+        await until("it is told", lambda: pulls[1].statuses.get("example/gate") == "failure")
         assert not pulls[1].merged and "gate" not in pulls[1].labels and "- unit : FAILURE" in pulls[1].said[-1]
         merges = run_git("log", "--merges", "--format=%s", "master", at=here.board.repositories.hub / "code/api")
         assert merges.splitlines() == [f"Merge {pulls[2].url}", f"Merge {pulls[0].url}"]
@@ -180,7 +171,7 @@ async def test_a_landing_that_is_refused_is_told_in_the_forge_s_words(tmp_path: 
         await here.checked(pull)
         here.board.refuses = "the branch is frozen until Monday"
         here.approved(pull)
-        await here.until(lambda: "frozen until Monday" in pull.said[-1], "it is told")
+        await until("it is told", lambda: "frozen until Monday" in pull.said[-1])
         assert not pull.merged and pull.statuses["example/gate"] == "failure" and "gate" not in pull.labels
 
 
@@ -190,7 +181,7 @@ async def test_a_forge_that_is_away_delays_and_loses_nothing(tmp_path: Path) -> 
         await here.checked(pull)
         here.board.away = "it is being upgraded"
         here.approved(pull)
-        await here.until(lambda: here.board.calls.count("report") > 5, "it is asked again and again")
+        await until("it is asked again and again", lambda: here.board.calls.count("report") > 5)
         assert not pull.merged
         here.board.away = ""
         await here.landed(pull)
@@ -205,7 +196,7 @@ async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> 
         here.board.meanwhile = {"code/api": "sneaked"}
         here.approved(pull)
         await here.landed(pull)
-        await here.until(lambda: "ALARM" in pull.said[-1], "it is told")
+        await until("it is told", lambda: "ALARM" in pull.said[-1])
         assert "does not have the tree that was tested" in pull.said[-1]
         (shown,) = Status(here.gate.context, here.gate.scheduler.tenants).of("example").troubles
         assert shown.project == f"gate: {pull.key}" and "does not have the tree that was tested" in shown.text
@@ -231,7 +222,7 @@ async def test_plain_git_waits_for_a_pull_request_that_it_names_by_its_url(tmp_p
         await here.checked(pull)
         here.repositories.propose("code/lib", "use", {"use": "1\n"}, f"Use it\n\nDepends-On: {pull.url}/files")
         here.repositories.approve("code/lib", "use")
-        await here.until(lambda: "is not ready" in here.note("use") or "Depends-On" in here.note("use"), "it waits")
+        await until("it waits", lambda: "is not ready" in here.note("use") or "Depends-On" in here.note("use"))
         here.approved(pull)
         await here.landed(pull)
         found = await here.gate.history.result_of("use", "gate")
@@ -244,7 +235,7 @@ async def test_plain_git_waits_for_a_pull_request_that_it_names_by_its_url(tmp_p
 async def test_a_pull_request_waits_for_a_change_of_plain_git(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         here.repositories.propose("code/lib", "base", {"base": "1\n"}, "A base")
-        await here.until(lambda: here.results("check"), "it is seen before what needs it")
+        await until("it is seen before what needs it", lambda: here.results("check"))
         pull = await here.proposed("Use it", {"use": "1\n"}, "Depends-On: git.example/code/lib/master/base")
         await here.checked(pull)
         here.repositories.approve("code/lib", "base")
@@ -261,7 +252,7 @@ async def test_names_of_projects_may_be_written_in_any_case_where_the_forge_take
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: <{url}/files>")
         await here.checked(pull)
         here.approved(pull)
-        await here.until(lambda: "code/api#1 lacks" in "".join(pull.said), "it waits")
+        await until("it waits", lambda: "code/api#1 lacks" in "".join(pull.said))
         here.approved(needed)
         await here.landed(needed)
         await here.landed(pull)
@@ -271,14 +262,14 @@ async def test_a_circle_across_plain_git_and_a_forge_lands_as_one(tmp_path: Path
     async with town(tmp_path) as here:
         url = f"https://{HOST}/code/api/pulls/1"
         here.repositories.propose("code/lib", "half", {"half": "1\n"}, f"One half\n\nDepends-On: {url}")
-        await here.until(lambda: here.results("check"), "it is seen before what needs it: the circle is tested once")
+        await until("it is seen before what needs it: the circle is tested once", lambda: here.results("check"))
         pull = await here.proposed("The other", {"other": "1\n"}, "Depends-On: code/lib/master/half")
         assert pull.url == url
         await here.checked(pull)
         here.repositories.approve("code/lib", "half")
         here.approved(pull)
         await here.landed(pull)
-        await here.until(lambda: _has(here.repositories, "half"), "the half on plain git lands, too")
+        await until("the half on plain git lands, too", lambda: _has(here.repositories, "half"))
 
 
 def _has(repositories: Repositories, path: str) -> bool:
@@ -303,7 +294,7 @@ async def test_a_change_of_a_project_that_nobody_watches_is_looked_up_and_waited
         await here.checked(pull)
         assert here.board.lookups >= 1
         here.approved(pull)
-        await here.until(lambda: "must land first" in pull.said[-1], "it is told what is waited for")
+        await until("it is told what is waited for", lambda: "must land first" in pull.said[-1])
         here.board.merge(needed)  # of which nobody tells us
         await here.landed(pull)
 
@@ -317,7 +308,7 @@ async def test_what_is_not_there_yet_is_needed_once_it_is(tmp_path: Path, monkey
         assert "there is no such change" in pull.said[-1]
         here.board.propose("up/stream", "Upstream", {"more": "1\n"})
         checks = len(here.results("check"))
-        await here.until(lambda: len(here.results("check")) > checks, "it is tested again, with what it needs")
+        await until("it is tested again, with what it needs", lambda: len(here.results("check")) > checks)
 
 
 async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_it(tmp_path: Path) -> None:
@@ -329,7 +320,7 @@ async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_i
         here.board.propose("up/stream", "Upstream", {"more": "1\n"})
         here.board.comment(pull, "It is there now.")
         here.deliver(pull)
-        await here.until(lambda: len(here.results("check")) == 2, "it is tested again, with what it needs")
+        await until("it is tested again, with what it needs", lambda: len(here.results("check")) == 2)
 
 
 async def test_a_forge_that_lands_by_push_has_the_tested_commit_itself_and_is_told_then(tmp_path: Path) -> None:
@@ -339,13 +330,13 @@ async def test_a_forge_that_lands_by_push_has_the_tested_commit_itself_and_is_to
             await here.checked(pull)
             here.approved(pull)
         bare = here.board.repositories.hub / "code/api"
-        await here.until(lambda: here.results("gate") == ["SUCCESS", "SUCCESS"], "both land")
-        await here.until(lambda: all(one.statuses["example/gate"] == "success" for one in pulls), "they are told")
+        await until("both land", lambda: here.results("gate") == ["SUCCESS", "SUCCESS"])
+        await until("they are told", lambda: all(one.statuses["example/gate"] == "success" for one in pulls))
         tested = run_git("log", "--first-parent", "--format=%an %s", "-2", "master", at=bare).splitlines()
         assert all(line.startswith("Headgate ") for line in tested), tested
         assert "land" not in here.board.calls and not run_git("for-each-ref", "refs/notes", at=bare)
         here.deliver(pulls[0])
-        await here.until(lambda: all(one.merged for one in pulls), "the forge marks them as merged")
+        await until("the forge marks them as merged", lambda: all(one.merged for one in pulls))
 
 
 async def test_what_is_closed_leaves(tmp_path: Path) -> None:
@@ -355,5 +346,5 @@ async def test_what_is_closed_leaves(tmp_path: Path) -> None:
         await here.gate.runner.begun(1)
         here.board.close(pull)
         here.deliver(pull)
-        await here.until(lambda: here.gate.history.finished, "it leaves")
+        await until("it leaves", lambda: here.gate.history.finished)
         assert [one.result for one in here.gate.history.finished.values()] == ["DEQUEUED"]

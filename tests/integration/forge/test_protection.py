@@ -15,6 +15,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.types import Backend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
+from tests.waiting import until
 
 from .board import HOST, Board
 from .test_board import CONFIG, Town
@@ -87,49 +88,49 @@ def ran(here: Town, tenant: str = "example") -> list[list[str]]:
 
 
 async def test_only_protected_branches_that_are_not_locked_are_read(here: Town) -> None:
-    await here.until(lambda: read(here, "open") == {"master", "feature"}, "the other tenant reads all")
-    await here.until(lambda: read(here) == {"master"}, "what nobody protects is not read")
+    await until("the other tenant reads all", lambda: read(here, "open") == {"master", "feature"})
+    await until("what nobody protects is not read", lambda: read(here) == {"master"})
     assert not wrong(here) and wrong(here, "open") == {"feature"}
     here.board.push("code/api", {"zuul.yaml": OWN}, "feature")
-    await here.until(lambda: "own" in layout(here, "open").jobs, "the other tenant takes it up")
+    await until("the other tenant takes it up", lambda: "own" in layout(here, "open").jobs)
     assert "own" not in layout(here).jobs
     here.board.protect("code/api", "master", "feature")
-    await here.until(lambda: "own" in layout(here).jobs and read(here) == {"master", "feature"}, "it is protected")
+    await until("it is protected", lambda: "own" in layout(here).jobs and read(here) == {"master", "feature"})
     here.board.protect("code/api", "master", "feature", locked=("feature",))
-    await here.until(lambda: read(here) == {"master"}, "it is locked")
+    await until("it is locked", lambda: read(here) == {"master"})
     assert "own" not in layout(here).jobs and "own" in layout(here, "open").jobs
     here.board.protect("code/api")
-    await here.until(lambda: read(here) == set(), "none is protected")
+    await until("none is protected", lambda: read(here) == set())
     assert read(here, "open") == {"master", "feature"}
     here.board.protect("code/api", "master", "feature")
-    await here.until(lambda: read(here) == {"master", "feature"}, "all are again")
+    await until("all are again", lambda: read(here) == {"master", "feature"})
 
 
 async def test_a_push_to_a_branch_that_is_kept_out_has_nothing_read(here: Town) -> None:
     """Of who wants it, all the same; and a push to one that is not."""
-    await here.until(lambda: read(here) == {"master"} and read(here, "open") == {"master", "feature"}, "all is read")
+    await until("all is read", lambda: read(here) == {"master"} and read(here, "open") == {"master", "feature"})
     before = layout(here)
     here.board.push("code/api", {"zuul.yaml": OWN}, "feature")
     here.board.push("code/api", {"zuul.yaml": OWN}, "new")
-    await here.until(lambda: read(here, "open") == {"master", "feature", "new"}, "the other tenant reads it")
+    await until("the other tenant reads it", lambda: read(here, "open") == {"master", "feature", "new"})
     here.board.push("code/api", {"zuul.yaml": OWN.replace("own", "mine")})
-    await here.until(lambda: "mine" in layout(here).jobs, "what is protected takes effect")
+    await until("what is protected takes effect", lambda: "mine" in layout(here).jobs)
     assert read(here) == {"master"} and "own" not in layout(here).jobs and layout(here) is not before
 
 
 async def test_what_is_proposed_for_such_a_branch_configures_nothing(here: Town) -> None:
-    await here.until(lambda: read(here) == {"master"}, "the first look is taken up")
+    await until("the first look is taken up", lambda: read(here) == {"master"})
     here.board.push("code/api", {"zuul.yaml": "[]\n"}, "feature")
     first = here.board.propose("code/api", "Own job", {"zuul.yaml": OWN}, branch="feature")
     here.deliver(first)
-    await here.until(lambda: ran(here, "open"), "the other tenant uses what is proposed")
-    await here.until(lambda: ran(here), "it is tested")
+    await until("the other tenant uses what is proposed", lambda: ran(here, "open"))
+    await until("it is tested", lambda: ran(here))
     assert ran(here, "open") == [["own", "unit"]] and ran(here) == [["unit"]]
     here.board.protect("code/api", "master", "feature")
-    await here.until(lambda: read(here) == {"master", "feature"}, "it is protected")
+    await until("it is protected", lambda: read(here) == {"master", "feature"})
     second = here.board.propose("code/api", "Own job again", {"zuul.yaml": OWN}, branch="feature")
     here.deliver(second)
-    await here.until(lambda: len(ran(here)) == 2, "it is tested")
+    await until("it is tested", lambda: len(ran(here)) == 2)
     assert ran(here)[-1] == ["own", "unit"]
 
 
@@ -137,12 +138,12 @@ async def test_what_was_said_holds_after_a_restart_while_the_forge_says_nothing(
     board, plain = places(tmp_path)
     backend = MemoryBackend()
     async with town(tmp_path, board, plain, backend) as here:
-        await here.until(lambda: read(here) == {"master"}, "it is taken up")
+        await until("it is taken up", lambda: read(here) == {"master"})
     board.protections.clear()
     async with town(tmp_path / "later", board, plain, backend) as here:
-        await here.until(lambda: read(here, "open"), "it has begun")
+        await until("it has begun", lambda: read(here, "open"))
         board.push("code/api", {"zuul.yaml": OWN}, "feature")
-        await here.until(lambda: "own" in layout(here, "open").jobs, "the other tenant takes it up")
+        await until("the other tenant takes it up", lambda: "own" in layout(here, "open").jobs)
         assert read(here) == {"master"} and "own" not in layout(here).jobs
 
 
@@ -151,5 +152,5 @@ async def test_a_forge_that_never_says_it_has_all_its_branches_read(tmp_path: Pa
     board.protections.clear()
     board.push("code/api", {"zuul.yaml": OWN}, "feature")
     async with town(tmp_path, board, plain, MemoryBackend()) as here:
-        await here.until(lambda: read(here) == {"master", "feature"}, "they count as protected")
+        await until("they count as protected", lambda: read(here) == {"master", "feature"})
         assert "own" in layout(here).jobs

@@ -17,6 +17,7 @@ from headgate.services.reports.views import outbox
 from headgate.testing.repositories import run_git
 from tests.integration.forge.board import Pull
 from tests.integration.forge.test_board import CONFIG, Town, town
+from tests.waiting import until
 
 SQUASHING = CONFIG.replace("- project: {name: ^code/.*,", "- project: {name: ^code/.*, merge-mode: squash-merge,")
 HOOK = """#!/bin/sh
@@ -56,7 +57,7 @@ async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tm
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         released(here)
-        await here.until(lambda: not pull.open, f"it is closed: {pull.said}")
+        await until(f"it is closed: {pull.said}", lambda: not pull.open)
         (line,) = log(here)
         commit, _ = line.split()
         assert not pull.merged and pull.head not in line
@@ -65,7 +66,7 @@ async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tm
         other = await here.proposed("Rest", {"rest": "1\n"}, f"Depends-On: {pull.url}")
         await here.checked(other)
         here.approved(other)
-        await here.until(lambda: not other.open, f"what needs it lands, too: {other.said}")
+        await until(f"what needs it lands, too: {other.said}", lambda: not other.open)
         assert [len(log(here)), here.results("gate")] == [2, ["SUCCESS", "SUCCESS"]]
         assert here.results("check") == ["SUCCESS"] * 2, "nothing of it was taken for new"
 
@@ -77,14 +78,14 @@ async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
         here.board.blind = True
         pull = await held(here)
         released(here)
-        await here.until(lambda: here.results("gate") == ["SUCCESS"], "it lands")
+        await until("it lands", lambda: here.results("gate") == ["SUCCESS"])
         looks = here.board.lookups
-        await here.until(lambda: here.board.lookups > looks + 2, "it is waited for")
+        await until("it is waited for", lambda: here.board.lookups > looks + 2)
         here.deliver(pull)
-        await here.until(lambda: here.board.lookups > looks + 4, "whoever looks meanwhile takes it for nothing new")
+        await until("whoever looks meanwhile takes it for nothing new", lambda: here.board.lookups > looks + 4)
         assert pull.open and len(here.results("check")) == 1
         monkeypatch.setattr(forges, "SEEN_MAX_MS", 0)
-        await here.until(lambda: not pull.open, "it is closed")
+        await until("it is closed", lambda: not pull.open)
         assert "master has it as" in pull.said[-1] and here.board.calls.count("conclude") == 1
 
 
@@ -93,8 +94,8 @@ async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_sam
         pull = await held(here)
         here.board.mute = "the conversation is locked"
         released(here)
-        await here.until(lambda: not pull.open, "it is closed")
-        await here.until(lambda: len(Quarantine(here.gate.context)) == 1, "what was not told is set aside")
+        await until("it is closed", lambda: not pull.open)
+        await until("what was not told is set aside", lambda: len(Quarantine(here.gate.context)) == 1)
         assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
 
 
@@ -103,17 +104,17 @@ async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_p
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         released(here)
-        await here.until(lambda: not pull.open, f"it is closed: {pull.said}")
-        await here.until(lambda: outbox(here.gate.context, "board").waiting == 0, "all is told")
+        await until(f"it is closed: {pull.said}", lambda: not pull.open)
+        await until("all is told", lambda: outbox(here.gate.context, "board").waiting == 0)
         here.board.reopen(pull)
         here.approved(pull)
-        await here.until(lambda: any("has landed already" in text for text in pull.said), "it is said")
+        await until("it is said", lambda: any("has landed already" in text for text in pull.said))
         assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
         here.board.amend(pull, {"more": "1\n"})
         here.deliver(pull)
-        await here.until(lambda: pull.statuses.get("example/check") == "success", "it is checked")
+        await until("it is checked", lambda: pull.statuses.get("example/check") == "success")
         here.approved(pull)
-        await here.until(lambda: len(log(here)) == 2, "what is new in it lands")
+        await until("what is new in it lands", lambda: len(log(here)) == 2)
 
 
 async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) 
         pulls[2].branch = "stable"
         released(here)
         for pull, word in zip(pulls, words, strict=True):
-            await here.until(lambda pull=pull, word=word: word in pull.said[-1], f"it is told: {pull.said}")
+            await until(f"it is told: {pull.said}", lambda pull=pull, word=word: word in pull.said[-1])
         assert log(here) == [] and here.results("gate") == ["MERGE_FAILURE"] * 3
 
 
@@ -156,8 +157,8 @@ async def test_a_push_that_is_refused_is_told_in_words(tmp_path: Path) -> None:
         hook.chmod(0o755)
         pull = await held(here)
         released(here)
-        await here.until(lambda: here.results("gate"), "it ends")
-        await here.until(lambda: len(pull.said) == 2, "it is told")
+        await until("it ends", lambda: here.results("gate"))
+        await until("it is told", lambda: len(pull.said) == 2)
         assert "GH006: Protected branch update failed." in pull.said[-1]
         assert "Let Headgate's account push to the branch past its rules" in pull.said[-1]
         assert pull.open and log(here) == [] and here.results("gate") == ["MERGE_FAILURE"]
@@ -194,9 +195,9 @@ async def test_a_merger_that_dies_between_push_and_record_lands_once(
     async with town(tmp_path, lands="push") as here:
         pull = await held(here)
         released(here)
-        await here.until(lambda: here.results("gate") == ["SUCCESS"], "it lands")
+        await until("it lands", lambda: here.results("gate") == ["SUCCESS"])
         await here.landed(pull)
         assert [one.ok for one in pushed] == [True, True] and len(log(here)) == 1  # type: ignore[union-attr]  # of landings
-        await here.until(lambda: len(pull.said) == 2, "it is told, once by each pipeline")
+        await until("it is told, once by each pipeline", lambda: len(pull.said) == 2)
         assert pull.head in log(here)[0], "the branch has the very commit that was proposed"
         assert "conclude" not in here.board.calls, "the forge sees by itself that it is merged"

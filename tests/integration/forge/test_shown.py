@@ -8,6 +8,7 @@ import pytest
 
 from headgate.services.reports import courier
 from headgate.store.types import Delete
+from tests.waiting import until
 
 from .served import web
 from .test_board import town
@@ -20,7 +21,7 @@ async def test_the_tenant_s_reports_say_why_a_forge_is_not_told(
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         here.board.away = "it is being upgraded"
         await here.proposed("Add a thing", {"thing": "1\n"})
-        await here.until(lambda: here.board.calls.count("report") > 1, "it is asked")
+        await until("it is asked", lambda: here.board.calls.count("report") > 1)
         (board,) = (await client.get("/api/tenant/example/reports")).json()["outboxes"]
         assert (board["connection"], board["trouble"]) == ("board", "it is being upgraded") and board["waiting"] >= 1
 
@@ -35,7 +36,7 @@ async def test_that_another_tree_landed_is_dealt_with_though_the_change_is_forgo
         here.board.meanwhile = {"code/api": "sneaked"}
         here.approved(pull)
         await here.landed(pull)
-        await here.until(lambda: "ALARM" in pull.said[-1], "it is told")
+        await until("it is told", lambda: "ALARM" in pull.said[-1])
         if known == "no more":
             del here.board.pulls[pull.key]
             context, place = here.gate.context, here.gate.context.map.cache.connection("board").cache

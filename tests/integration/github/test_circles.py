@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,13 @@ from headgate.map.state.state import load
 from headgate.services.reports import courier
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.people import GitHub
 from headgate.testing.forges.github.state import FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from tests.integration.github.ground import SECRET, Ground, ground
+from tests.waiting import until
 
 CONFIG = """
 - pipeline:
@@ -67,15 +66,6 @@ class Site:
     rocket: FakeGitHubRepository
     pad: FakeGitHubRepository
 
-    async def until(self, holds: Callable[[], object], what: str) -> None:
-        """Looks again and again, as people do."""
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not holds():  # noqa: ASYNC110  # of what several processes do
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"never: {what}") from None
-
     def circle(self, name: str) -> tuple[FakeGitHubPull, FakeGitHubPull]:
         """Propose two changes that need each other."""
         ada, url = self.ground.ada, f"{self.ground.hub.url}/acme"
@@ -94,12 +84,12 @@ class Site:
             now = known.now()
             return all(key in now and set(now[key].change.needs) == keys - {key} for key in keys)
 
-        await self.until(needed, "it is known what they need")
+        await until("it is known what they need", needed)
         self.ground.bob.review(pulls[0])  # which brings the other along, and lands before it
 
     async def told(self, pull: FakeGitHubPull, *words: str) -> None:
-        await self.until(lambda: pull.comments, f"#{pull.number} of {pull.repository.name} is told")
-        await self.until(lambda: all(word in pull.comments[-1].body for word in words), f"{words}: {pull.comments}")
+        await until(f"#{pull.number} of {pull.repository.name} is told", lambda: pull.comments)
+        await until(f"{words}: {pull.comments}", lambda: all(word in pull.comments[-1].body for word in words))
 
     def has(self, repository: FakeGitHubRepository, name: str) -> bool:
         tree = hosts.opened(repository)[hosts.heads(repository)["main"]].tree
@@ -151,7 +141,7 @@ async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, l
         good = here.circle("good")
         await here.gated(*good)
         for pull in good:
-            await here.until(lambda pull=pull: pull.merged, f"{pull.title} lands")
+            await until(f"{pull.title} lands", lambda pull=pull: pull.merged)
             await here.told(pull, "gate: passed")
         assert here.has(here.rocket, "good") and here.has(here.pad, "good") and here.alarms() == []
         await hub.mail.delivered()
@@ -159,7 +149,7 @@ async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, l
         half = here.circle("half")
         refuses(here.pad)
         await here.gated(*half)
-        await here.until(here.alarms, "the alarm stands")
+        await until("the alarm stands", here.alarms)
         assert here.alarms() == [{"127.0.0.1/acme/pad#3"}] and half[0].merged and not half[1].merged
         landed, missing = "127.0.0.1/acme/rocket#3 has landed as", "127.0.0.1/acme/pad#3 has not landed"
         for pull in half:

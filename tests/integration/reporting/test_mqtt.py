@@ -20,6 +20,7 @@ from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.certificates import make
 from headgate.testing.servers.program import Program, free_ports
+from tests.waiting import until
 
 from .told import posting
 
@@ -87,19 +88,13 @@ async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterat
             await asyncio.wait([task])
 
 
-async def until(heard: list[tuple[str, int, Any]], count: int) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while len(heard) < count:  # noqa: ASYNC110  # of another process
-            await asyncio.sleep(0.01)
-
-
 @needs_broker
 async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
     async with broker(tmp_path) as port, listening(port) as heard:
         await reporter(port).tell(posting())
         for qos in ("0", "1", "2"):
             await reporter(port).tell(posting("k2", {"topic": "ci/{project}/{patchset}", "qos": qos}, branch="a#b"))
-        await until(heard, 4)
+        await until("4 are heard", lambda: len(heard) >= 4)
         assert {topic for topic, *_ in heard} == {"example/zuul/gate/code/api/main/topic", "ci/code/api/abcdef12"}
         assert sorted(quality for _, quality, _ in heard) == [0, 0, 1, 2]
         told = next(body for topic, _, body in heard if topic.startswith("example"))
@@ -125,7 +120,7 @@ async def test_the_broker_is_who_it_is_said_to_be(tmp_path: Path) -> None:
         tls = ssl.create_default_context(cafile=ours.authority)
         async with listening(port, tls) as heard:
             await reporter(port, tmp_path, ca_certs="ours/" + ours.authority.name).tell(posting(options={"qos": "1"}))
-            await until(heard, 1)
+            await until("one is heard", lambda: len(heard) >= 1)
             with pytest.raises(ReporterAway, match="certificate verify failed"):
                 await reporter(port, ca_certs=str(theirs.authority)).tell(posting())
 
