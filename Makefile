@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SIM_SEEDS ?= 200
 # A test waits for processes and servers much of its time.
-WORKERS := $(shell expr 2 \* $$(nproc))
+WORKERS := $(shell expr 3 \* $$(nproc))
 SEEDS ?= 10000
 CHANGES ?= 1000
 

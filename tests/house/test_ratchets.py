@@ -26,6 +26,10 @@ SLEEPS = 124
 """Sleeps in tests, but for those that run in virtual time."""
 IMPORT_SHARE = 0.084
 """Lines that import, of all lines."""
+PRIVATE_WORDS = {"said", "told", "asked", "kept", "whole"}
+"""Words that say how somebody came by a value, not what it is."""
+PRIVATE = 7
+"""Names that are one of these words: fields of records in the store, which keep the names they were written with."""
 RECIPES = {"requests.py": 139, "claims.py": 134, "backlog.py": 129}
 """Recipes of more than 120 lines of code."""
 
@@ -75,6 +79,20 @@ def test_imports_are_a_small_part_of_the_code() -> None:
         node for path in MODULES for node in ast.walk(_tree(path)) if isinstance(node, ast.Import | ast.ImportFrom)
     )
     assert sum((node.end_lineno or 0) - node.lineno + 1 for node in found) / lines <= IMPORT_SHARE
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+
+
+def test_values_are_named_by_what_they_are() -> None:
+    found = [f"{path}: {name}" for path in MODULES for name in _names(_tree(path)) if name.strip("_") in PRIVATE_WORDS]
+    assert len(found) <= PRIVATE, found
 
 
 def test_commands_print_only_what_does_nothing_to_a_terminal() -> None:
