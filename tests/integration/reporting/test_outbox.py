@@ -28,7 +28,7 @@ from headgate.services.reports.courier import Courier
 from headgate.services.reports.views import outbox, outboxes, wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import until
 
 from .told import REPORT, posting
 
@@ -65,11 +65,6 @@ class CourierGround:
             if ops := self.context.reported(TO, one):
                 written = await self.context.store.commit([], ops)
                 await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds():  # noqa: ASYNC110  # of what several processes do
-                await asyncio.sleep(0.005)
 
     @property
     def waiting(self) -> int:
@@ -112,19 +107,22 @@ async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
         found.taker.says = lambda one: limited[0] if limited and one.report.project == "busy" else None
         await found.report(*(of(f"{n}", f"busy{n}", project="busy") for n in range(3)))
         await found.report(*(of(f"{n}", f"calm{n}", project="calm") for n in range(3)))
-        await found.until(lambda: found.waiting == 3)
+        await until("those of the calm project are told", lambda: found.waiting == 3)
         assert found.taker.taken == ["calm0", "calm1", "calm2"]
         assert sum(key.startswith("busy") for key in found.taker.tried) <= courier.AT_ONCE_MAX
-        await found.until(lambda: "its limit is reached" in str(outbox(found.context, TO).trouble))
+        await until(
+            "it is shown what the busy one waits for",
+            lambda: "its limit is reached" in str(outbox(found.context, TO).trouble),
+        )
         limited.clear()
         await found.context.store.commit([], wanted(found.context, TO, "retry"))
-        await found.until(lambda: not found.waiting and outbox(found.context, TO).trouble is None)
+        await until("all are told", lambda: not found.waiting and outbox(found.context, TO).trouble is None)
 
 
 async def test_reports_of_one_change_are_told_in_order_and_those_of_others_beside_them() -> None:
     async with ground() as found:
         await found.report(*(of(change, f"{change}{n}") for n in range(5) for change in "abc"))
-        await found.until(lambda: not found.waiting)
+        await until("all are told", lambda: not found.waiting)
     for change in "abc":
         assert [key for key in found.taker.taken if key[0] == change] == [f"{change}{n}" for n in range(5)]
     assert len(found.taker.tried) == 15
@@ -134,12 +132,12 @@ async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lo
     async with ground() as found:
         found.taker.says = lambda _: ReporterAway("nobody answers at mail.example:25")
         await found.report(of("a", "a1"), of("b", "b1"))
-        await found.until(lambda: outbox(found.context, TO).trouble)
+        await until("it is shown that the server is away", lambda: outbox(found.context, TO).trouble)
         shown = outbox(found.context, TO)
         assert shown.trouble == RepositoryProblem(REPORT.at_ms + 1_000, "nobody answers at mail.example:25")
         assert (shown.waiting, shown.oldest_ms) == (2, REPORT.at_ms)
         found.taker.says = lambda _: None
-        await found.until(lambda: not found.waiting and outbox(found.context, TO).trouble is None)
+        await until("all are told", lambda: not found.waiting and outbox(found.context, TO).trouble is None)
     assert sorted(found.taker.taken) == ["a1", "b1"]
 
 
@@ -148,10 +146,13 @@ async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
     async with ground() as found:
         found.taker.says = lambda one: ReportPutOff("greylisted") if later and one.key == "a1" else None
         await found.report(of("a", "a1"), of("a", "a2"), of("b", "b1"))
-        await found.until(lambda: found.waiting == 2 and found.taker.tried.count("a1") > 1)
+        await until(
+            "the other is told and the first tried again",
+            lambda: found.waiting == 2 and found.taker.tried.count("a1") > 1,
+        )
         assert found.taker.taken == ["b1"] and outbox(found.context, TO).trouble is None
         later = False
-        await found.until(lambda: not found.waiting)
+        await until("all are told", lambda: not found.waiting)
     assert found.taker.taken == ["b1", "a1", "a2"]
 
 
@@ -159,12 +160,15 @@ async def test_one_at_whose_reports_nobody_answers_holds_up_its_own_change_alone
     async with ground() as found:
         found.taker.says = lambda one: ReporterAway("it answers 502") if one.key == "a1" else None
         await found.report(of("a", "a1"), *(of(f"{n}", f"other{n}") for n in range(9)), of("b", "b1"))
-        await found.until(lambda: found.waiting == 1)
+        await until("the other changes are told", lambda: found.waiting == 1)
         assert "a1" not in found.taker.taken and len(found.taker.taken) == 10
         await found.report(of("c", "c1"))
-        await found.until(lambda: "c1" in found.taker.taken and outbox(found.context, TO).trouble is None)
+        await until(
+            "a new one is told, and nothing is shown",
+            lambda: "c1" in found.taker.taken and outbox(found.context, TO).trouble is None,
+        )
         found.taker.says = lambda _: None
-        await found.until(lambda: not found.waiting)
+        await until("all are told", lambda: not found.waiting)
     assert found.taker.taken[-1] == "a1" and not found.aside
 
 
@@ -172,7 +176,7 @@ async def test_one_that_is_put_off_for_a_day_and_one_that_raises_are_set_aside()
     async with ground() as found:
         found.taker.says = lambda one: ReportPutOff("full") if one.key == "a1" else RuntimeError("a defect")
         await found.report(of("a", "a1", at_ms=REPORT.at_ms - courier.PUT_OFF_MAX_MS - 2_000), of("b", "b1"))
-        await found.until(lambda: not found.waiting)
+        await until("both are set aside", lambda: not found.waiting)
     assert sorted(text.rpartition(": ")[2] for text in found.aside) == ["a defect", "full"]
     assert found.taker.tried.count("b1") == 3
 
@@ -181,7 +185,7 @@ async def test_what_nobody_takes_is_kept_and_shown_and_told_once_more_when_peopl
     async with ground() as found:
         found.taker.says = lambda _: ReportRefused("550 no such user")
         await found.report(of("a", "a1"), of("b", "b1"))
-        await found.until(lambda: len(found.aside) == 2 and not found.waiting)
+        await until("both are refused", lambda: len(found.aside) == 2 and not found.waiting)
         why = "of git.example/code/api in gate: 550 no such user"
         assert sorted(found.aside) == [f"the report to mail: failure of {c},11111111 {why}" for c in "ab"]
         found.taker.says = lambda _: None
@@ -189,7 +193,7 @@ async def test_what_nobody_takes_is_kept_and_shown_and_told_once_more_when_peopl
         retried, dropped = sorted(quarantine.all(), key=lambda id: quarantine.all()[id].what)
         await quarantine.retry(retried)
         await quarantine.drop(dropped)
-        await found.until(lambda: found.taker.taken and not found.waiting)
+        await until("the one that is tried again is told", lambda: found.taker.taken and not found.waiting)
         assert found.taker.taken == ["a1"] and not found.aside
 
 
@@ -198,17 +202,17 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
     async with ground() as found:
         found.taker.says = lambda _: ReporterAway("away")
         await found.report(*(of("a", f"a{n}") for n in range(3)))
-        await found.until(lambda: found.taker.tried)
+        await until("the first is tried", lambda: found.taker.tried)
         for count in (2, 3):
             await found.context.store.commit([], wanted(found.context, TO, "retry"))
-            await found.until(lambda: len(found.taker.tried) >= count)  # noqa: B023  # it is waited for at once
+            await until("all are tried", lambda: len(found.taker.tried) >= count)  # noqa: B023  # waited for at once
         await found.report(*(of("b", f"b{n}") for n in range(courier.DROPPED_MAX + 5)))
         await found.context.store.commit([], wanted(found.context, TO, "drop"))
-        await found.until(lambda: not found.waiting)
+        await until("all are dropped", lambda: not found.waiting)
         await found.report(of("c", "c1"))
         found.taker.says = lambda _: None
         await found.context.store.commit([], wanted(found.context, TO, "retry"))
-        await found.until(lambda: not found.waiting)
+        await until("the new one is told", lambda: not found.waiting)
     assert found.taker.taken == ["c1"]
 
 
@@ -221,7 +225,7 @@ async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the
             if ops:
                 await found.context.store.commit([], ops)
                 await asyncio.sleep(0)
-        await found.until(lambda: found.waiting == 1_200)
+        await until("as many wait as may", lambda: found.waiting == 1_200)
         sizes = [len(e.value) for e in found.backend.tree.under(found.context.map.reports(TO).data.path)]
         assert len(sizes) == 1_200 and max(sizes) <= LONG_MAX_BYTES and sorted(sizes)[150] <= SHORT_MAX_BYTES
         assert [one.connection for one in outboxes(found.context)] == [TO]
