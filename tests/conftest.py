@@ -45,7 +45,9 @@ def pytest_collection() -> Generator[None, Any, Any]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this tier does not run of tests that were not asked for by name."""
     if not any("::" in arg for arg in config.args):
-        items[:] = sampled(items)
+        chosen = sampled(items)
+        config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
+        items[:] = chosen
 
 
 @pytest.hookimpl(wrapper=True)
