@@ -47,9 +47,7 @@ sim: .venv/.dev
 soak: .venv/.dev sim faults
 	SOAK=1 QUEUE_SIM_SEEDS=$(SEEDS) SIM_SEEDS=$(SEEDS) $(BIN)/pytest -q -n $(WORKERS) -k "not at_any_request" tests/sim
 	$(BIN)/python -m tests.soak $(CHANGES)
-	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/hostile/test_markup.py
-	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_quarantine.py
-	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m "soak or sampled" tests
+	SOAK=1 HOSTILE_ALL=1 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "" --ignore tests/sim tests
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests bench
