@@ -1,4 +1,4 @@
-"""Wait in tests: the one place where they may sleep."""
+"""Wait in tests for what is to happen, and say what did not."""
 
 from __future__ import annotations
 
