@@ -104,7 +104,7 @@ def followed(link: str, token: str) -> None:
 
 
 def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
-    """WrappedBackend the browser of somebody whose token it has."""
+    """Ask as a page of another site does, in the browser of somebody whose token it has."""
 
     def asks(method: str, origin: str, **more: str) -> tuple[int, dict[str, str]]:
         headers = {"Origin": origin, "Content-Type": "application/json", **more}

@@ -35,7 +35,7 @@ RECIPES = {"requests.py": 139, "claims.py": 134, "backlog.py": 129}
 
 
 @cache
-def _tree(path: Path) -> ast.Module:
+def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
@@ -62,7 +62,7 @@ def test_few_functions_are_complex_and_each_says_why() -> None:
 
 
 def test_any_is_used_less_and_less() -> None:
-    nodes = (node for path in MODULES for node in ast.walk(_tree(path)))
+    nodes = (node for path in MODULES for node in ast.walk(parsed(path)))
     assert sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes) <= ANY
 
 
@@ -76,12 +76,12 @@ def test_tests_sleep_less_and_less() -> None:
 def test_imports_are_a_small_part_of_the_code() -> None:
     lines = sum(path.read_text().count("\n") for path in MODULES)
     found = (
-        node for path in MODULES for node in ast.walk(_tree(path)) if isinstance(node, ast.Import | ast.ImportFrom)
+        node for path in MODULES for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)
     )
     assert sum((node.end_lineno or 0) - node.lineno + 1 for node in found) / lines <= IMPORT_SHARE
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
+def names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
@@ -91,7 +91,7 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 
 def test_values_are_named_by_what_they_are() -> None:
-    found = [f"{path}: {name}" for path in MODULES for name in _names(_tree(path)) if name.strip("_") in PRIVATE_WORDS]
+    found = [f"{path}: {name}" for path in MODULES for name in names(parsed(path)) if name.strip("_") in PRIVATE_WORDS]
     assert len(found) <= PRIVATE, found
 
 
@@ -118,7 +118,7 @@ def test_a_recipe_has_at_most_120_lines_of_code(path: Path) -> None:
     """Comments, docstrings and empty lines do not count, so that nobody saves on explanations."""
     explained = {
         number
-        for node in ast.walk(_tree(path))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }

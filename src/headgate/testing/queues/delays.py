@@ -51,7 +51,7 @@ class DelayModelMessage:
 
 @dataclass(slots=True)
 class DelaySimulation:
-    """Run one seed with `run`, which raises QueueInvariantBroken."""
+    """Run one seed with `run`, which raises InvariantBroken."""
 
     seed: int
     directory: Path

@@ -71,7 +71,7 @@ class StrandHolder:
 
 @dataclass(slots=True)
 class LeaseSimulation:
-    """Run one seed with `run`, which raises QueueInvariantBroken."""
+    """Run one seed with `run`, which raises InvariantBroken."""
 
     seed: int
     directory: Path
