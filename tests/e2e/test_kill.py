@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from headgate.testing.repositories import Repositories, run_git
 from tests.integration.conftest import PIPELINES, TENANTS
-from tests.waiting import wait_for
+from tests.waiting import any_moment, wait_for
 
 from .headgate import SETTINGS, Headgate
 
@@ -101,7 +100,7 @@ def test_ten_changes_through_five_kills(ten: Ten) -> None:
     for count, moment in zip(RELEASED, moments, strict=True):
         ten.release(count)
         wait_for(f"{moment} builds begin", lambda at=mark + moment: len(ten.told("begun")) >= at)
-        time.sleep(chance.uniform(0, 0.3))  # no synchronisation: the moment of the kill is to be any
+        any_moment(chance, within_s=0.3)
         headgate.kill()
         assert len(ten.notes()) <= count, "the others hold: there is work left"
         mark = len(ten.told("begun"))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from headgate.testing.repositories import run_git
 from tests.faults import late
-from tests.faults.fleet import PROJECTS, SESSION_S, Change, Component, Fleet
+from tests.faults.fleet import ENDED_S, PROJECTS, SESSION_S, Change, Component, Fleet
+from tests.waiting import slow
 
 Fault = Callable[[Fleet], Awaitable[str | None]]
 """Cause a fault; return what was tried, if its name does not say everything."""
 BEFORE = 3
 """Number of changes that have ended when the fault comes, in the middle of the work."""
-ENDED_S = 300.0
 REST_S = 150.0
 """The safety net runs once a minute, and removes what it found twice."""
 
@@ -28,7 +28,7 @@ async def _kill(kind: str, fleet: Fleet) -> None:
     """Kill a component at once; start another in its place after a while."""
     victim = await fleet.busy(kind)
     await victim.kill()
-    await asyncio.sleep(SESSION_S / 2)
+    await slow(SESSION_S / 2)
     victim.start()
 
 
@@ -41,7 +41,7 @@ async def _kill_every(kind: str, fleet: Fleet) -> None:
 
 async def _kill_leader(fleet: Fleet) -> None:
     await fleet.engine.kill_leader()
-    await asyncio.sleep(2)
+    await slow(2)
     await fleet.engine.mend()
 
 
@@ -61,7 +61,7 @@ async def _full_disk(fleet: Fleet) -> None:
     await asyncio.to_thread(victim.disk.fill)
     why = await fleet.accepts(victim, False)
     assert "disk" in why, why
-    await asyncio.sleep(2)
+    await slow(2)
     victim.disk.empty()
     assert await fleet.accepts(victim, True) == ""
 
@@ -70,7 +70,7 @@ async def _away(
     victim: Component, begin: Callable[[Component], None], end: Callable[[Component], None], seconds: float
 ) -> None:
     begin(victim)
-    await asyncio.sleep(seconds)
+    await slow(seconds)
     end(victim)
 
 

@@ -9,19 +9,22 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from headgate.store.types import Entry
+from headgate.store.types import Backend, Entry
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.disk import SmallDisk
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import Proxy
 from tests.e2e.copies import CopiedProgram
 from tests.faults.engines import Engine
+from tests.waiting import until
 
 KINDS = ("scheduler", "scheduler", "merger", "merger", "executor", "executor", "executor")
 SESSION_S = 4.0
 LOOK_S = 0.2
+ENDED_S = 300.0
 ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 DISK_BYTES = 64_000_000
 
@@ -179,15 +182,19 @@ class Fleet:
     async def ended(self, changes: Sequence[Change], count: int | None = None) -> None:
         """Wait until results are reported for so many changes, or for all."""
         noted: dict[str, bytes] = {}
-        while sum(bool(change.note) for change in changes) < (len(changes) if count is None else count):
+        wanted = len(changes) if count is None else count
+
+        async def reported() -> bool:
             moved = {project: self._notes(project) for project in PROJECTS}
             for change in changes:
                 if not change.note and moved[change.project] != noted.get(change.project):
                     told = await asyncio.to_thread(self.repositories.note, change.project, change.commit)
                     change.note = told.partition("Headgate (gate):")[2]
-            noted = moved
+            noted.update(moved)
             self._look_alive()
-            await asyncio.sleep(LOOK_S)
+            return sum(bool(change.note) for change in changes) >= wanted
+
+        await until(f"{wanted} changes have ended", reported, ENDED_S, LOOK_S)
 
     def _notes(self, project: str) -> bytes:
         """Return a value that changes with every note, read without a process."""
@@ -224,11 +231,14 @@ class Fleet:
         self.left = []
         backend = await self.engine.open()
         try:
-            while left := [*left_over(await backend.list("/zuul")), *self.directories()]:
-                self.left = left
-                await asyncio.sleep(LOOK_S)
+            await until("nothing is left", partial(self._is_at_rest, backend), every_s=LOOK_S)
         finally:
             await backend.close()
+
+    async def _is_at_rest(self, backend: Backend) -> bool:
+        if left := [*left_over(await backend.list("/zuul")), *self.directories()]:
+            self.left = left
+        return not left
 
     left: list[str] = field(default_factory=list)
     """What `at_rest` found last."""
@@ -241,13 +251,14 @@ class Fleet:
     async def accepts(self, component: Component, accepting: bool) -> str:
         """Wait until a component accepts work, or does not; return the reason."""
         backend = await self.engine.open()
+
+        async def found() -> list[str]:
+            records = [json.loads(entry.value) for entry in await backend.list(f"/zuul/components/{component.kind}")]
+            data = [record["data"] for record in records if record["pid"] == component.pid]
+            return [str(one["why"]) for one in data if one["accepting"] is accepting]
+
         try:
-            while True:
-                for entry in await backend.list(f"/zuul/components/{component.kind}"):
-                    record = json.loads(entry.value)
-                    if record["pid"] == component.pid and record["data"]["accepting"] is accepting:
-                        return str(record["data"]["why"])
-                await asyncio.sleep(LOOK_S)
+            return (await until(f"{component.name} accepts work: {accepting}", found, every_s=LOOK_S))[0]
         finally:
             await backend.close()
 

@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 
 from headgate.store.types import Backend, Entry, EntryChanged, EntryGone, Snapshot
 from tests.faults.fleet import LOOK_S, SESSION_S, Component, Fleet
+from tests.waiting import nothing_happens, slow, until
 
 CATCH_S = 5.0
 """Longest wait for a commit under a lock: the work may end before one is sent."""
@@ -25,9 +27,8 @@ async def freeze(kind: str, fleet: Fleet) -> str:
         victim = await fleet.busy(kind)
         caught = await _caught(victim, WORK[kind])
         victim.freeze()
-        while await _entries(backend, victim):  # noqa: ASYNC110 - they are kept in the store
-            await asyncio.sleep(LOOK_S)
-        await asyncio.sleep(SESSION_S / 4)  # others take over
+        await until("its session is over", partial(_away, backend, victim), every_s=LOOK_S)
+        await slow(SESSION_S / 4)  # others take over
         said = len(victim.program.log.read_text())
         others = [component for component in fleet.components if component is not victim]
         for other in others:
@@ -47,10 +48,10 @@ async def freeze(kind: str, fleet: Fleet) -> str:
         await backend.close()
 
 
-async def _entries(backend: Backend, component: Component) -> list[str]:
-    """List the entries of the registry that are the component's own."""
+async def _away(backend: Backend, component: Component) -> bool:
+    """Return whether no entry of the registry is the component's own."""
     listed = await backend.list(f"/zuul/components/{component.kind}")
-    return [entry.path for entry in listed if _of(component, entry)]
+    return not any(_of(component, entry) for entry in listed)
 
 
 def _of(component: Component, entry: Entry) -> bool:
@@ -66,11 +67,10 @@ async def _caught(victim: Component, work: bytes) -> bool:
             while not any(work in line.withheld for line in victim.lines):
                 for line in victim.lines:
                     line.restore()
-                await asyncio.sleep(0.01)
+                await slow(0.01)
                 for line in victim.lines:
                     line.mute()
-                while not any(line.withheld for line in victim.lines):  # noqa: ASYNC110 - of another process
-                    await asyncio.sleep(0.01)
+                await until("a commit is withheld", lambda: any(line.withheld for line in victim.lines), every_s=0.01)
     except TimeoutError:
         return False
     return True
@@ -78,14 +78,21 @@ async def _caught(victim: Component, work: bytes) -> bool:
 
 async def _late(backend: Backend, victim: Component) -> list[str]:
     """Return the changes from the arrival of its commit until it has joined anew."""
-    while (before := await backend.list("/zuul")) != await _a_moment_later(backend):
-        pass  # what others had sent
+    before: Sequence[Entry] = ()
+
+    async def still() -> bool:
+        nonlocal before
+        before, last = await backend.list("/zuul"), before
+        return before == last
+
+    async def written() -> list[str]:
+        return _written(before, await backend.list("/zuul"))
+
+    await until("what others had sent has come", still, every_s=LOOK_S)
     for line in victim.lines:
         line.restore()
-    while any(line.withheld for line in victim.lines):  # noqa: ASYNC110 - it arrives
-        await asyncio.sleep(0.01)
-    if arrived := _written(before, await _a_moment_later(backend)):
-        return arrived
+    await until("it arrives", lambda: not any(line.withheld for line in victim.lines), every_s=0.01)
+    await nothing_happens(written, for_s=LOOK_S)
     leased = {entry.path for entry in before if entry.lease}
     found = list[str]()
     watch = backend.watch("/zuul")
@@ -108,8 +115,3 @@ def _written(before: Sequence[Entry], after: Sequence[Entry]) -> list[str]:
     """Return the paths that differ; ignore sessions of stopped components that end meanwhile."""
     gone = [entry.path for entry in set(before) - set(after) if not entry.lease]
     return sorted({*gone, *(entry.path for entry in set(after) - set(before))})
-
-
-async def _a_moment_later(backend: Backend) -> Sequence[Entry]:
-    await asyncio.sleep(LOOK_S)
-    return await backend.list("/zuul")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import proxy
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.faults.holder import HELD, LOCK, NOTICED, PLACE, REFUSED, open_store
-from tests.waiting import until
+from tests.waiting import slow, until
 
 TTL_S = 2.0
 TOP = Path(__file__).parents[2]
@@ -58,7 +57,7 @@ async def test_what_was_on_its_way_when_the_session_ended_is_refused(
             await until("the lock is held", lambda: HELD in victim.log.read_text())
             while b"old " not in line.withheld:  # but what a connection says of itself
                 line.restore()
-                await asyncio.sleep(0.01)
+                await slow(0.01)
                 line.mute()
                 await until("a write is withheld", lambda: line.withheld != b"")
             victim.signal(signal.SIGSTOP)
