@@ -27,6 +27,7 @@ from headgate.testing.clouds.kubernetes import kubernetes_ground
 from headgate.testing.clouds.openstack import openstack_ground
 from headgate.testing.servers.faults import FaultAnswer, HeldAnswer, Pass, ReceivedRequest, answers, cut, lost, unheard
 from tests.tiers import STRIDE
+from tests.waiting import until
 
 
 def _aws(request: pytest.FixtureRequest) -> Entry:
@@ -298,15 +299,15 @@ async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kep
         calls, last = calls + ((asked.method, asked.path, asked.body) != last), (asked.method, asked.path, asked.body)
         return calls == number
 
+    async def advanced() -> bool:
+        step = await driver.advance(wanted, dict(kept))
+        kept.clear()
+        kept.update(step.state)
+        return isinstance(step, Made)
+
     async def life() -> None:
         nonlocal doing
-        while True:
-            step = await driver.advance(wanted, dict(kept))
-            kept.clear()
-            kept.update(step.state)
-            if isinstance(step, Made):
-                break
-            await asyncio.sleep(LOOK_S)
+        await until("it is made", advanced, every_s=LOOK_S)
         doing = "removing"
         await gone(driver, wanted, dict(kept))
 

@@ -36,7 +36,7 @@ from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.etcd import Etcd, cluster, etcd
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
-from tests.waiting import wait_for
+from tests.waiting import nothing_happens, until, wait_for
 
 
 @pytest.fixture
@@ -85,8 +85,7 @@ async def test_a_network_that_breaks_again_and_again_only_delays_a_read(
             return await call(self, channel, method, *how)  # type: ignore[arg-type]  # passed on as they came
         line.stall()
         begun = asyncio.ensure_future(call(self, channel, method, *how))  # type: ignore[arg-type]
-        while not line.withheld:  # noqa: ASYNC110 - it is looked at after each pause anyhow
-            await asyncio.sleep(0.01)
+        await until("the call is withheld", lambda: line.withheld, every_s=0.01)
         line.cut()
         line.restore()
         broken.append(method)
@@ -109,8 +108,12 @@ async def test_a_commit_whose_answer_is_lost_cannot_take_effect_later(
     line.restore()
     found = list(await backend.list("/q"))  # it took effect by now, or never will
     written = await backend.commit([], [Append("/q", b"again")])
-    await asyncio.sleep(1)
-    assert list(await backend.list("/q")) == [*found, *written]
+
+    async def more() -> list[Entry]:
+        listed = list(await backend.list("/q"))
+        return [] if listed == [*found, *written] else listed
+
+    await nothing_happens(more, for_s=1)
 
 
 async def test_an_answer_that_is_lost_leaves_what_was_written(backend: EtcdBackend, line: Proxy) -> None:
@@ -216,11 +219,14 @@ def _handed_over(servers: Sequence[Etcd]) -> bool:
 
 
 async def again(backend: EtcdBackend, parent: str = "/q") -> Sequence[Entry]:
-    while True:
+    async def listed() -> list[Sequence[Entry]]:
         try:
-            return await backend.list(parent)
+            return [await backend.list(parent)]
         except Unavailable:
-            await asyncio.sleep(0.1)
+            return []
+
+    (found,) = await until("the store answers again", listed)
+    return found
 
 
 # --- doors

@@ -18,6 +18,7 @@ from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Append, At, Delete, Put, SessionLost, Unavailable
 from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.proxy import Proxy, proxy
+from tests.waiting import slow, until
 
 BRIEF_S = 0.1
 APART_S = 0.02
@@ -58,11 +59,14 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _written(backend: EtcdBackend, parent: str) -> Sequence[bytes]:
-    while True:
+    async def listed() -> list[Sequence[bytes]]:
         try:
-            return [entry.value for entry in await backend.list(parent)]
+            return [[entry.value for entry in await backend.list(parent)]]
         except Unavailable:
-            await asyncio.sleep(BRIEF_S)
+            return []
+
+    (found,) = await until("the store answers again", listed, every_s=BRIEF_S)
+    return found
 
 
 async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, seed: int) -> None:
@@ -74,9 +78,9 @@ async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, 
     async def change() -> None:
         while True:
             chance.choice((line.stall, line.deaf))()
-            await asyncio.sleep(chance.uniform(1, 3) * BRIEF_S)
+            await slow(chance.uniform(1, 3) * BRIEF_S)
             line.restore()
-            await asyncio.sleep(chance.uniform(1, 6) * BRIEF_S)
+            await slow(chance.uniform(1, 6) * BRIEF_S)
 
     weather = asyncio.ensure_future(change())
     line.latency_s = APART_S

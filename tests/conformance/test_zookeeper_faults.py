@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
-from tests.waiting import until
+from tests.waiting import nothing_happens, slow, until
 
 
 @pytest.fixture
@@ -114,9 +114,11 @@ async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_r
     await ours.commit([], [Append("/line", b"first")])
     line.deaf()
     joining = asyncio.ensure_future(ours.commit([], [Append("/line", b"ticket", lease)]))
-    async with asyncio.timeout(DEADLINE_S):
-        while len(await theirs.list("/line")) < 2:  # noqa: ASYNC110 - the server tells nobody
-            await asyncio.sleep(0.01)
+
+    async def both() -> bool:
+        return len(await theirs.list("/line")) >= 2
+
+    await until("the ticket is there", both, every_s=0.01)
     line.cut()
     line.restore()
     with pytest.raises(Unavailable, match="unknown"):
@@ -200,11 +202,11 @@ async def test_who_is_cancelled_as_the_connection_comes_back_ends(
 ) -> None:
     line.refuse()
     async with asyncio.timeout(DEADLINE_S):
-        await _until(lambda: ours._session.present is None)
+        await until("it is cut off", lambda: ours._session.present is None, every_s=0)
         asking = asyncio.ensure_future(ours.get("/x"))
-        await asyncio.sleep(0.01)
+        await nothing_happens(asking.done, for_s=0.01)
         line.restore()
-        await _until(lambda: ours._session.present is not None)
+        await until("it is back", lambda: ours._session.present is not None, every_s=0)
         for _ in range(steps):
             await asyncio.sleep(0)
         heard = asking.cancel()
@@ -224,8 +226,8 @@ async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_show
     async def slowly(link: ZooKeeperLink) -> None:
         await attached(link)
         await theirs.commit([], [Put("/r/a", b"1")])
-        await _until(lambda: not ours._views["/r"].settled("/r/a"))
-        await asyncio.sleep(0.01)
+        await until("it is told", lambda: not ours._views["/r"].settled("/r/a"), every_s=0)
+        await slow(0.01)
 
     monkeypatch.setattr(ours._session, "_attached", slowly)
     line.cut()
@@ -263,18 +265,12 @@ async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_r
     monkeypatch.setattr(view, "_show", breaking)
     line.cut()
     async with asyncio.timeout(DEADLINE_S):
-        await _until(lambda: attempts > 1 and view.current)
+        await until("it was read anew", lambda: attempts > 1 and view.current, every_s=0)
         await theirs.commit([], [Put("/r/a", b"1")])
         await mirror.reached("/r/a")
     assert mirror.get("/r/held") is None
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-
-
-async def _until(so: Callable[[], bool]) -> None:
-    """Check in every round of the loop."""
-    while not so():  # noqa: ASYNC110 - the very round is what matters
-        await asyncio.sleep(0)
 
 
 async def test_a_lost_connection_leaves_no_watches_on_the_servers(

@@ -12,8 +12,9 @@ from headgate.testing.forges.gitea.state import FakeGiteaRepository
 from headgate.testing.forges.github import hosts
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
-from tests.e2e.test_github import CONFIG, JOBS, SECRET, TENANTS, WORKS, until
+from tests.e2e.test_github import CONFIG, JOBS, SECRET, TENANTS, WORKS, gated
 from tests.integration.gitea.description import judge
+from tests.waiting import until
 
 SETTINGS = """
 [scheduler]
@@ -52,9 +53,7 @@ async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
         await asyncio.to_thread(headgate.start)
         try:
             hub.hook(f"{headgate.url}/api/connection/hub/payload", SECRET)
-            shown = partial(headgate.get, "/api/tenant/example/pipelines")
-            while "gate" not in str(await asyncio.to_thread(shown)):  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.1)
+            await until("the gate is there", partial(asyncio.to_thread, gated, headgate))
             texts = {"good": "good\n", "bad": "broken\n", "late": "late\n"}
             pulls = {
                 name: ada.propose(rocket, name, {f"{name}.txt": text}, f"A {name} one") for name, text in texts.items()

@@ -4,19 +4,19 @@ of which one fails, landed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.people import GitHub, github
 from headgate.testing.forges.github.state import FakeGitHubRepository
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.integration.github.description import judge, judge_hook
+from tests.waiting import until
 
 SECRET = "open sesame"
 SETTINGS = """
@@ -74,11 +74,9 @@ async def hub(tmp_path: Path) -> AsyncIterator[GitHub]:
     assert found.door.wrong == [] == found.mail.wrong
 
 
-async def until(what: str, holds: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
-    end_s = asyncio.get_running_loop().time() + deadline_s
-    while not holds():
-        assert asyncio.get_running_loop().time() < end_s, what
-        await asyncio.sleep(0.05)
+def gated(headgate: Headgate) -> bool:
+    """Return whether the pipelines of the tenant are known."""
+    return "gate" in str(headgate.get("/api/tenant/example/pipelines"))
 
 
 def checks(rocket: FakeGitHubRepository, number: int) -> dict[str, str | None]:
@@ -102,9 +100,7 @@ async def test_a_change_lands_at_github(hub: GitHub, tmp_path: Path) -> None:
     await asyncio.to_thread(headgate.start)
     try:
         app.hook_url = f"{headgate.url}/api/connection/hub/payload"
-        shown = partial(headgate.get, "/api/tenant/example/pipelines")
-        while "gate" not in str(await asyncio.to_thread(shown)):  # noqa: ASYNC110 - it is another process
-            await asyncio.sleep(0.1)
+        await until("the gate is there", partial(asyncio.to_thread, gated, headgate))
         texts = {"good": "good\n", "bad": "broken\n", "late": "late\n"}
         pulls = {
             name: ada.propose(rocket, name, {f"{name}.txt": text}, f"A {name} one") for name, text in texts.items()

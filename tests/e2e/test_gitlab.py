@@ -4,16 +4,16 @@ of which one fails, landed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab.people import gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
+from tests.e2e.test_github import gated
+from tests.waiting import until
 
 SECRET = "open sesame"
 SETTINGS = """
@@ -62,13 +62,6 @@ WORKS = """#!/bin/sh
 """
 
 
-async def until(what: str, holds: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
-    end_s = asyncio.get_running_loop().time() + deadline_s
-    while not holds():
-        assert asyncio.get_running_loop().time() < end_s, what
-        await asyncio.sleep(0.05)
-
-
 def jobs(one: FakeGitLabMergeRequest) -> dict[str, str]:
     assert one.source is not None
     return {job.name: job.state for job in one.source.jobs(one.sha, one.source_branch)}
@@ -89,9 +82,7 @@ async def test_a_change_lands_at_gitlab(tmp_path: Path) -> None:
         try:
             for project in hub.world.projects.values():
                 hub.hook(project, f"{headgate.url}/api/connection/lab/payload", SECRET)
-            shown = partial(headgate.get, "/api/tenant/example/pipelines")
-            while "gate" not in str(await asyncio.to_thread(shown)):  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.1)
+            await until("the gate is there", partial(asyncio.to_thread, gated, headgate))
             texts = {"good": "good\n", "bad": "broken\n", "late": "late\n"}
             found = {
                 name: ada.propose(rocket, name, {f"{name}.txt": text}, f"A {name} one") for name, text in texts.items()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headgate.testing.deadline import DEADLINE_S
 from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
@@ -39,23 +38,26 @@ def many_jobs() -> str:
 
 @contextlib.contextmanager
 def asking(peer: Peer, path: str) -> Iterator[None]:
-    """Many at once ask the same again and again."""
+    """Many at once ask the same again and again; go on once each has asked."""
     stop, request = threading.Event(), f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
-    def ask() -> None:
+    def ask(number: int) -> None:
         while not stop.is_set():
             with contextlib.suppress(ConnectionError), peer.connected() as there:
                 there.settimeout(0.2)
                 there.sendall(request)
+                asked.add(number)
                 answer = b"?"
                 while answer and not stop.is_set():
                     with contextlib.suppress(TimeoutError):
                         answer = there.recv(65_536)
 
-    threads = [threading.Thread(target=ask, daemon=True) for _ in range(ASKERS)]
+    asked: set[int] = set()
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(ASKERS)]
     for thread in threads:
         thread.start()
     try:
+        wait_for("each has asked", lambda: len(asked) == ASKERS)
         yield
     finally:
         stop.set()
@@ -70,7 +72,6 @@ def test_dear_questions_without_number_keep_nobody_waiting(tmp_path: Path) -> No
         wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
         assert peer.status("GET", DEAR) == 200
         with asking(peer, DEAR):
-            time.sleep(1)
             arena.neighbours_land()
             assert peer.status("GET", "/api/tenant/example/status") == 200, "other questions have their turn"
             assert peer.status("GET", "/health/live") == 200
@@ -102,20 +103,20 @@ def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> 
             there.sendall(frame)
             there.setblocking(False)
             readers.append(there)
-        time.sleep(2)
-        told(readers)
-        began, messages, end = time.monotonic(), 0, time.monotonic() + DEADLINE_S
-        while (took_s := time.monotonic() - began) < 3 or (not messages and time.monotonic() < end):
-            time.sleep(0.05)
-            messages += told(readers)
-        assert 0 < messages / READERS < 6 * took_s, "each looks about three times a second, and usually ten times"
+        waiting = {*readers}
+        wait_for("all are told", lambda: not waiting.difference_update(told(readers)) and not waiting)
+        began, messages = time.monotonic(), list[socket.socket]()
+        wait_for("they are told for a while", lambda: messages.extend(told(readers)) or time.monotonic() - began >= 3)
+        took_s = time.monotonic() - began
+        assert 0 < len(messages) / READERS < 6 * took_s, "each looks about three times a second, and usually ten times"
         arena.neighbours_land()
 
 
-def told(readers: list[socket.socket]) -> int:
-    """How many of them have something to read, which is read."""
-    found = 0
+def told(readers: list[socket.socket]) -> list[socket.socket]:
+    """Those of them that have something to read, which is read."""
+    found = []
     for one in readers:
         with contextlib.suppress(BlockingIOError):
-            found += bool(one.recv(65_536))
+            if one.recv(65_536):
+                found.append(one)
     return found

@@ -12,6 +12,7 @@ from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
 from headgate.adapters.ansible.supply import AnsibleSupply
 from headgate.testing.deadline import DEADLINE_S
 from tests.integration.builds.bench import Bench
+from tests.waiting import nothing_happens
 
 PROGRAM = """#!/bin/sh
 touch {place}/planted {root}/planted 2>/dev/null && echo PLANTED
@@ -60,9 +61,7 @@ async def test_who_holds_the_lock_of_a_version_holds_up_builds_that_want_it_and_
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         building = asyncio.ensure_future(taken())
-        for _ in range(3):
-            await asyncio.sleep(0.01)  # others have their turns
-        assert not building.done()
+        await nothing_happens(building.done, for_s=0.03, every_s=0.01)
         cancelled = asyncio.ensure_future(taken())
         await asyncio.sleep(0)
         cancelled.cancel()

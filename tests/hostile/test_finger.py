@@ -13,6 +13,7 @@ from headgate.base.tasks import end
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.finger import server
 from headgate.web.peers import door
+from tests.waiting import until
 
 PIECE = b"x" * 1_000_000
 UNREAD_MAX_BYTES = 30_000_000
@@ -98,11 +99,13 @@ async def test_who_does_not_read_is_sent_away_and_costs_no_memory(monkeypatch: p
     async with served(log) as port:
         lazy = socket.create_connection(("127.0.0.1", port))
         lazy.sendall(b"endless\n")
-        async with asyncio.timeout(DEADLINE_S):
-            before = -1
-            while before != log.taken_bytes or not before:
-                before = log.taken_bytes
-                await asyncio.sleep(0.2)
+        taken_bytes = [0]
+
+        def still() -> bool:
+            taken_bytes.append(log.taken_bytes)
+            return taken_bytes[-1] == taken_bytes[-2] > 0
+
+        await until("no more is taken", still, every_s=0.2)
         assert 0 < log.taken_bytes <= UNREAD_MAX_BYTES and log.followed.is_set()
         lazy.close()
         async with asyncio.timeout(DEADLINE_S):

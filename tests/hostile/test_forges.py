@@ -39,6 +39,7 @@ from headgate.testing.servers.program import free_ports
 from tests.integration.forge.pushed import pushed
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_landing import as_tested
+from tests.waiting import slow
 
 ODD = (
     "https://[x/acme/rocket/pull/1",
@@ -224,7 +225,7 @@ async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypat
             while True:
                 writer.write(b" ")
                 await writer.drain()
-                await asyncio.sleep(0.02)
+                await slow(0.02)
         except OSError:
             writer.close()
 

@@ -29,6 +29,7 @@ from headgate.web.peers.requests import CheckedApplication
 from headgate.web.routes.login import OF_PEER_MAX, RETURNING_MAX
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES
+from tests.waiting import until
 
 from .pretender import GATE, KEY, OTHER_KEY, PEM, Pretender, jwk, pretending
 
@@ -296,10 +297,7 @@ async def test_who_logs_out_is_shown_nothing_more_by_a_stream_that_is_open(visit
     csrf, porter = await visitor.csrf(), visitor.site.audience.porter
     looking = asyncio.ensure_future(visitor.browser.get("/api/tenant/example/events"))
     async with asyncio.timeout(DEADLINE_S):
-        while True:
-            await asyncio.sleep(0.01)
-            if porter.pid:
-                break
+        await until("the stream is open", lambda: porter.pid, every_s=0.01)
         assert not looking.done(), "it goes on"
         headers = {"Origin": HERE, "X-Headgate-CSRF": csrf}
         assert (await visitor.browser.post("/logout", json={}, headers=headers)).status_code == 200

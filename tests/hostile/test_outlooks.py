@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,12 @@ from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
+from tests.waiting import until
 
 PIPELINES = """
 - pipeline:
@@ -41,13 +40,13 @@ TENANTS = """
 
 async def asked(client: httpx.AsyncClient, tenant: str, project: str, topic: str, needs: int) -> dict[str, Any]:
     """Return what is said of a change once so many are known that it needs or that need it."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            answer = await client.get(f"/api/tenant/{tenant}/change", params={"project": project, "change": topic})
-            told: dict[str, Any] = answer.json()
-            if answer.status_code == 200 and len(told["needs"]) + len(told["needed_by"]) >= needs:
-                return told
-            await asyncio.sleep(0.05)
+
+    async def told() -> dict[str, Any]:
+        answer = await client.get(f"/api/tenant/{tenant}/change", params={"project": project, "change": topic})
+        found: dict[str, Any] = answer.json()
+        return found if answer.status_code == 200 and len(found["needs"]) + len(found["needed_by"]) >= needs else {}
+
+    return await until(f"{topic} is told with {needs} others", told)
 
 
 async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path, monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.server.app import create_app
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.serve import serve
+from tests.waiting import until
 
 
 async def test_a_stream_ends_when_its_key_is_taken_away(tmp_path: Path) -> None:
@@ -35,9 +36,11 @@ async def test_a_stream_ends_when_its_key_is_taken_away(tmp_path: Path) -> None:
             while b"first" not in seen:
                 seen += await stream.content.readany()
             path.write_text("[application_keys]\nsync = new\n")
-            async with asyncio.timeout(DEADLINE_S):
-                while (await http.post(f"{url}/q", data="no", headers={"Authorization": old})).status != 401:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+
+            async def refused() -> bool:
+                return (await http.post(f"{url}/q", data="no", headers={"Authorization": old})).status == 401
+
+            await until("the old key is refused", refused, every_s=0.01)
             posted = await http.post(f"{url}/q", data="secret", headers={"Authorization": new})
             assert posted.status == 201
             async with asyncio.timeout(DEADLINE_S):

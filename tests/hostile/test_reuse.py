@@ -14,6 +14,7 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.plays import Play
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 PIPELINES = """
 - pipeline:
@@ -111,12 +112,12 @@ def test_whoever_has_others_started_anew_again_and_again_keeps_no_more_of_their_
 
 async def noted(repositories: Repositories, name: str, commit: str, pipeline: str, words: str) -> None:
     """Wait until the note on a commit has a section of the pipeline with these words."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            note = await asyncio.to_thread(repositories.note, name, commit)
-            if pipeline in note and words in note:
-                return
-            await asyncio.sleep(0.05)
+
+    async def found() -> bool:
+        note = await asyncio.to_thread(repositories.note, name, commit)
+        return pipeline in note and words in note
+
+    await until(f"{words!r} is in the note of {pipeline}", found)
 
 
 async def ran(run: Gate, count: int) -> None:
@@ -125,8 +126,7 @@ async def ran(run: Gate, count: int) -> None:
 
 
 async def landed(repositories: Repositories) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if "a" in run_git("ls-tree", "--name-only", "master", at=repositories.hub / "code/other").split():
-                return
-            await asyncio.sleep(0.05)
+    def found() -> bool:
+        return "a" in run_git("ls-tree", "--name-only", "master", at=repositories.hub / "code/other").split()
+
+    await until("it has landed", found, every_s=0.05)

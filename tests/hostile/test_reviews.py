@@ -33,6 +33,7 @@ from headgate.web.review import service
 from headgate.web.review.speaker import Speaker
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import until
 
 SECRET = "a secret of thirty-two bytes, or more"
 NOTES = "refs/notes/headgate-review"
@@ -202,22 +203,26 @@ async def test_who_proposed_a_change_does_not_approve_it_where_others_have_to(ro
         answer = await room.get("change", headers=OPS)
         return json.dumps(answer.json()["lacks"]) if answer.status_code == 200 else ""
 
-    async def until(holds: Any) -> str:
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds(said := await lacks()):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)  # what is shown may be some tenths of a second old
-        return said
+    async def asks() -> bool:
+        return "approv" in await lacks()
 
-    await until(lambda said: "approv" in said)
+    async def counts_hers() -> bool:
+        return "ada" in await lacks() or "refs/approvals/ada/master/one" in room.refs("refs/approvals")
+
+    async def lacks_nothing() -> bool:
+        said = await lacks()
+        return bool(said) and not json.loads(said)[0]["lacks"]
+
+    await until("it asks for an approval", asks)
     refused = await room.say("approve", ADA, commit)
     assert refused.status_code == 409 and "not ada" in refused.text, "the server lets nobody speak for others"
     run_git("config", "headgate.pages", "true", at=room.bare)
     assert (await room.say("approve", ADA, commit)).status_code == 200
-    await until(lambda said: "ada" in said or "refs/approvals/ada/master/one" in room.refs("refs/approvals"))
+    await until("her approval is there", counts_hers)
     assert room.refs("refs/approved") == [] and room.note(commit)[0]["who"] == "ada"
     assert json.loads(await lacks())[0]["lacks"], "it counts for nothing"
     assert (await room.say("approve", ANN, commit)).status_code == 200
-    await until(lambda said: said and not json.loads(said)[0]["lacks"])
+    await until("it lacks nothing", lacks_nothing)
 
 
 async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room) -> None:

@@ -12,11 +12,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import wait_for
 
 LANDED, WAITING = "greet", "wait"
 PROJECT = "app"
@@ -78,14 +77,6 @@ def lay_out(root: Path) -> Repositories:
     return repositories
 
 
-def until(said: str, found: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not found():
-        if time.monotonic() > end:
-            raise SystemExit(f"not within {DEADLINE_S:g} s: {said}")
-        time.sleep(0.2)
-
-
 def record(headgate: str, file: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -97,10 +88,10 @@ def record(headgate: str, file: Path) -> None:
             before = repositories.head(PROJECT)
             repositories.propose(PROJECT, LANDED, {"hello": "hello\n"}, "Greet people")
             repositories.approve(PROJECT, LANDED)
-            until("the first change lands", lambda: repositories.head(PROJECT) != before)
+            wait_for("the first change lands", lambda: repositories.head(PROJECT) != before, DEADLINE_S)
             repositories.propose(PROJECT, WAITING, {"wait": ""}, "Wait for the next release")
             repositories.approve(PROJECT, WAITING)
-            until("its build runs", lambda: sleeping(root))
+            wait_for("its build runs", lambda: sleeping(root), DEADLINE_S)
         finally:
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from headgate.store.types import Op, Put, Unavailable
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
 from headgate.testing.sim.world import InvariantBroken
+from tests.waiting import slow
 
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300"))
 CHUNK = 100
@@ -64,7 +64,7 @@ def commits_unversioned(patch: pytest.MonkeyPatch) -> None:
                 await self.store.commit(checks, ops, guards=[self.guard])
                 return
             except Unavailable:
-                await asyncio.sleep(0.05)
+                await slow(0.05)
 
     patch.setattr(Hold, "_write", write)
 
