@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import HistoryQuery, PastBuildset
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 from .conftest import PIPELINES, TENANTS
 
@@ -30,11 +30,12 @@ def pushed(repositories: Repositories, files: dict[str, str]) -> None:
 async def failed(history: SqlHistory, count: int) -> PastBuildset:
     """The latest of so many."""
     question = HistoryQuery({"pipeline": ("check",)}, limit=100)
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if len(found := await history.buildsets("example", question)) >= count:
-                break
-            await asyncio.sleep(0.02)
+
+    async def enough() -> Sequence[PastBuildset]:
+        found = await history.buildsets("example", question)
+        return found if len(found) >= count else ()
+
+    found = await until(f"{count} have ended", enough)
     whole = await history.buildset("example", found[0].uuid)
     assert whole is not None and whole.result == "FAILURE"
     return whole

@@ -15,6 +15,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 from .conftest import PIPELINES, TENANTS
 
@@ -81,11 +82,11 @@ CASES = {
 
 
 async def noted(repositories: Repositories, commit: str, section: str) -> str:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if f"Headgate ({section}):" in (note := repositories.note(API, commit)):
-                return note
-            await asyncio.sleep(0.02)
+    def note() -> str:
+        found = repositories.note(API, commit)
+        return found if f"Headgate ({section}):" in found else ""
+
+    return await until(f"the note has a section of {section}", note)
 
 
 def lines(running: Gate) -> str:

@@ -13,6 +13,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 from .conftest import TENANTS
 
@@ -23,11 +24,12 @@ API = "git.example/code/api"
 async def ended(history: SqlHistory, count: int, **equal: str) -> list[PastBuildset]:
     """Waits until so many are there."""
     question = HistoryQuery({name: (value,) for name, value in equal.items()}, limit=100)
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if len(found := await history.buildsets("example", question)) >= count:
-                return found
-            await asyncio.sleep(0.02)
+
+    async def found() -> list[PastBuildset]:
+        known = await history.buildsets("example", question)
+        return known if len(known) >= count else []
+
+    return await until(f"{count} have ended", found)
 
 
 async def test_every_attempt_is_in_the_history_and_flaky_is_what_passes_on_the_tree_it_failed_on(

@@ -13,6 +13,7 @@ from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
 from headgate.config.dynamic import LayoutRequest, TenantLayouts
 from headgate.config.parse import ParseCache
 from tests.unit.config.places import BASE, branches, tenant, texts
+from tests.waiting import until
 
 SLOW = JudgeLimits(time_max_s=1, memory_max_bytes=300_000_000)
 
@@ -90,14 +91,17 @@ async def test_what_takes_too_long_is_killed_and_told_while_others_go_on(judge: 
     slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
     quick = await judge.judged(made, asked(made, jobs(2), project="lib"))
     assert [job.name for job in quick.graph.jobs] == ["j0", "j1"] and not slow.done()
-    beats = 0
-    while not slow.done():
-        await asyncio.sleep(0.01)
-        beats += 1
+    beats = list[bool]()
+
+    def ended() -> bool:
+        beats.append(slow.done())
+        return beats[-1]
+
+    await until("it is killed", ended, every_s=0.01)
     (error,) = (await slow).errors
     assert "more than 1 s" in error.text and "config_reading_max_s" in error.text
     assert (error.project, error.branch, error.path) == ("git.acme/app", "master", "zuul.yaml")
-    assert beats > 3, "the loop went on"
+    assert len(beats) > 4, "the loop went on"
 
 
 async def test_what_takes_too_much_memory_is_told(judge: ApartJudge) -> None:
@@ -125,7 +129,7 @@ async def test_when_the_process_is_killed_it_is_begun_anew_and_asked_again(judge
     running = judge._running
     assert running is not None
     slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
-    await asyncio.sleep(0.1)
+    await until("it is judged", lambda: running.waiting and _children(running.process.pid))
     os.kill(running.process.pid, signal.SIGKILL)
     (error,) = (await slow).errors
     assert "more than 1 s" in error.text
@@ -143,11 +147,7 @@ async def test_nothing_is_left_of_it(judge: ApartJudge) -> None:
     await judge.close()
     slow.cancel()
     await asyncio.gather(slow, return_exceptions=True)
-    for _ in range(200):
-        if not any(_lives(pid) for pid in children):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("a fork outlives the process")
+    await until("no fork outlives the process", lambda: not any(_lives(pid) for pid in children), within_s=4)
 
 
 def _children(pid: int) -> list[str]:

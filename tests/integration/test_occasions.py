@@ -25,6 +25,7 @@ from headgate.store.types import Put
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
+from tests.waiting import nothing_happens
 
 from .conftest import TENANTS
 from .test_message_triggers import repositories
@@ -112,8 +113,7 @@ async def test_lost_places_are_free_again_and_what_is_stopped_starts_nothing(
 
             await ordered(context, "example", lambda now: TenantState(trigger_queue_paused=True))
             lines.say(2)
-            await asyncio.sleep(0.2)
-            assert len(running.runner.ran) == 3, "it waits while people want it to"
+            await nothing_happens(lambda: running.runner.ran[3:], for_s=0.2)  # it waits while people want it to
             await ordered(context, "example", lambda now: TenantState())
             lines.say(1)
             await running.runner.begun(6)

@@ -13,12 +13,12 @@ import pytest
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
+from tests.waiting import until
 
 from .conftest import TENANTS
 
@@ -41,15 +41,15 @@ async def client(tmp_path: Path, running: Gate) -> AsyncIterator[httpx.AsyncClie
     history.close()
 
 
-async def until(client: httpx.AsyncClient, topic: str, holds: Any) -> dict[str, Any]:
+async def said_of(client: httpx.AsyncClient, topic: str, holds: Any) -> dict[str, Any]:
     """Return what is said of the change once it `holds`."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            answer = await client.get(f"{TENANT}/change", params={"project": "code/api", "change": topic})
-            if answer.status_code == 200 and holds(answer.json()):
-                found: dict[str, Any] = answer.json()
-                return found
-            await asyncio.sleep(0.05)  # a status may be shown for a while although something has moved
+
+    async def said() -> dict[str, Any]:
+        answer = await client.get(f"{TENANT}/change", params={"project": "code/api", "change": topic})
+        found: dict[str, Any] = answer.json()
+        return found if answer.status_code == 200 and holds(found) else {}
+
+    return await until(f"{topic} is told as it is", said)
 
 
 def gated(told: dict[str, Any]) -> dict[str, Any] | None:
@@ -61,7 +61,7 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
 ) -> None:
     running.runner.hold = asyncio.Event()
     repositories.propose("code/api", "first", {"a": "1\n"}, "Do this first")
-    first = await until(client, "first", lambda told: told["places"])
+    first = await said_of(client, "first", lambda told: told["places"])
     assert first["state"] == "open" and not first["approved"] and first["ref"]["subject"] == "Do this first"
     assert [one["pipeline"] for one in first["places"]] == ["check"]
     (kept,) = first["lacks"]
@@ -70,16 +70,16 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     second = "Then that\n\nDepends-On: git.example/code/api/master/first\n"
     repositories.propose("code/api", "second", {"b": "1\n"}, second)
     repositories.approve("code/api", "first")
-    told = await until(client, "first", gated)
+    told = await said_of(client, "first", gated)
     assert told["approved"] and told["lacks"] == [{"pipeline": "gate", "lacks": []}]
     repositories.approve("code/api", "second")
-    behind = await until(client, "second", lambda told: "unit" in (gated(told) or {"basis": ""})["basis"])
+    behind = await said_of(client, "second", lambda told: "unit" in (gated(told) or {"basis": ""})["basis"])
     place = gated(behind)
     assert place is not None and place["position"] == 2 and place["active"]
     assert place["remaining_time"] is None and "nobody knows how long it takes: unit" in place["basis"]
     (needed,) = behind["needs"]
     assert (needed["state"], needed["ref"]["topic"], needed["pipelines"]) == ("open", "first", ["check", "gate"])
-    first = await until(client, "first", lambda told: told["needed_by"])
+    first = await said_of(client, "first", lambda told: told["needed_by"])
     assert [one["ref"]["topic"] for one in first["needed_by"]] == ["second"]
 
     every = (await client.get(f"{TENANT}/changes", params={"project": "code/api"})).json()
@@ -89,7 +89,7 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     assert (await client.get(f"{TENANT}/changes", params={"project": "code/lib"})).json() == []
 
     running.runner.hold.set()
-    landed = await until(client, "second", lambda told: told["state"] == "landed")
+    landed = await said_of(client, "second", lambda told: told["state"] == "landed")
     assert landed["lacks"] == [] and landed["needs"][0]["state"] == "landed"
 
 
@@ -100,11 +100,11 @@ async def test_changes_that_need_each_other_are_a_circle_and_what_they_need_is_n
     repositories.propose("code/api", "below", {"b": "1\n"}, "Below")
     for topic, other in (("one", "two"), ("two", "three"), ("three", "one")):
         repositories.propose("code/api", topic, {topic: "1\n"}, f"{topic}\n\n{needs}/{other}\n{needs}/below\n")
-    told = await until(client, "one", lambda told: len(told["circle"]) == 2)
+    told = await said_of(client, "one", lambda told: len(told["circle"]) == 2)
     named = {one["key"]: one["ref"]["topic"] for one in told["needs"]}
     assert sorted(named.values()) == ["below", "three", "two"]
     assert sorted(named[key] for key in told["circle"]) == ["three", "two"]
-    assert (await until(client, "below", lambda told: len(told["needed_by"]) == 3))["circle"] == []
+    assert (await said_of(client, "below", lambda told: len(told["needed_by"]) == 3))["circle"] == []
 
 
 async def test_bad_questions_are_answered_in_words(client: httpx.AsyncClient, running: Gate) -> None:

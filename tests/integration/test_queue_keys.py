@@ -20,7 +20,7 @@ from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
 from headgate.queue.server.access import AccessDenied, ApplicationKeys
 from headgate.testing.deadline import DEADLINE_S
-from tests.waiting import until
+from tests.waiting import nothing_happens, until
 
 LOOK_S = 0.02
 
@@ -102,8 +102,9 @@ async def test_a_broken_file_and_one_that_is_gone_change_nothing(
     followed.path.unlink()
     for _ in range(3):
         followed.file.obey()
-        await asyncio.sleep(LOOK_S)
-    assert followed.good("sync", "old"), "as an editor leaves it for a moment"
+        await nothing_happens(
+            lambda: not followed.good("sync", "old"), for_s=LOOK_S
+        )  # an editor leaves it so for a moment
     followed.write("[application_keys]\nsync = new\n")
     await until("the new key is good", lambda: followed.good("sync", "new"))
 

@@ -25,7 +25,7 @@ from headgate.queueing.letters import dead_letter
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
-from tests.waiting import until
+from tests.waiting import slow, until
 
 QUICK = JobPace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
 
@@ -117,7 +117,7 @@ async def test_two_share_partitions_and_groups_have_progress_of_their_own(hands:
             lane = f"{'g' if name == 'other' else 'w'}{message.partition}"
             assert lane not in at_once
             at_once.add(lane)
-            await asyncio.sleep(0.01)
+            await slow(0.01)
             at_once.discard(lane)
             seen[name].append(message.body)
 
@@ -231,7 +231,7 @@ async def test_no_more_jobs_and_leases_at_once_than_may_be(hands: Hands) -> None
     async def job(_: Message, __: Any) -> None:
         nonlocal now, most, done
         now, most = now + 1, max(most, now + 1)
-        await asyncio.sleep(0.02)
+        await slow(0.02)
         now, done = now - 1, done + 1
 
     for n in range(1, 7):

@@ -23,9 +23,9 @@ from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START, position_of, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, harness, serving
 from headgate.testing.servers.zookeeper import ZooKeeper
+from tests.waiting import until
 
 QUEUE, OTHER = "a4bb2fb6dcda4b68aad743a4746d7f58", "958f8c0643484f13b7fb32f27a4a2a9f"
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
@@ -57,10 +57,11 @@ async def begun(root: Path, url: str, port: int, chroot: str = "") -> asyncio.su
 
 
 async def seen(root: Path, count: int) -> list[str]:
-    async with asyncio.timeout(DEADLINE_S):
-        while not (root / "seen").exists() or len((root / "seen").read_text().split()) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    return (root / "seen").read_text().split()
+    def enough() -> list[str]:
+        found = (root / "seen").read_text().split() if (root / "seen").exists() else []
+        return found if len(found) >= count else []
+
+    return await until(f"{count} are seen", enough)
 
 
 async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(

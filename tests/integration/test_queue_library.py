@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ from headgate.queue import (
     tried,
 )
 from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.database import Database
+from headgate.queue.messages.holders import CREW
+from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.messages.records import NoQueue
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
-from tests.waiting import until
+from tests.waiting import slow, until
 
 
 @pytest.fixture
@@ -160,20 +165,40 @@ async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> 
     assert seen == [("a", 1), ("b", 1)], "given back: not begun"
 
 
-async def test_a_long_job_keeps_its_lease(url: str) -> None:
-    seen: list[int] = []
+async def test_a_long_job_keeps_its_lease(board: MessageBoard, url: str) -> None:
+    """The server's clock is the test's own, and passes the first end of the lease; it is renewed by the worker's."""
+    seen, begun, may_end, now_ns = list[int](), asyncio.Event(), asyncio.Event(), time.time_ns()
+    board.now_ns = lambda: now_ns
 
     @job("q")
-    async def slow(message: Message, context: None) -> None:
+    async def long(message: Message, context: None) -> None:
         seen.append(message.attempt)
-        await asyncio.sleep(11)  # more than a lease; each renewal has most of one to come in
+        begun.set()
+        await may_end.wait()
         seen.append(0)
+
+    def end_ms(database: Database) -> int:
+        ((found,),) = database.execute("select expires_ms from lease where token != ''")
+        return int(found)
 
     async with Queues(url, KEY) as queues:
         await queues.post("q", "a")
-    async with working(slow, url=url, ttl_s=10.0), working(slow, url=url, ttl_s=10.0):
+    async with working(long, url=url, ttl_s=10.0), working(long, url=url, ttl_s=10.0):
+        await until("it is under way", begun.is_set)
+        first_ms = await board._read(end_ms)
+        now_ns += 6 * 10**9
+        await until("its lease is renewed", lambda: _later(board, end_ms, first_ms))
+        now_ns += 6 * 10**9
+        assert now_ns > first_ms * 10**6
+        async with MessageClient.open([url], KEY) as client:
+            assert await MessageLeasing(client).take("q", "another", CREW, 10.0) is None
+        may_end.set()
         await until("the long job has ended", lambda: 0 in seen)
     assert seen == [1, 0], "nobody else took it meanwhile"
+
+
+async def _later(board: MessageBoard, read_ms: Callable[[Database], int], than_ms: int) -> bool:
+    return await board._read(read_ms) > than_ms
 
 
 @pytest.mark.sampled
@@ -190,16 +215,16 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
             raise wish
 
     @job("slow")
-    async def slow(message: Message, context: None) -> None:
+    async def other(message: Message, context: None) -> None:
         busy.set()
         await until("the other job has begun", lambda: bool(seen))
-        await asyncio.sleep(0.05)
+        await slow(0.05)
         done.append(message.body)
 
     async with Queues(url, KEY) as queues:
         await queues.post("ends", "a")
         await queues.post("slow", "b")
-    worker = Worker(url, KEY, [ends, slow], ttl_s=3.0)
+    worker = Worker(url, KEY, [ends, other], ttl_s=3.0)
     async with asyncio.timeout(DEADLINE_S):
         if isinstance(wish, StopWorker):
             await worker.run(asyncio.Event())
@@ -207,7 +232,7 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
             with pytest.raises(JobExit if isinstance(wish, SystemExit) else Stuck):
                 await worker.run(asyncio.Event())
     assert (seen, done) == ([1], ["b"])
-    async with working(ends, slow, url=url):
+    async with working(ends, other, url=url):
         await until("both are processed", lambda: len(seen) == 2)
     assert (seen, done) == ([1, 2], ["b"]), "with attempts = 1 a failure would have made it a dead letter"
     with pytest.raises(NoQueue):

@@ -21,6 +21,7 @@ from headgate.queue.messages.records import BATCH_MAX, BODY_MAX_BYTES
 from headgate.queueing.lanes import TTL_MAX_S
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import KEY, OTHER_KEY, serving
+from tests.waiting import until
 
 AUTH = {"Authorization": f"Application {KEY}"}
 
@@ -394,8 +395,7 @@ async def test_the_command_makes_its_own_key_and_ends_when_asked(tmp_path: Path)
                 last = (await answer.json())["messages"][0]["key"]
             waits = asyncio.ensure_future(http.get(f"{url}q", params={"after": last, "wait": "60"}))
             async with http.get(f"{url}q/stream", params={"after": last}) as stream:
-                while (await waiting(http, url)) < 1:  # noqa: ASYNC110 - the server's own state
-                    await asyncio.sleep(0.01)
+                await until("the request waits", lambda: waiting(http, url), every_s=0.01)
                 process.send_signal(signal.SIGTERM)
                 assert await stream.content.read() == b"", "it ends as streams do"
             async with await waits as answer:

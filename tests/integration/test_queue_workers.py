@@ -49,6 +49,7 @@ from headgate.store.store import GuardLost, Store
 from headgate.store.types import Delete, Put
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import QUICK, QueueHarness, harness, serving
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -623,12 +624,13 @@ async def test_a_lost_session_is_told_apart_from_a_death(hands: QueueHarness) ->
         attempts.append(message.attempt)
         await asyncio.Event().wait()
 
+    async def handed() -> bool:
+        return any(one.handed for one in (await _head(hands)).unheard)
+
     worker = hands.start(job, Policy(attempts=1, losses=2))
     for attempt in (1, 2):
         await hands.until("it runs", lambda attempt=attempt: len(attempts) == attempt)
-        async with asyncio.timeout(DEADLINE_S):
-            while not any(one.handed for one in (await _head(hands)).unheard):  # noqa: ASYNC110 - the store's
-                await asyncio.sleep(0.01)
+        await until("the store has it", handed, every_s=0.01)
         assert worker.sharing is not None
         await hands.backend.revoke(worker.sharing.session.lease)  # as when it ran out
     await hands.until("its own limit", lambda: worker.processor.figures.dead.labels("q")._value.get())
@@ -999,9 +1001,9 @@ async def test_each_group_gets_every_message_and_has_dead_letters_of_its_own(
     await hands.post("q", "3")
     await hands.until("both go on", lambda: seen["all"][2:] == seen["billing"][2:] == ["3"])
 
-    buried: list[Message] = []
-    async with asyncio.timeout(DEADLINE_S):
-        while len(buried) < 2:
-            await asyncio.sleep(0.01)
-            buried = list(await hands.source.read(Lane(DEAD_LETTERS), START, 10))
+    async def both() -> list[Message]:
+        found = list(await hands.source.read(Lane(DEAD_LETTERS), START, 10))
+        return found if len(found) >= 2 else []
+
+    buried = await until("both are buried", both, every_s=0.01)
     assert [dead_letter(one.body)[1] for one in buried] == ["bad", "bad"]

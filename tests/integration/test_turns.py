@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.web.peers.turns import BURST_S, WAITING_MAX, Paced, PeerTurns
+from tests.waiting import until
 
 COST_S = 0.02
 
@@ -90,18 +91,19 @@ async def test_more_than_a_peer_may_have_waiting_is_refused_and_who_goes_away_le
 
 
 async def test_an_error_and_a_cancellation_reach_the_application() -> None:
-    reached: list[str] = []
+    reached, begun = list[str](), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:  # ASGI
         try:
-            await asyncio.sleep(60)
+            begun.set()
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             reached.append("cancelled")
             raise ValueError("its own") from None
 
     paced = Paced(app, PeerTurns(0.5))
     task = asyncio.ensure_future(paced({"type": "http", "path": "/x", "client": None}, _nothing, _nothing))  # type: ignore[arg-type]
-    await asyncio.sleep(0.01)
+    await until("it is under way", begun.is_set)
     task.cancel()
     with pytest.raises(ValueError, match="its own"):
         await task

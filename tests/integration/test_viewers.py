@@ -33,6 +33,7 @@ from headgate.web.viewers.frames import Scene
 from headgate.web.viewers.porter import Porter
 from tests.e2e.crowd import NOW_MS, crowd, crowded
 from tests.integration.conftest import TENANTS
+from tests.waiting import until
 
 from .test_tls import certificate
 
@@ -104,15 +105,6 @@ class Page:
         return list(status["heads"])
 
 
-async def became(so: Callable[[], bool]) -> None:
-    """Wait until it is so."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if so():
-                return
-            await asyncio.sleep(0.01)
-
-
 class Seen:
     """The other side: a porter, and who is gone."""
 
@@ -182,13 +174,13 @@ async def test_the_process_goes_and_comes_with_those_who_look_on(seen: Seen) -> 
     await page.until(lambda: page.items == {"a": 1})
     os.kill(seen.porter.pid, signal.SIGKILL)
     await page.ends()
-    await became(lambda: seen.lost == 1)
+    await until("it is lost", lambda: seen.lost == 1, every_s=0.01)
     again = seen.comes()
     seen.tells(2, {"b": b"2"})
     await again.until(lambda: again.items == {"b": 2})
     seen.porter.leave(2)
     await again.ends()
-    await became(lambda: seen.gone == {2})
+    await until("it is gone", lambda: seen.gone == {2}, every_s=0.01)
 
 
 async def test_a_process_that_stands_still_is_not_waited_for_and_told_the_latest(seen: Seen) -> None:
@@ -255,7 +247,7 @@ async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: P
         for page in pages:
             await page.until(lambda page=page: len(page.items) == 60)
             page.there.close()
-        await became(lambda: not site.audience.porter.pid)
+        await until("the process is gone", lambda: not site.audience.porter.pid, every_s=0.01)
 
 
 class CountingExecutor(ThreadPoolExecutor):

@@ -20,6 +20,7 @@ from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove
 from headgate.config.model import Playbook
 from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import nothing_happens, slow
 
 from .bench import PROJECT, Alone, Bench, end_of
 
@@ -118,7 +119,7 @@ async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.2)
+            await slow(0.2)
             wound_down.append(bench.id)
 
     def slowly(directory: Path) -> None:
@@ -132,14 +133,13 @@ async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_
     await begun.wait()
     for _ in range(3):
         building.cancel()
-        await asyncio.sleep(0.02)
+        await nothing_happens(building.done, for_s=0.02)
     async with asyncio.timeout(DEADLINE_S):
         await removing.wait()
     assert wound_down == [bench.id]
     for _ in range(2):
         building.cancel()
-        await asyncio.sleep(0.02)
-    assert not building.done(), "it is still removed"
+        await nothing_happens(building.done, for_s=0.02)  # it is still removed
     may_go.set()
     with pytest.raises(asyncio.CancelledError):
         await building

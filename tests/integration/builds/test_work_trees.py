@@ -21,6 +21,7 @@ from headgate.gate.work import BuildSpec, MergeAnswer, MergeItem, MergeRequest, 
 from headgate.ports.checkout import CheckoutError
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import nothing_happens
 
 from .bench import Alone
 
@@ -161,14 +162,13 @@ async def test_a_build_dropped_in_the_middle_of_a_checkout_leaves_nothing_howeve
     assert await asyncio.to_thread(begun.wait, DEADLINE_S)
     cancel.set()
     for _ in range(3):
-        await asyncio.sleep(0.05)
+        await nothing_happens(running.done, for_s=0.05)
         running.cancel()
-    await asyncio.sleep(0.05)
+    await nothing_happens(running.done, for_s=0.05)
     may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await asyncio.sleep(0.2)
-    assert list(runner.root.iterdir()) == []
+    await nothing_happens(lambda: list(runner.root.iterdir()), for_s=0.2)
 
 
 @pytest.mark.parametrize("place", [worktree, directories])
@@ -192,8 +192,7 @@ async def test_a_checkout_writes_nothing_once_it_was_dropped(
     assert await asyncio.to_thread(begun.wait, DEADLINE_S)
     for _ in range(3):
         checking.cancel()
-        await asyncio.sleep(0.05)
-    assert not checking.done(), "it still writes"
+        await nothing_happens(checking.done, for_s=0.05)  # it still writes
     may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await checking

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +20,6 @@ from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
 from headgate.services.reports import courier
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.gitea.people import gitea
 from headgate.testing.forges.github.people import github
 from headgate.testing.forges.gitlab.people import gitlab
@@ -32,6 +30,7 @@ from tests.integration.gitea import ground as at_gitea
 from tests.integration.github import ground as at_github
 from tests.integration.gitlab import ground as at_gitlab
 from tests.integration.pagure import ground as at_pagure
+from tests.waiting import until
 
 CONFIG = """
 - pipeline:
@@ -153,19 +152,23 @@ class Place:
 
     async def merged(self, change: Any) -> None:
         """Wait until it is merged."""
-        async with asyncio.timeout(DEADLINE_S):
-            said = ("merged", "state", "status")
-            while not any(str(getattr(change, name, "")).lower() in ("true", "merged") for name in said):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        names = ("merged", "state", "status")
+        await until(
+            "it is merged", lambda: {str(getattr(change, name, "")).lower() for name in names} & {"true", "merged"}
+        )
 
     async def told(self, change: Any, *words: str) -> None:
         """Wait until one comment has all of these words."""
+        said: list[str] = []
+
+        def found() -> bool:
+            said[:] = self.said(change)
+            return any(all(word in text for word in words) for text in said)
+
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not any(all(word in text for word in words) for text in self.said(change)):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"{words} are not in {self.said(change)}") from None
+            await until(f"one comment has {words}", found)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there are {said}") from None
 
 
 @pytest.fixture(params=list(KINDS))

@@ -6,8 +6,8 @@ import asyncio
 
 from headgate.base.tasks import end
 from headgate.gate.change import EventKind
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 from .words import PROJECT, Watch, refs, watching
 
@@ -19,9 +19,7 @@ def ask(repositories: Repositories, commit: str, ref: str = RECHECK) -> None:
 
 
 async def gone(repositories: Repositories, ref: str = RECHECK) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while ref in refs(repositories):  # noqa: ASYNC110  # nothing tells that it went
-            await asyncio.sleep(0.05)
+    await until("the ref is gone", lambda: ref not in refs(repositories))
 
 
 async def kinds(watch: Watch) -> list[EventKind]:

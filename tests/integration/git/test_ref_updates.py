@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from headgate.gate.change import ZEROS, Change, EventKind, TriggerEvent
 from headgate.gate.refs import update
 from headgate.gate.work import MergeAnswer, MergeRequest, RefAt, ReportRequest
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import nothing_happens
 
 from .words import PROJECT, change, engine, item, landed, push_past_the_gate, state_of, watching
 
@@ -134,8 +134,7 @@ async def test_a_change_that_landed_is_told_to_be_merged_once_whoever_landed_it(
         push_past_the_gate(repositories, {"e": "x\n"})
         while repositories.head("code") != seen.heads[PROJECT]["refs/heads/master"]:
             await seen.next()
-        await asyncio.sleep(0.2)
-        assert EventKind.MERGED not in {event.kind for event in seen.events}
+        await nothing_happens(lambda: EventKind.MERGED in {event.kind for event in seen.events}, for_s=0.2)
 
 
 # --- what the jobs run on

@@ -19,6 +19,7 @@ from headgate.gate.work import CatAnswer, CatRequest
 from headgate.ports.reporter import ReporterAway
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
+from tests.waiting import until
 
 from .ground import PROJECT, SECRET, Ground, ground
 from .test_telling import posting
@@ -76,9 +77,7 @@ async def test_a_token_that_ends_in_mid_clone_or_before_a_push_is_had_anew(here:
     await remote(engine).refs()
     stopped = here.hub.fail("POST", "git", status=401, hangs=True)
     cloning = asyncio.create_task(engine.do(CatRequest(PROJECT, "hub", paths=("a.txt",))))
-    async with asyncio.timeout(DEADLINE_S):
-        while stopped.times:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until("it is stopped", lambda: not stopped.times, every_s=0.01)
     revoked(here)
     stopped.until.set()
     answer = await cloning

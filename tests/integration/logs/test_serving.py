@@ -32,6 +32,7 @@ from headgate.web.peers.fleet import PeerFleet
 from headgate.web.peers.heads import HeadApplication
 from headgate.web.remote import RemoteLogs
 from headgate.web.site import Site
+from tests.waiting import until
 
 from ..conftest import TENANTS
 
@@ -140,8 +141,7 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
     uploads = Uploads(LocalLogs(tmp_path / "x"), world.store, lambda: 1, host="dead.example", interval_s=0.01)
     async with uploads.following(world.build):
         await asyncio.to_thread((tmp_path / "x" / world.build / "job-output.txt").write_bytes, LOG)
-        while await world.site.stored.of(world.build) is None:  # type: ignore[union-attr]  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until("a part is kept", lambda: world.site.stored.of(world.build), every_s=0.01)  # type: ignore[union-attr]
     part = await world.get("job-output.txt", range="bytes=-200")
     assert part.status_code == 206 and b"dead.example did not get to keep the rest" in part.content
     assert (await world.get("job-output.txt", range="bytes=0-99")).content == LOG[:100]

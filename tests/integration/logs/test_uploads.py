@@ -9,7 +9,7 @@ import random
 import signal
 import sys
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from headgate.ports.logstore import LogStore, LogStoreError, StoredLog
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.logstores import keys
 from headgate.testing.servers.s3 import bucket
+from tests.waiting import until
 
 LOG = "".join(f"2026-01-01 00:00:00.000 | line {number} {'x' * (number % 70)}\n" for number in range(60_000)).encode()
 
@@ -72,19 +73,12 @@ async def working(uploads: Uploads) -> AsyncIterator[Uploads]:
         await end(task)
 
 
-async def until(found: Callable[[], Awaitable[Manifest | None]]) -> Manifest:
-    async with asyncio.timeout(DEADLINE_S):
-        while (manifest := await found()) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # it is in a store, which tells nobody
-    return manifest
-
-
 async def completed(store: LogStore, build: str) -> Manifest:
     async def found() -> Manifest | None:
         manifest = await KeptLogs(store).of(build)
         return manifest if manifest is not None and manifest.complete else None
 
-    return await until(found)
+    return await until(f"{build} is complete", found, every_s=0.01)
 
 
 async def read(store: LogStore, manifest: Manifest, path: str, start: int = 0, end: int | None = None) -> bytes:
@@ -149,7 +143,7 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
             found = await KeptLogs(store).of("b2")
             return found if found is not None and sum(part.size_bytes for part in found.parts) == size else None
 
-        manifest = await until(there)
+        manifest = await until("a part is there", there, every_s=0.01)
     assert not manifest.complete and len(manifest.parts) >= 3
     told = await read(store, manifest, "job-output.txt")
     assert told.startswith(b"".join(lines[:2_500])) and told.endswith(b"are not there --\n")
@@ -164,9 +158,11 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
     async with working(made(tmp_path / "logs", store)):  # another one begins where it was
         manifest = await completed(store, "b2")
         assert await read(store, manifest, "job-output.txt") == log.read_bytes()
-        async with asyncio.timeout(DEADLINE_S):
-            while await keys(store, parts_of("b2")):  # noqa: ASYNC110 - they go once the whole is there
-                await asyncio.sleep(0.01)
+
+        async def gone() -> bool:
+            return not await keys(store, parts_of("b2"))
+
+        await until("the parts are gone, as the whole is there", gone, every_s=0.01)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +183,7 @@ async def test_what_runs_on_lost_executors_wrote_stays_beside_what_the_last_run_
                 found = await KeptLogs(store).of("b7")
                 return found if found is not None and found.parts and len(found.files) == number - 1 else None
 
-            manifest = await until(there)
+            manifest = await until("a part is there", there, every_s=0.01)
     assert await read(store, manifest, "job-output.lost-1.txt", 0, 9) == b"of run 1\n"
     async with working(made(tmp_path / "e3", store, interval_s)) as uploads:
         with suppress(InterruptedError):
@@ -214,9 +210,7 @@ async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
         for number in range(10):  # more than are uploaded at a time
             async with uploads.following(f"b{number}"):
                 (tmp_path / f"logs/b{number}/job-output.txt").write_text(f"{number}\n")
-        async with asyncio.timeout(DEADLINE_S):
-            while len(store.puts) < 40:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until("much was tried", lambda: len(store.puts) >= 40, every_s=0.001)
         assert uploads.waiting == 10 and await KeptLogs(store).of("b1") is None
         store.why = lambda key: "this build alone fails" if key.startswith(("b3/", "_builds/b4")) else ""
         for number in {*range(10)} - {3, 4}:
@@ -258,17 +252,13 @@ async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, mon
             (tmp_path / "first/b1/job-output.txt").write_text("half of it\n")
             raise ConnectionError
     async with working(first):
-        async with asyncio.timeout(DEADLINE_S):
-            while len(looked) < 10:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until("it has looked again and again", lambda: len(looked) >= 10, every_s=0.001)
         assert await KeptLogs(store).of("b1") is None and first.waiting == 0
         async with second.following("b1"):
             (tmp_path / "second/b1/job-output.txt").write_text("all of it\n")
         await second.close()
         running.clear()
-        async with asyncio.timeout(DEADLINE_S):
-            while not first._due["b1"].stored:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until("it is stored", lambda: first._due["b1"].stored, every_s=0.001)
     assert await read(store, await completed(store, "b1"), "job-output.txt") == b"all of it\n"
 
     # and where it took what was cut off for the end, who ran it to its end has the last word
@@ -302,9 +292,7 @@ async def test_what_lies_there_since_long_ago_takes_no_descriptors(tmp_path: Pat
     store = Unsteady(LogDirectory(tmp_path / "kept"))
     store.why = lambda key: "away"
     async with working(made(tmp_path / "logs", store)) as uploads:
-        async with asyncio.timeout(DEADLINE_S):
-            while not store.puts:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until("one is uploaded", lambda: store.puts, every_s=0.001)
         others = LocalLogs(tmp_path / "logs")
         free = [build for build in reversed(builds) if others.hold(build)]
         assert len(free) >= len(builds) - 10, "they are held one after the other, as they are uploaded"

@@ -19,7 +19,6 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.ports.history import HistoryQuery
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
@@ -28,6 +27,7 @@ from headgate.web.peers.heads import HeadApplication
 from headgate.web.shapes import ConnectionShape
 from headgate.web.site import Site
 from headgate.web.vitals import Vitals
+from tests.waiting import until
 
 from ..conftest import TENANTS
 from .configured import CONFIG, TENANT_MORE
@@ -65,12 +65,11 @@ class World:
         self.repositories.propose("code/api", topic, {topic: "1\n"})
         self.repositories.approve("code/api", topic)
         asked = HistoryQuery({"change": (topic,), "final": (True,), "complete": (True,)})
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                known = await self.history.buildsets("example", asked)
-                if len(known) == 2 and not self._leaves():
-                    break
-                await asyncio.sleep(0.05)
+
+        async def known() -> bool:
+            return len(await self.history.buildsets("example", asked)) == 2 and not self._leaves()
+
+        await until(f"the history has all of {topic}", known)
         (found,) = await self.get(f"T/builds?change={topic}&pipeline=gate&job_name=unit")
         return dict(found)
 
@@ -85,26 +84,25 @@ class World:
 
     async def in_pipeline(self, topic: str, pipeline: str) -> None:
         """Wait until a change is in a pipeline."""
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                status = await self.get("T/status")
-                (found,) = (one for one in status["pipelines"] if one["name"] == pipeline)
-                heads = [head for queue in found["change_queues"] for head in queue["heads"]]
-                if any(ref["change"] == topic for head in heads for item in head for ref in item["refs"]):
-                    return
-                await asyncio.sleep(0.05)
+
+        async def there() -> bool:
+            status = await self.get("T/status")
+            (found,) = (one for one in status["pipelines"] if one["name"] == pipeline)
+            heads = [head for queue in found["change_queues"] for head in queue["heads"]]
+            return any(ref["change"] == topic for head in heads for item in head for ref in item["refs"])
+
+        await until(f"{topic} is in {pipeline}", there)
 
     async def under_way(self, topic: str) -> dict[str, Any]:
         """Return the job of a change that is tested and held, as the status has it."""
         self.running.runner.hold = asyncio.Event()
         await self.proposed(topic)
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                for item in await self.get(f"T/status/change/{topic}"):
-                    for job in item["jobs"]:
-                        if job["start_time"]:
-                            return {**job, "item": item}
-                await asyncio.sleep(0.05)
+
+        async def tested() -> list[dict[str, Any]]:
+            items = await self.get(f"T/status/change/{topic}")
+            return [{**job, "item": item} for item in items for job in item["jobs"] if job["start_time"]]
+
+        return (await until(f"{topic} is tested", tested))[0]
 
 
 @dataclass(frozen=True, slots=True)

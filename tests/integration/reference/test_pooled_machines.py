@@ -16,12 +16,12 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create, Remove
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.pool import marks
-from headgate.services.nodes.free import LOOK_S, FreeMachines
+from headgate.services.nodes.free import FreeMachines
 from headgate.services.nodes.pooled import PooledMachine
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate
+from tests.waiting import until
 
 from .conftest import TENANT, World, token
 
@@ -81,11 +81,11 @@ async def states(world: World) -> dict[str, str]:
 
 async def shown(world: World, name: str, state: str) -> None:
     """Wait until a machine is told to be in a state."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if (await states(world)).get(name) == state:
-                return
-            await asyncio.sleep(LOOK_S / 10)
+
+    async def told() -> bool:
+        return (await states(world)).get(name) == state
+
+    await until(f"{name} is {state}", told)
 
 
 async def test_every_machine_that_a_label_finds_is_told_and_nothing_of_how_it_is_reached(world: World) -> None:

@@ -23,6 +23,7 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.waiting import slow, until
 
 from .told import Call, answered, listener, posting
 
@@ -181,7 +182,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
             while not writer.is_closing():
                 writer.write(b" ")
                 await writer.drain()
-                await asyncio.sleep(0.02)
+                await slow(0.02)
         writer.close()
 
     for where in ("elastic", "webhook"):
@@ -220,9 +221,7 @@ async def test_what_pipelines_report_is_there_once_it_landed(tmp_path: Path) -> 
         async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, reporting=takers):
             repositories.propose("code/api", "one", {"c": "x\n"})
             repositories.approve("code/api", "one")
-            async with asyncio.timeout(DEADLINE_S):
-                while len(server.documents) < 2:  # noqa: ASYNC110  # of what several processes do
-                    await asyncio.sleep(0.02)
+            await until("two documents are there", lambda: len(server.documents) >= 2)
     assert {index for index, _ in server.documents} == {"ci-example"}
     whole, build = server.documents.values()
     assert (whole["pipeline"], whole["result"], whole["report"]) == ("gate", "SUCCESS", "success")

@@ -29,7 +29,7 @@ from headgate.services.reports.forges import ForgeReporter
 from headgate.services.reports.views import wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import slow, until
 
 from .told import REPORT, posting
 
@@ -50,7 +50,7 @@ class Hub:
     can: Abilities = field(default_factory=lambda: Abilities(lands="merge"))
 
     async def report(self, posting: OutboxMessage) -> None:
-        await asyncio.sleep(self.slow)
+        await slow(self.slow)
         self.done.append(posting.key)
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
@@ -83,10 +83,7 @@ class LandingGround:
         return [one for one in found if isinstance(one, LandAnswer)]
 
     async def answered(self) -> LandAnswer:
-        async with asyncio.timeout(DEADLINE_S):
-            while not self.answers:  # noqa: ASYNC110  # of what another process does
-                await asyncio.sleep(0.005)
-        (found,) = self.answers
+        (found,) = await until("it is answered", lambda: self.answers, every_s=0.005)
         return found
 
 
@@ -188,7 +185,5 @@ async def test_a_busy_project_does_not_hold_up_another() -> None:
     quiet = posting("quiet", change="1,1", project="hub/quiet", id="quiet")
     async with ground(hub) as found:
         await found.ask(*busy, quiet)
-        async with asyncio.timeout(DEADLINE_S):
-            while "quiet" not in hub.done:  # noqa: ASYNC110  # of what another process does
-                await asyncio.sleep(0.005)
+        await until("the quiet one is told", lambda: "quiet" in hub.done, every_s=0.005)
         assert len(hub.done) < 30

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import pytest
 
 from headgate.adapters.reporters.mqtt import Broker, MqttReporter, MqttUnusable, message, topic_of
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.certificates import make
 from headgate.testing.servers.program import Program, free_ports
 from tests.waiting import until
@@ -36,6 +36,15 @@ def hashed(root: Path) -> Path:
     return file
 
 
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
 @asynccontextmanager
 async def broker(root: Path, *settings: str) -> AsyncIterator[int]:
     """Provide the port of one that lets in user `gate` with the password `right`."""
@@ -46,14 +55,7 @@ async def broker(root: Path, *settings: str) -> AsyncIterator[int]:
     running = Program([MOSQUITTO, "-c", str(root / "mosquitto.conf")], root)
     running.start()
     try:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
-                except OSError:
-                    await asyncio.sleep(0.05)
+        await until("it listens", partial(_listens, port))
         yield port
     finally:
         running.kill()

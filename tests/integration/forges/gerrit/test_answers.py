@@ -18,6 +18,7 @@ from headgate.adapters.forges.gerrit.rest import (
 )
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import slow
 
 from ...reporting.told import answered, listener
 
@@ -102,15 +103,15 @@ async def test_a_server_that_says_nothing_has_its_time(monkeypatch: pytest.Monke
             while not silent.is_set():
                 writer.write(b" ")
                 await writer.drain()
-                await asyncio.sleep(0.05)
+                await slow(0.05)
         except ConnectionError:
             pass
         finally:
             writer.close()
 
-    slow = await asyncio.start_server(hold, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}"
-    async with asyncio.timeout(DEADLINE_S), slow, gerrit_client(at(url)) as client:
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with asyncio.timeout(DEADLINE_S), server, gerrit_client(at(url)) as client:
         with pytest.raises(GerritAway, match="within"):
             await GerritRest(client, at(url)).change(7)
         silent.set()

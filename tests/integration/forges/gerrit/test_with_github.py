@@ -24,7 +24,6 @@ from headgate.ports.forge import Forge as Driver
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.services.reports import courier
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
 from headgate.testing.forges.github.state import FakeGitHubPull
 from headgate.testing.gate import Gate, gate
@@ -33,6 +32,7 @@ from headgate.testing.servers.gerritpeople import Clone, ReviewingChange, Review
 from tests.integration.forges.gerrit.conftest import QUICK, Forge
 from tests.integration.github.conftest import hub
 from tests.integration.github.ground import SECRET, Ground, ground
+from tests.waiting import until
 
 __all__ = ["hub"]
 
@@ -204,30 +204,28 @@ class Site:
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not holds():  # noqa: ASYNC110  # of what several processes do
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"never: {what}; {self.gated()}; {self.jobs.ran[-4:]}") from None
+            await until(what, holds)
+        except AssertionError as never:
+            raise AssertionError(f"{never}; {self.gated()}; {self.jobs.ran[-4:]}") from None
 
     async def told(self, side: Side, one: One, *words: str) -> None:
         """Wait until one message has all of the words."""
         said: list[str] = []
+
+        async def found() -> bool:
+            said[:] = await side.said(one)
+            return any(all(word in text for word in words) for text in said)
+
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not any(all(word in text for word in words) for text in said):
-                    await asyncio.sleep(0.1)
-                    said = await side.said(one)
-        except TimeoutError:
-            raise AssertionError(f"{one.key} is never told {words}, but {said}") from None
+            await until(f"{one.key} is told {words}", found, every_s=0.1)
+        except AssertionError as never:
+            raise AssertionError(f"{never}; it is told {said}") from None
 
     async def lands(self, side: Side, one: One) -> None:
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not await side.landed(one):  # noqa: ASYNC110  # another process says it
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise AssertionError(f"{one.key} never lands: {await side.said(one)}") from None
+            await until(f"{one.key} lands", lambda: side.landed(one), every_s=0.1)
+        except AssertionError as never:
+            raise AssertionError(f"{never}; it is told {await side.said(one)}") from None
 
     def gated(self) -> list[tuple[str, str]]:
         """Return the queue: keys and commits."""
