@@ -47,9 +47,9 @@ def told(headgate: Headgate, project: str, commit: str, pipeline: str) -> str:
     return text
 
 
-def troubles(headgate: Headgate) -> dict[str, str]:
+def problems(headgate: Headgate) -> dict[str, str]:
     found: list[dict[str, Any]] = headgate.get("/api/tenant/example/status")["troubles"]
-    return {trouble["project"]: trouble["text"] for trouble in found}
+    return {problem["project"]: problem["text"] for problem in found}
 
 
 def started(headgate: Headgate, topic: str) -> bool:
@@ -100,7 +100,7 @@ def test_a_branch_deleted_while_its_changes_are_gated_is_told(headgate: Headgate
     run_git("push", "-q", "origin", ":refs/heads/stable/1", at=repositories.work("code/lib"))
     assert "the branch stable/1 of git.example/code/lib was deleted" in told(headgate, "code/lib", slow, "gate")
     wait_for("the gate is empty", lambda: not headgate.items("gate"))
-    text = wait_for("the status says so", lambda: troubles(headgate).get("code/lib"))
+    text = wait_for("the status says so", lambda: problems(headgate).get("code/lib"))
     assert "refs/for/stable/1/slow: for no branch that is there" in text
 
 
@@ -111,14 +111,14 @@ def test_a_repository_that_disappears_is_waited_for(headgate: Headgate) -> None:
     repositories.approve("code/lib", "change")
     wait_for("its job runs", lambda: started(headgate, "change"))
     lib.rename(away)
-    wait_for("the status says so", lambda: "it cannot be read" in troubles(headgate).get("code/lib", ""))
+    wait_for("the status says so", lambda: "it cannot be read" in problems(headgate).get("code/lib", ""))
     other = repositories.propose("code/api", "other", {"other": "x\n"})
     wait_for("others are checked", lambda: "Build succeeded." in repositories.note("code/api", other))
     log = "git.example/code/lib cannot be reached: "
     wait_for("the landing waits", lambda: log in headgate.log.read_text())
     away.rename(lib)
     assert "Landed on master" in told(headgate, "code/lib", change, "gate")
-    wait_for("all is well", lambda: not troubles(headgate))
+    wait_for("all is well", lambda: not problems(headgate))
     text = headgate.log.read_text()
     assert text.count(log) == 1 and text.count("git.example/code/lib cannot be read; it is waited for") == 1
 

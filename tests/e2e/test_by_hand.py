@@ -188,8 +188,8 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     file.write_text("- tenant: [")
     status, said = reconfigure()
     assert status == 1 and "everything goes on as before" in said and "tenants.yaml" in said
-    (trouble,) = headgate.get("/api/tenant/example/status")["troubles"]
-    assert trouble["project"] == "the tenant file" and knows("code/new")
+    (problem,) = headgate.get("/api/tenant/example/status")["troubles"]
+    assert problem["project"] == "the tenant file" and knows("code/new")
     file.write_text(before)
     assert headgate.process is not None
     headgate.process.send_signal(signal.SIGHUP)

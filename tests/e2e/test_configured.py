@@ -23,8 +23,8 @@ def pushed(headgate: Headgate, text: str) -> str:
 
 
 def not_in_force(headgate: Headgate) -> bool:
-    troubles = headgate.get("/api/tenant/example/status")["troubles"]
-    return any("is not in force" in trouble["text"] for trouble in troubles)
+    problems = headgate.get("/api/tenant/example/status")["troubles"]
+    return any("is not in force" in problem["text"] for problem in problems)
 
 
 def lands(headgate: Headgate, topic: str) -> None:

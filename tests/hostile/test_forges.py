@@ -162,15 +162,15 @@ async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
     opened(here)
     here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
     async with watched(here) as gate:
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.troubles.get(PROJECT))
-        assert "pull request 1 cannot be looked at" in gate.troubles[PROJECT] and f"{PROJECT}#1" not in gate.known
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
+        assert "pull request 1 cannot be looked at" in gate.problems[PROJECT] and f"{PROJECT}#1" not in gate.known
         away.clear()
         here.ada.propose(here.repository, "third", {"c": "1\n"}, "Third")
         await gate.until(lambda: f"{PROJECT}#3" in gate.known)
-        assert "another form" in gate.troubles[PROJECT]
+        assert "another form" in gate.problems[PROJECT]
         broken.clear()
         here.forge.stir(Hint("again", PROJECT, "1"))
-        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])
 
 
 async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
@@ -188,7 +188,7 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
     monkeypatch.setattr(here.client, "query", query)
     opened(here)
     async with watched(here) as gate:
-        await gate.until(lambda: gate.troubles.get(PROJECT))
+        await gate.until(lambda: gate.problems.get(PROJECT))
         await here.settled()
         before = asked[1]
         for n in range(6):  # all of it is looked at, again and again
@@ -197,10 +197,10 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
             here.forge.stir(Hint(f"all{n}", ""))
             await gate.until(lambda: f"{PROJECT}#{n + 2}" in gate.known)  # noqa: B023
         assert asked[1] == before, "it rests"
-        assert "pull request 1 cannot be looked at" in gate.troubles[PROJECT]
+        assert "pull request 1 cannot be looked at" in gate.problems[PROJECT]
         broken.clear()
         here.forge.stir(Hint("itself", PROJECT, "1"))
-        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])
         assert asked[1] == before + 1
 
 

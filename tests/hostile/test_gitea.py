@@ -65,8 +65,8 @@ async def test_a_change_with_reviews_without_end_holds_up_no_other(
         here.eve.review(flooded, "COMMENT")
     here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
     async with watched(here) as gate:
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.troubles.get(PROJECT))
-    assert "pull request 1 cannot be looked at: it has more than 3 reviews" in gate.troubles[PROJECT]
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
+    assert "pull request 1 cannot be looked at: it has more than 3 reviews" in gate.problems[PROJECT]
 
 
 async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> None:

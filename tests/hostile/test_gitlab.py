@@ -132,8 +132,8 @@ async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, mon
     one = opened(here)
     here.ada.propose(here.project, "other", {"b.txt": "1\n"})
     async with watched(here) as gate:
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.troubles.get(PROJECT))
-        assert "merge request 1 cannot be looked at" in gate.troubles[PROJECT]
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
+        assert "merge request 1 cannot be looked at" in gate.problems[PROJECT]
     for text in (
         f"https://[x/{PATH}/-/merge_requests/1",
         f"https://127.0.0.1／x/{PATH}/-/merge_requests/1",
@@ -165,7 +165,7 @@ async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
         here.ada.propose(here.project, f"topic{number}", {f"{number}.txt": "1\n"})
     async with watched(here) as gate:
         await gate.until(
-            lambda: f"{PROJECT}#6" in gate.known and "merge request 5 can" in gate.troubles.get(PROJECT, "")
+            lambda: f"{PROJECT}#6" in gate.known and "merge request 5 can" in gate.problems.get(PROJECT, "")
         )
         odd.clear()
         for number in range(1, 6):

@@ -84,7 +84,7 @@ def templates() -> tuple[str, ...]:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("garbage", [*GARBAGE, "another record"])
-def test_garbage_in_any_record_is_its_own_tenants_trouble(garbage: str) -> None:
+def test_garbage_in_any_record_is_its_own_tenants_problem(garbage: str) -> None:
     """Every garbage meets every sixth place, and another sixth each; all of them with HOSTILE_ALL=1 (soak)."""
     broken, places = [], templates()
     assert len(places) >= 40, "a system at work writes nearly everywhere"
@@ -155,7 +155,7 @@ DEFECTS: tuple[Defect, ...] = (*RETRIED, telling, recording, merging, running)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
-def test_what_raises_for_one_change_is_that_changes_trouble(defect: Defect) -> None:
+def test_what_raises_for_one_change_is_that_changes_problem(defect: Defect) -> None:
     """Others land meanwhile and after a restart; what was set aside is named, and lands when it is retried."""
 
     async def play() -> None:

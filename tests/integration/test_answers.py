@@ -91,9 +91,9 @@ async def noted(repositories: Repositories, commit: str, section: str) -> str:
 
 def lines(running: Gate) -> str:
     """What the pages show: of buildsets that ended, and of repositories."""
-    entry = running.context.mirror.get(running.context.map.cache.connection("local").troubles.path)
-    troubles = readable(entry, RepositoryProblems) if entry is not None else None
-    told = [one.text for one in troubles.projects.values()] if troubles is not None else []
+    entry = running.context.mirror.get(running.context.map.cache.connection("local").problems.path)
+    problems = readable(entry, RepositoryProblems) if entry is not None else None
+    told = [one.text for one in problems.projects.values()] if problems is not None else []
     return "\n".join([*told, *(one.message for one in running.history.finished.values())])
 
 

@@ -383,7 +383,7 @@ async def test_a_damaged_record_takes_no_page_away(
     map, context = running.context.map, running.context
     places = (
         map.layout("example").record.path,
-        map.cache.connection("local").troubles.path,
+        map.cache.connection("local").problems.path,
         f"{map.components.merger.path}/other0000000077",
         map.semaphores("example").semaphore("one").record.path,
     )

@@ -466,13 +466,13 @@ async def test_a_merger_whose_git_is_broken_rejects_nothing(
         release(await all.executor("e"))
         await proposed(all, 2)
         status = Status(scheduler.context, all.tenants)
-        await scheduler.until(lambda: bool(status.of("example").troubles))
-        (trouble,) = status.of("example").troubles
-        assert trouble.project == "code/api" and "cannot be worked on here: usage: git merge-tree" in trouble.text
+        await scheduler.until(lambda: bool(status.of("example").problems))
+        (problem,) = status.of("example").problems
+        assert problem.project == "code/api" and "cannot be worked on here: usage: git merge-tree" in problem.text
         broken.unlink()
         for number in range(2):
             assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
-        await scheduler.until(lambda: not status.of("example").troubles)
+        await scheduler.until(lambda: not status.of("example").problems)
 
 
 def broken_git(at: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

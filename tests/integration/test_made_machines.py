@@ -57,8 +57,8 @@ class Quick(Sky):
         return made
 
 
-def sky(**troubles: float) -> Quick:
-    return Quick(random.Random(1), CloudFaults(slow_s=0.0, boot_s=0.0, **troubles))
+def sky(**faults: float) -> Quick:
+    return Quick(random.Random(1), CloudFaults(slow_s=0.0, boot_s=0.0, **faults))
 
 
 async def seal(plain: bytes) -> Sealed:

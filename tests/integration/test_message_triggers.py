@@ -156,7 +156,7 @@ async def test_a_server_that_is_away_is_waited_for_and_said_so(
         MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client,
         started(tmp_path, repositories.hub, MemoryBackend(), client) as running,
     ):
-        place = running.context.map.cache.connection("bus").troubles
+        place = running.context.map.cache.connection("bus").problems
         async with asyncio.timeout(DEADLINE_S):
             with running.context.mirror.part(place.path) as part:
                 while (entry := running.context.mirror.get(place.path)) is None or not place.decode(
@@ -164,7 +164,7 @@ async def test_a_server_that_is_away_is_waited_for_and_said_so(
                 ).projects:
                     await part.moved(part.moves)
         assert str(port) in place.decode(entry.value).projects["bus"].text
-        shown = Status(running.context, running.scheduler.tenants).of("example").troubles
+        shown = Status(running.context, running.scheduler.tenants).of("example").problems
         assert [one.project for one in shown] == ["the connection bus"]
         async with serving(board, port):
             await post(client, "late")

@@ -81,11 +81,11 @@ async def test_what_comes_before_the_first_look_at_a_project_waits_for_it(
     monkeypatch.setattr(runner, "PAUSE_FIRST_S", 0.05)
     lines = Lines()
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, watched={"bus": ("queue", lines)}) as running:
-        troubles, mirror = running.context.map.cache.connection("bus").troubles.path, running.context.mirror
+        problems, mirror = running.context.map.cache.connection("bus").problems.path, running.context.mirror
         lines.say(2)
         async with asyncio.timeout(DEADLINE_S):
-            with mirror.part(troubles) as part:
-                while b"have not been read yet" not in getattr(mirror.get(troubles), "value", b""):
+            with mirror.part(problems) as part:
+                while b"have not been read yet" not in getattr(mirror.get(problems), "value", b""):
                     await part.moved(part.moves)
             assert not running.runner.ran
             seen.set()

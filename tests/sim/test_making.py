@@ -34,14 +34,14 @@ from headgate.testing.nodes.sky import CloudFaults
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
-"""Troubles with which a wrong launcher leaves machines behind: lost answers, late lists, and many removals."""
+"""Faults with which a wrong launcher leaves machines behind: lost answers, late lists, and many removals."""
 
 
 def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() -> None:
-    runs = [*(MakingSimulation(seed) for seed in SEEDS), MakingSimulation(0, troubles=HARD)]
+    runs = [*(MakingSimulation(seed) for seed in SEEDS), MakingSimulation(0, faults=HARD)]
     runs += [MakingSimulation(seed, labels=("packed", "shared")) for seed in SEEDS[::2]]
     runs.append(MakingSimulation(1, labels=("small", "tiny", "large", "packed"), tenants=("t", "u")))
-    runs.append(MakingSimulation(1, labels=("small", "tiny", "again"), troubles=CloudFaults(secret=True)))
+    runs.append(MakingSimulation(1, labels=("small", "tiny", "again"), faults=CloudFaults(secret=True)))
     results = [result for run in runs for result in run.run().values()]
     assert sum(run.deaths for run in runs) > len(runs) // 2
     assert sum(run.made for run in runs) > len(results)
@@ -49,7 +49,7 @@ def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() 
 
 
 def test_where_no_machine_comes_up_builds_end_with_the_reason() -> None:
-    simulation = MakingSimulation(1, troubles=CloudFaults(broken=1.0))
+    simulation = MakingSimulation(1, faults=CloudFaults(broken=1.0))
     results = simulation.run()
     there = {build for build, labels in simulation.wanted.items() if labels == {"iron"}}
     assert {build for build, result in results.items() if result == "NODE_FAILURE"} == results.keys() - there
@@ -134,14 +134,14 @@ def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_foun
 
 def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines() -> None:
     for seed in (0, 2):
-        assert "SUCCESS" in MakingSimulation(seed, troubles=CloudFaults(late_s=60.0), cloned=True).run().values()
+        assert "SUCCESS" in MakingSimulation(seed, faults=CloudFaults(late_s=60.0), cloned=True).run().values()
 
 
 def narrow(seed: int, secret: bool = False) -> MakingSimulation:
     """Return two installations that share accounts with room for one large nodeset at a time; `secret`: neither can
     read that."""
-    troubles = CloudFaults(late_s=60.0, secret=secret)
-    return MakingSimulation(seed, labels=("again",), troubles=troubles, cloned=True, room=3)
+    faults = CloudFaults(late_s=60.0, secret=secret)
+    return MakingSimulation(seed, labels=("again",), faults=faults, cloned=True, room=3)
 
 
 def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_waits_for_ever() -> None:
@@ -163,7 +163,7 @@ def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest
         return look(self, connection, said, Ours(ours.system, lambda _: True, ours.known))
 
     monkeypatch.setattr(Hunting, "look", whole)
-    assert found(*(MakingSimulation(seed, troubles=CloudFaults(boot_s=200.0), cloned=True) for seed in range(4)))
+    assert found(*(MakingSimulation(seed, faults=CloudFaults(boot_s=200.0), cloned=True) for seed in range(4)))
 
 
 def test_a_launcher_that_takes_a_machine_away_while_a_slot_of_it_is_in_use_is_found(
@@ -201,7 +201,7 @@ ZONED = ("small", "deep", "high", "both")
 
 def test_builds_go_to_executors_that_reach_their_machines_and_no_executor_reaches_two_zones() -> None:
     """Of a label with machines in two zones, either machine will do."""
-    runs = [MakingSimulation(seed, labels=ZONED, troubles=CloudFaults()) for seed in range(2)]
+    runs = [MakingSimulation(seed, labels=ZONED, faults=CloudFaults()) for seed in range(2)]
     for run in runs:
         results = run.run()
         apart = {build for build, labels in run.wanted.items() if {"deep", "high"} <= labels}

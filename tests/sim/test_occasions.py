@@ -29,7 +29,7 @@ def how_far_it_is_is_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 async def _forgets(self: OccasionRunner) -> None:
-    self._taken, self._trouble = {}, None
+    self._taken, self._problem = {}, None
 
 
 def the_end_frees_no_place(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def what_is_too_large_is_dropped_in_silence(patch: pytest.MonkeyPatch) -> None:
 
     def silent(connection: str, lane: Any, message: Any) -> Any:
         found = real(connection, lane, message)
-        return None if found.trouble else found
+        return None if found.problem else found
 
     patch.setattr(messages, "occasion", silent)
 

@@ -18,10 +18,10 @@ def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
     """Draw one block per pipeline, one line per item and one mark per job. If there are more than `rows_max` lines,
     each pipeline shows its head and the number of the rest."""
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
-    shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
-    troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
+    shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.problems))
+    problems = (Text(f"{problem.project}: {problem.text}", "red") for problem in status.problems)
     pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
-    return Block(*_change_state(status.state), *troubles, *pipelines)
+    return Block(*_change_state(status.state), *problems, *pipelines)
 
 
 def _change_state(state: StateShape) -> list[Text]:

@@ -16,7 +16,7 @@ from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.cli.terminal.table import TextTable
 from headgate.cli.terminal.text import Style
-from headgate.web.shapes import ComponentShape, TroubleShape
+from headgate.web.shapes import ComponentShape, ProblemShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -52,8 +52,8 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
         say(plain_json(msgspec.json.format(msgspec.json.encode(found)).decode()))
     else:
         terminal = Terminal()
-        for trouble in msgspec.convert(at.get("/api/troubles"), list[TroubleShape]):
-            terminal.print(f"{trouble.project}: {trouble.text}", style="red")
+        for problem in msgspec.convert(at.get("/api/troubles"), list[ProblemShape]):
+            terminal.print(f"{problem.project}: {problem.text}", style="red")
         components = msgspec.convert(found, dict[str, list[ComponentShape]])
         terminal.print(_table(components))
         for text in lacking(components):

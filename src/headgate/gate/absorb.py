@@ -67,13 +67,13 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
     """Return the state with an item for the occasion. If the occasion can start nothing, record a failure at once, so
     that whoever waits for it learns why."""
     change = event.change
-    after = state if occasion.trouble else enqueue(state, change, event.id, world, actions)
+    after = state if occasion.problem else enqueue(state, change, event.id, world, actions)
     if after is not state or state.find(change.key) is not None:
         return after
     nothing = f"nothing is done about it: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
-    why = occasion.trouble or nothing
+    why = occasion.problem or nothing
     id = derived("item", world.tenant, world.pipeline.name, change.key, event.id)
-    item = Item(id=id, change=change, event=event.id, enqueued_ms=world.now_ms, trouble=why)
+    item = Item(id=id, change=change, event=event.id, enqueued_ms=world.now_ms, problem=why)
     actions.append(Record(item, "FAILURE", why, tested=False))
     return state
 
@@ -234,11 +234,11 @@ def dequeued(
         if item.live and own is not None and commit in ("", own.commit) and not landing:
             queue = next(queue for queue in state.queues if item in queue.items)
             if withdrawn and (item.others or item.landed):
-                item = replace(item, trouble=f"{key}, which goes together with it, was withdrawn")
+                item = replace(item, problem=f"{key}, which goes together with it, was withdrawn")
                 queue = leave(queue, item, "FAILURE", world, actions, tested=False)
             else:
                 report = bool(why or item.landed) or knows(item, world)
-                item = replace(item, trouble=why) if why else item
+                item = replace(item, problem=why) if why else item
                 queue = leave(queue, item, "DEQUEUED", world, actions, report=report)
             state = with_queue(state, queue)
     return state

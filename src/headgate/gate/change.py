@@ -62,7 +62,7 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
     """The name of the occasion, for people."""
     body: str = "{}"
     """A JSON object, which jobs find as `zuul.trigger`."""
-    trouble: str = ""
+    problem: str = msgspec.field(name="trouble", default="")
     """Why it can start nothing, for people; empty if it can."""
 
     @property

@@ -66,7 +66,7 @@ def _finished(item: Item, base: Base) -> bool:
     """Return whether the item is at the head, needs no more results, and is not landing."""
     if base.live or not item.live:
         return False
-    if item.trouble:
+    if item.problem:
         return True
     return item.buildset is not None and item.buildset.complete and not item.buildset.landing
 

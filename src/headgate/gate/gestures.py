@@ -96,7 +96,7 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
             if displaced:
                 abandon(item, actions)
                 fresh_id = derived(item.id, "promoted", work.id)
-                item = replace(item, id=fresh_id, buildset=None, trouble="", carried=(), earlier={})
+                item = replace(item, id=fresh_id, buildset=None, problem="", carried=(), earlier={})
             fresh.append(item)
         if displaced or exempt:
             state = with_queue(state, replace(queue, items=tuple(fresh)))

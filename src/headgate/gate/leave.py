@@ -63,7 +63,7 @@ def _is_strange(item: Item, world: World) -> bool:
 def dismiss(queue: Queue, item: Item, found: Unready, world: World, actions: list[Action]) -> Queue:
     """Return the queue without an item whose change may not land. People are told why, unless they withdrew it
     themselves."""
-    item = replace(item, trouble=found.why)
+    item = replace(item, problem=found.why)
     match found.obstacle:
         case Obstacle.GONE if item.others or item.landed:  # people of the other changes do not know
             return leave(queue, item, "FAILURE", world, actions, tested=False)
@@ -84,7 +84,7 @@ def set_aside(state: State, id: str, why: str, world: World, actions: list[Actio
     found = next(((queue, item) for queue, item in state.items() if item.id == id), None)
     if found is None:
         return state
-    queue, item = found[0], replace(found[1], trouble=why)
+    queue, item = found[0], replace(found[1], problem=why)
     own = list[Action]()
     try:
         queue = leave(queue, item, "FAILURE", world, own)

@@ -220,7 +220,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether somebody with the permission let this patchset in by hand; it then need not meet the requirements."""
     epilogue: bool = False
     """Whether it only runs the reporter jobs of a change that has left its queue; their end is not reported."""
-    trouble: str = ""
+    problem: str = msgspec.field(name="trouble", default="")
     """Why it cannot land although no job said so: a needed change is failing or gone."""
     successor: Successor | None = None
     buildset: BuildSet | None = None
@@ -287,7 +287,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def failing(self) -> bool:
-        return bool(self.trouble) or (self.buildset is not None and self.buildset.failing)
+        return bool(self.problem) or (self.buildset is not None and self.buildset.failing)
 
 
 class Unfollowed(msgspec.Struct, frozen=True):

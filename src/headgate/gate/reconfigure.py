@@ -77,7 +77,7 @@ def _moved(state: State, world: World, actions: list[Action]) -> State:
     for queue in state.queues:
         for item in queue.items:
             if len(names.get(item.id, ())) > 1 and not _lands(item):
-                gone = replace(item, trouble=f"its changes have different queues now: {', '.join(names[item.id])}")
+                gone = replace(item, problem=f"its changes have different queues now: {', '.join(names[item.id])}")
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, gone, "FAILURE", world, actions, tested=False))
     lines = dict[str, list[tuple[Queue, list[Item]]]]()

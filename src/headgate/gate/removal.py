@@ -74,4 +74,4 @@ def _dissolved(queue: Queue, item: Item, why: str, world: World, actions: list[A
     if item.landed and complete and closing is None and result_of(item) == "SUCCESS":
         return with_item(queue, ask_to_land(item, queue, world, actions))
     result = "FAILURE" if item.landed else "DEQUEUED"
-    return leave(queue, replace(item, trouble=why), result, world, actions, report=not item.epilogue, tested=False)
+    return leave(queue, replace(item, problem=why), result, world, actions, report=not item.epilogue, tested=False)

@@ -58,7 +58,7 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
         had.get(names) or needed_item(item, group, world)
         for names, group in zip(_patchsets(wanted.ahead), wanted.ahead, strict=True)
     )
-    return replace(queue, items=(*fresh, replace(item, trouble=""))), None
+    return replace(queue, items=(*fresh, replace(item, problem=""))), None
 
 
 def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:

@@ -35,7 +35,7 @@ REPORTER_OF = {
 def result_of(item: Item) -> str:
     """Return the result of a complete item; the first match wins."""
     buildset = item.buildset
-    if item.trouble or buildset is None:
+    if item.problem or buildset is None:
         return "FAILURE"
     if buildset.graph is not None and not buildset.graph.in_pipeline:
         return "NO_JOBS"
@@ -128,11 +128,11 @@ def _hanging(text: str) -> str:
 
 def _intro(item: Item, result: str, world: World) -> str:
     pipeline, buildset = world.pipeline, item.buildset
-    if item.trouble and result == "DEQUEUED":
-        return f"{pipeline.dequeue_message}\n\n{item.trouble[:1].upper()}{item.trouble[1:]}."
-    if item.trouble:
+    if item.problem and result == "DEQUEUED":
+        return f"{pipeline.dequeue_message}\n\n{item.problem[:1].upper()}{item.problem[1:]}."
+    if item.problem:
         why = "This change cannot land" if world.dependent else "This change is not tested any more"
-        return f"{pipeline.failure_message}\n\n{why}: {item.trouble}."
+        return f"{pipeline.failure_message}\n\n{why}: {item.problem}."
     if result == "MERGE_CONFLICT" and buildset is not None and not item.change.is_change:
         return f"{pipeline.failure_message}\n\n{buildset.error}"
     if result == "MERGE_CONFLICT" and buildset is not None:
@@ -238,7 +238,7 @@ def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
 
 def failing_reasons(item: Item) -> list[str]:
     """Return the reasons why an item fails, for the status page."""
-    reasons = [item.trouble] if item.trouble else []
+    reasons = [item.problem] if item.problem else []
     buildset: BuildSet | None = item.buildset
     if buildset is None:
         return reasons

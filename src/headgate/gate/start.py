@@ -103,7 +103,7 @@ def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     id = derived(item.id, str(item.resets), base.ahead or "")
     actions.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
     buildset = BuildSet(id=id, ahead=base.ahead, merge=Phase.RUNNING)
-    return replace(item, resets=item.resets + 1, buildset=buildset, trouble="")
+    return replace(item, resets=item.resets + 1, buildset=buildset, problem="")
 
 
 def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:

@@ -31,12 +31,12 @@ def advance_item(
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
     if obstacle is not None:
-        return replace(item if item.trouble else stopped(item, actions), trouble=obstacle.why)
+        return replace(item if item.problem else stopped(item, actions), problem=obstacle.why)
     stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
-    if stale or item.trouble:
+    if stale or item.problem:
         if not in_window:
             abandon(item, actions)
-            return replace(item, trouble="", buildset=None, carried=(), earlier={})
+            return replace(item, problem="", buildset=None, carried=(), earlier={})
         item = start(item, base, world, actions)
     buildset = item.buildset
     if buildset is not None and in_window and buildset.merge is Phase.MERGED and not buildset.config_errors:
@@ -59,5 +59,5 @@ def _unblocked(buildset: BuildSet, base: Base) -> bool:
 
 
 def alone(item: Item) -> bool:
-    """Return whether the item has no trouble and needs no other change."""
-    return not (item.trouble or any(change.needs for change in item.changes))
+    """Return whether the item has no problem and needs no other change."""
+    return not (item.problem or any(change.needs for change in item.changes))

@@ -40,13 +40,13 @@ class ValuePiece:
 class DecodedEntry:
     """Hold an entry, its declaration and its decoded content: a record, text, None for nothing, or a ValuePiece.
 
-    `trouble` is empty when the entry is what the map says.
+    `problem` is empty when the entry is what the map says.
     """
 
     entry: Entry
     located: Located | None
     value: object
-    trouble: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ def check(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> Tre
     used: set[str] = set()
     for found in survey(entries, among):
         if found.located is None:
-            unknown.append(TreeFinding(found.entry.path, found.trouble))
+            unknown.append(TreeFinding(found.entry.path, found.problem))
             continue
-        if found.trouble:
-            undecodable.append(TreeFinding(found.entry.path, found.trouble))
+        if found.problem:
+            undecodable.append(TreeFinding(found.entry.path, found.problem))
         used.update(_above(found.located.template))
     return TreeFindings(tuple(unknown), tuple(undecodable), seeds & used, seeds)
 

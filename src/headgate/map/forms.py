@@ -84,11 +84,12 @@ class Form(Generic[V]):
 
 
 def _same(field: FieldInfo) -> _Field:
+    key = field.encode_name
     if field.default is not msgspec.NODEFAULT:
-        return field.name, field.type, field.default
+        return field.name, field.type, msgspec.field(name=key, default=field.default)
     if field.default_factory is not msgspec.NODEFAULT:
-        return field.name, field.type, msgspec.field(default_factory=field.default_factory)
-    return field.name, field.type
+        return field.name, field.type, msgspec.field(name=key, default_factory=field.default_factory)
+    return field.name, field.type, msgspec.field(name=key)
 
 
 PIPELINE = Form(State, named={"queues": "id"})

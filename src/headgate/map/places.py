@@ -88,11 +88,12 @@ class ConnectionCache(Dir):
         node="keyed",
     )
     occasions = below(OccasionPlaces, seed=False)
-    troubles = place(
+    problems = place(
         RepositoryProblems,
         "Repositories that cannot be read, or that have refs nobody can act on.",
         by="scheduler",
         seed=False,
+        name="troubles",
     )
     limits = place(
         AccountLimits,

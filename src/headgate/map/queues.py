@@ -179,8 +179,12 @@ class ReportsQueue(Dir):
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
     data = place(Postings, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
     election = place(Empty, "Who tells it.", by="scheduler", node="lock", seed=False)
-    trouble = place(
-        RepositoryProblem, "Why reports wait, and since when; nothing while they are taken.", by="scheduler", seed=False
+    problem = place(
+        RepositoryProblem,
+        "Why reports wait, and since when; nothing while they are taken.",
+        by="scheduler",
+        seed=False,
+        name="trouble",
     )
     wish = place(
         OutboxWish, "What people want of what waits; whoever tells it heeds that.", by="web, scheduler", seed=False

@@ -59,7 +59,7 @@ class ComponentFacts(msgspec.Struct, frozen=True):
     """Address at which the component listens."""
     lacks: tuple[str, ...] = ()
     """Parts of the jobs' confinement that this machine cannot provide."""
-    troubles: dict[str, RepositoryProblem] = {}
+    problems: dict[str, RepositoryProblem] = msgspec.field(name="troubles", default_factory=dict)
     """Project -> the problem that makes work on it wait."""
     containers: bool = False
     """Whether the component can run jobs in container images."""

@@ -52,9 +52,9 @@ def _shared(one: list[str], other: list[str]) -> int:
 def _meaning(found: DecodedEntry) -> str:
     mark = "  (ephemeral)" if found.entry.lease is not None else ""
     if found.located is None or found.located.place is None:
-        return f"{mark}  !! not on the map: {found.trouble}"
-    if found.trouble:
-        return f"{mark}  !! cannot be read: {found.trouble}"
+        return f"{mark}  !! not on the map: {found.problem}"
+    if found.problem:
+        return f"{mark}  !! cannot be read: {found.problem}"
     place = found.located.place
     if found.value is None:
         return mark

@@ -44,7 +44,7 @@ class Sighting(msgspec.Struct, frozen=True):
     """project -> what the forge says about its branches, sent with their heads or before them, for projects that are
     `is_selective`. It may be sent again unchanged; a project is absent while the forge cannot be asked, and the earlier
     value holds."""
-    troubles: dict[str, str] = {}
+    problems: dict[str, str] = {}
     """project -> what is wrong with its repository now, for people; empty when nothing is wrong any more."""
     orders: tuple[tuple[str, ButtonOrder], ...] = ()
     """(key of a change, order concerning it); the person who gives the order may write to the project."""

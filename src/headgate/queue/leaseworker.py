@@ -22,7 +22,7 @@ from headgate.queueing import Message, Reject, RetryLater, StopWorker
 
 WAIT_S = 20.0
 """Seconds for which the server holds a request for work open until there is some."""
-TROUBLE_MAX_S = 5.0
+RETRY_MAX_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Worker:
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 log.warning("%s: %s; trying again in %.1f s", of.queue, error or type(error).__name__, wait_s)
                 await unless(stop, asyncio.sleep(wait_s))
-                wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _hold(
         self, http: aiohttp.ClientSession, of: JobFunction, lease: MessageLease, stop: asyncio.Event

@@ -48,7 +48,7 @@ class Membership:
         """Session of the component; None while it is not a member."""
         self.joined = asyncio.Event()
         """Set while the component is a member."""
-        self.trouble = "it has not joined yet"
+        self.problem = "it has not joined yet"
         """Why the component is not a member, for people."""
         self._facts = facts
         self._own: MirrorPart | None = None
@@ -112,17 +112,17 @@ class Membership:
                         await self._forget()
                     return
             except (SessionLost, GuardLost, Unavailable) as lost:
-                self.trouble = str(lost)
+                self.problem = str(lost)
                 level = logging.DEBUG if waits else logging.WARNING  # a store may be away for hours
                 log.log(level, "%s: %s; joining again in %.1f s", self.kind, lost, wait_s)
                 waits = isinstance(lost, Unavailable)
             except Undecodable as damaged:
-                self.trouble, wait_s = f"{damaged}; repair or remove it", REJOIN_MAX_S
-                log.error("%s: %s; it does nothing until then", self.kind, self.trouble)
+                self.problem, wait_s = f"{damaged}; repair or remove it", REJOIN_MAX_S
+                log.error("%s: %s; it does nothing until then", self.kind, self.problem)
             except TooOld:
                 raise
             except Exception as error:
-                self.trouble, wait_s = f"{type(error).__name__}: {error}", max(wait_s, UNFORESEEN_S)
+                self.problem, wait_s = f"{type(error).__name__}: {error}", max(wait_s, UNFORESEEN_S)
                 log.exception("%s failed with an unexpected error; joining again in %.1f s", self.kind, wait_s)
             finally:
                 self.session = None
@@ -154,7 +154,7 @@ class Membership:
         await context.mirror.ready()
         await context.mirror.reached(entry.path, entry.version)
         formats.check(context)
-        self.session, self.trouble = session, ""
+        self.session, self.problem = session, ""
         self.joined.set()
 
     async def _forget(self) -> None:

@@ -156,7 +156,7 @@ class Merger:
             for project in away & self._away.keys():
                 del self._away[project]
             if away:
-                self.membership.say(troubles=dict(self._away))
+                self.membership.say(problems=dict(self._away))
 
     async def _if_open(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
         """Return the work. A landing includes the closed pipelines and queues as the store has them now, and the
@@ -193,7 +193,7 @@ class Merger:
             log.warning("%s; git work on it waits", unreachable)
             text = f"git work on it waits: it {unreachable.why}"[:TOLD_MAX]
             self._away[unreachable.project] = RepositoryProblem(self._context.now_ms(), text)
-            self.membership.say(troubles=dict(self._away))
+            self.membership.say(problems=dict(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
         """Wait for `pause_s` and return True; return False at once when nobody wants the work any more."""

@@ -9,7 +9,7 @@ import msgspec
 from headgate.map.inventory.machines import NodeAccount
 from headgate.services.context import Context
 from headgate.services.nodes.machines.survey import seen
-from headgate.web.shapes import TroubleShape
+from headgate.web.shapes import ProblemShape
 
 NAMED_MAX = 5
 """Limit on the machines that are named."""
@@ -50,7 +50,7 @@ def _is_at(account: NodeAccount, connection: str, stored: dict[str, dict[str, ob
     return (connection, str(stored.get("provider", {}).get("region", ""))) == (account.connection, account.region)
 
 
-def account_troubles(context: Context) -> Iterator[TroubleShape]:
+def account_problems(context: Context) -> Iterator[ProblemShape]:
     """Yield the problems of accounts, for everybody."""
     if not context.mirror.names(context.map.nodes.accounts.path):
         return
@@ -62,10 +62,10 @@ def account_troubles(context: Context) -> Iterator[TroubleShape]:
                 f"the launcher's settings have no such connection any more; {several} were made there, and nobody can "
                 f"take them away: put it back, or take them away by hand and say `headgate node forget {one.id}`"
             )
-            yield TroubleShape(where, text, one.since or 0)
+            yield ProblemShape(where, text, one.since or 0)
         if one.strange:
             text = (
                 f"{', '.join(one.strange[:NAMED_MAX])} there have the tag of this installation and were made by "
                 "another one: this store, or that one's, is a copy; they are left alone"
             )
-            yield TroubleShape(where, text, one.since or 0)
+            yield ProblemShape(where, text, one.since or 0)

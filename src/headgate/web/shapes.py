@@ -130,7 +130,7 @@ class Length(msgspec.Struct, frozen=True):
     length: int
 
 
-class TroubleShape(msgspec.Struct, frozen=True):
+class ProblemShape(msgspec.Struct, frozen=True):
     """Describe a problem: with a repository, with the store, with missing components, or something that was set
     aside."""
 
@@ -178,7 +178,7 @@ class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     last_reconfigured: int | None
     """Milliseconds since the epoch."""
     pipelines: tuple[PipelineShape, ...]
-    troubles: tuple[TroubleShape, ...] = ()
+    problems: tuple[ProblemShape, ...] = msgspec.field(name="troubles", default=())
     """Headgate only."""
 
 

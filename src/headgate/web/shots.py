@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.config.dynamic import TenantLayouts
 from headgate.web.estimates import Estimates
 from headgate.web.places import ItemPlaces
-from headgate.web.shapes import StatusShape, TroubleShape
+from headgate.web.shapes import ProblemShape, StatusShape
 from headgate.web.status import Configured, Status
 from headgate.web.viewers.pieces import EncodedStatus, StatusEncoder
 
@@ -59,7 +59,7 @@ class Spent:
         self.left_s = max(self.left_s, SHARE)
 
 
-Troubles = tuple[TroubleShape, ...]
+Problems = tuple[ProblemShape, ...]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Shot:
     moves: int
     layouts: TenantLayouts
     loaded: bool
-    away: Troubles
+    away: Problems
     places: ItemPlaces | None = None
     """Places of the changes in the status; None until first requested."""
 
@@ -83,12 +83,12 @@ class Shot:
 
 @dataclass(slots=True)
 class Shots:
-    """Make statuses. `away` is the trouble that the store cannot be reached, `troubles` are those of every tenant."""
+    """Make statuses. `away` is the problem that the store cannot be reached, `problems` are those of every tenant."""
 
     status: Status
     estimates: Estimates
-    away: Callable[[], Troubles]
-    troubles: Callable[[], Troubles]
+    away: Callable[[], Problems]
+    problems: Callable[[], Problems]
     _latest: dict[str, Shot] = field(default_factory=dict)
     _spent: dict[str, Spent] = field(default_factory=dict)
     _encoders: dict[str, StatusEncoder] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Shots:
         with spent.counting():
             name, moves = configured.tenant.name, self.status.context.mirror.moves
             status = self.status.of(name, self.estimates)
-            status = replace(status, troubles=(*self.troubles(), *status.troubles))
+            status = replace(status, problems=(*self.problems(), *status.problems))
             encoded = self._encoders.setdefault(name, StatusEncoder()).encoded(status)
             found = self._latest[name] = Shot(
                 status, encoded, moves, configured.layouts, configured.loaded.is_set(), self.away()

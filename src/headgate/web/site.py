@@ -30,11 +30,11 @@ from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
-from headgate.web.nodeaccounts import account_troubles
+from headgate.web.nodeaccounts import account_problems
 from headgate.web.remote import RemoteLogs
 from headgate.web.review.service import ReviewService
 from headgate.web.review.speaker import Speaker
-from headgate.web.shapes import ConnectionShape, ItemShape, TroubleShape
+from headgate.web.shapes import ConnectionShape, ItemShape, ProblemShape
 from headgate.web.shots import Shot, Shots
 from headgate.web.status import Configured, Status
 from headgate.web.viewers.audience import Audience
@@ -114,7 +114,7 @@ class Site:
         self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.stored)
         self.status = Status(self.context, self.tenants)
         estimates = Estimates(self.history, self.context.now_ms)
-        self.shots = Shots(self.status, estimates, lambda: self.away, self.troubles)
+        self.shots = Shots(self.status, estimates, lambda: self.away, self.problems)
         self.documents = Documents(self.context.now_ms)
         self.review = ReviewService(self.context, lambda: self.joined())
         mirror = self.context.mirror
@@ -138,16 +138,16 @@ class Site:
         """Return the status of a tenant.  Raise 404."""
         return await self.shots.of(self.tenant(tenant))
 
-    def troubles(self) -> tuple[TroubleShape, ...]:
-        """Return the troubles of every tenant: of the store, missing components, accounts, a refused tenant file."""
-        found, refused = self.away or (*self._nobody(), *account_troubles(self.context)), self.refused()
+    def problems(self) -> tuple[ProblemShape, ...]:
+        """Return the problems of every tenant: of the store, missing components, accounts, a refused tenant file."""
+        found, refused = self.away or (*self._nobody(), *account_problems(self.context)), self.refused()
         if refused is None:
             return found
         text = f"it was read and not taken up, and everything goes on as before: {refused.text}"
-        return (*found, TroubleShape("the tenant file", text, refused.since_ms))
+        return (*found, ProblemShape("the tenant file", text, refused.since_ms))
 
-    def _nobody(self) -> tuple[TroubleShape, ...]:
-        """Return a trouble for each kind of components that has no member."""
+    def _nobody(self) -> tuple[ProblemShape, ...]:
+        """Return a problem for each kind of components that has no member."""
         context, absent = self.context, dict[str, str]()
         for kind, unless in UNLESS.items():
             found = context.members(getattr(context.map.components, kind).path).values()
@@ -162,16 +162,16 @@ class Site:
             if image := next(filter(None, wanted), None):
                 absent["executor that runs containers"] = f"builds that name an image, as {image}, wait until one does"
         self._missed = {kind: self._missed.get(kind, context.now_ms()) for kind in absent}
-        return tuple(TroubleShape(f"no {kind} takes part", absent[kind], at) for kind, at in self._missed.items())
+        return tuple(ProblemShape(f"no {kind} takes part", absent[kind], at) for kind, at in self._missed.items())
 
     @property
-    def away(self) -> tuple[TroubleShape, ...]:
-        """Return the trouble that the store is unreachable, while it is; else nothing."""
+    def away(self) -> tuple[ProblemShape, ...]:
+        """Return the problem that the store is unreachable, while it is; else nothing."""
         reach = self.vitals.reach if self.vitals else None
         if reach is None or reach.away_since_ms is None:
             return ()
         text = f"nothing is decided until it can be used again, and what is shown is from before: {reach.away_why}"
-        return (TroubleShape("the store", text, reach.away_since_ms),)
+        return (ProblemShape("the store", text, reach.away_since_ms),)
 
     async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:
         """Return (pipeline, item) of everything in the queues.  Raise 404."""

@@ -29,6 +29,7 @@ from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.web.itemshapes import Estimating, Moment, NoEstimates, PipelineShaper
+from headgate.web.problems import parted, problems_of, strayed
 from headgate.web.shapes import (
     ClosingShape,
     ComponentShape,
@@ -38,14 +39,13 @@ from headgate.web.shapes import (
     JobShape,
     Length,
     PipelineShape,
+    ProblemShape,
     QueueShape,
     SemaphoreShape,
     StateShape,
     StatusShape,
     TriggerShape,
-    TroubleShape,
 )
-from headgate.web.troubles import parted, strayed, troubles_of
 from headgate.web.waits import awaited
 
 NO_ESTIMATES = NoEstimates()
@@ -121,7 +121,7 @@ class Status:
             },
             last_reconfigured=layout.at_ms if layout else None,
             pipelines=tuple(self._pipeline(tenant, name, now) for name in configured.layouts.landed.pipelines),
-            troubles=tuple(self._troubles(configured)),
+            problems=tuple(self._problems(configured)),
         )
 
     def change_states(self, tenant: str) -> ChangeStates:
@@ -146,12 +146,12 @@ class Status:
             ),
         )
 
-    def _troubles(self, configured: Configured) -> Iterator[TroubleShape]:
+    def _problems(self, configured: Configured) -> Iterator[ProblemShape]:
         pipelines = configured.layouts.landed.pipelines
         states = {name: self.state(configured.tenant.name, name).state for name in pipelines}
         yield from parted((name, state.parted) for name, state in states.items())
         yield from strayed((name, state.strayed) for name, state in states.items())
-        yield from troubles_of(self.context, configured.tenant, configured.layouts)
+        yield from problems_of(self.context, configured.tenant, configured.layouts)
 
     def state(self, tenant: str, pipeline: str) -> LoadedState:
         return self._view(tenant, pipeline).state()

@@ -32,7 +32,7 @@ class ComponentHealth(msgspec.Struct, frozen=True):
     kind: str
     state: str
     """initializing | running | paused | stopping"""
-    trouble: str = ""
+    problem: str = msgspec.field(name="trouble", default="")
     """Why it is not a member just now."""
 
 
@@ -61,6 +61,6 @@ class Vitals:
     def health(self) -> ProcessHealth:
         """Return the health. The process is ready if the store can be reached and every component is a member and
         takes part."""
-        components = tuple(ComponentHealth(m.kind, m.state, m.trouble) for m in self.members)
+        components = tuple(ComponentHealth(m.kind, m.state, m.problem) for m in self.members)
         ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
         return ProcessHealth(ready, self.store, components)

@@ -198,7 +198,7 @@ async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> 
         await here.landed(pull)
         await until("it is told", lambda: "ALARM" in pull.said[-1])
         assert "does not have the tree that was tested" in pull.said[-1]
-        (shown,) = Status(here.gate.context, here.gate.scheduler.tenants).of("example").troubles
+        (shown,) = Status(here.gate.context, here.gate.scheduler.tenants).of("example").problems
         assert shown.project == f"gate: {pull.key}" and "does not have the tree that was tested" in shown.text
 
 

@@ -136,13 +136,13 @@ async def test_a_branch_deleted_closes_its_changes_with_a_reason(repositories: R
         repositories.propose("code", "one", {"c": "x\n"}, branch="topical")
         one = await seen.until(EventKind.PROPOSED)
         run_git("push", "-q", "origin", ":refs/heads/topical", at=repositories.work("code"))
-        told = await seen.until_trouble("refs/for/topical/one: for no branch that is there")
+        told = await seen.until_problem("refs/for/topical/one: for no branch that is there")
         assert "push to refs/for/<branch>/<topic>" in told
         change_state = seen.known[one.key]
         assert not change_state.open and change_state.reason == f"the branch topical of {PROJECT} was deleted"
         run_git("push", "-q", "origin", "HEAD^:refs/heads/topical", at=repositories.work("code"))
         assert (await seen.until(EventKind.PROPOSED)).commit == one.commit
-        await seen.until_trouble("")
+        await seen.until_problem("")
 
 
 async def test_a_repository_that_goes_is_said_once_and_comes_back(
@@ -153,17 +153,17 @@ async def test_a_repository_that_goes_is_said_once_and_comes_back(
     async with watching(repositories, poll_interval_s=0.2) as seen:
         await seen.next()
         hub.rename(away)
-        assert "it cannot be read" in await seen.until_trouble("it cannot be read")
+        assert "it cannot be read" in await seen.until_problem("it cannot be read")
         await asyncio.to_thread(repositories.create, "other", {"a": "x\n"})
         away.rename(hub)
-        await seen.until_trouble("")
+        await seen.until_problem("")
         repositories.propose("code", "one", {"c": "x\n"})
         assert (await seen.until(EventKind.PROPOSED)).topic == "one"
         shutil.rmtree(hub)
-        await seen.until_trouble("it cannot be read")
+        await seen.until_problem("it cannot be read")
         shutil.rmtree(repositories.work("code"))
         repositories.create("code", {"a": "another one\n"})
-        await seen.until_trouble("")
+        await seen.until_problem("")
         repositories.propose("code", "two", {"c": "x\n"})
         assert (await seen.until(EventKind.PROPOSED)).topic == "two"
     told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
@@ -194,7 +194,7 @@ async def test_another_repository_at_the_same_place_is_seen(tmp_path: Path) -> N
 async def test_a_topic_for_no_branch_is_said(repositories: Repositories) -> None:
     run_git("push", "-q", "origin", "HEAD:refs/for/mastr/one", at=repositories.work("code"))
     async with watching(repositories) as seen:
-        assert "refs/for/mastr/one: for no branch that is there" in await seen.until_trouble("mastr")
+        assert "refs/for/mastr/one: for no branch that is there" in await seen.until_problem("mastr")
 
 
 async def test_five_thousand_refs_are_seen_at_once_and_what_is_new_among_them(repositories: Repositories) -> None:

@@ -54,5 +54,5 @@ async def test_what_is_said_of_nothing_is_named(bound: Repositories) -> None:
     proposed(bound, "ada")
     push(bound, "grace", "HEAD:refs/approvals/grace/master/ghost")
     async with watching(bound) as watch:
-        told = await watch.until_trouble("refs/approvals/grace/master/ghost")
+        told = await watch.until_problem("refs/approvals/grace/master/ghost")
         assert "there is no such change" in told

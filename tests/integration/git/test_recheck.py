@@ -59,7 +59,7 @@ async def test_what_is_asked_for_together_with_a_proposal_is_told_once(repositor
 async def test_who_asks_for_what_nobody_proposed_is_told_on_the_page(repositories: Repositories) -> None:
     ask(repositories, repositories.head("code"), "refs/recheck/master/ghost")
     async with watching(repositories) as watch:
-        assert "no such change to be tested again" in await watch.until_trouble("refs/recheck/master/ghost")
+        assert "no such change to be tested again" in await watch.until_problem("refs/recheck/master/ghost")
 
 
 async def test_a_server_that_keeps_the_ref_is_not_asked_for_ever(repositories: Repositories) -> None:
@@ -71,10 +71,10 @@ async def test_a_server_that_keeps_the_ref_is_not_asked_for_ever(repositories: R
         hook.write_text("#!/bin/sh\nexit 1\n")
         hook.chmod(0o755)
         assert await kinds(watch) == [EventKind.PROPOSED]
-        assert "the server keeps the ref" in await watch.until_trouble(RECHECK)
+        assert "the server keeps the ref" in await watch.until_problem(RECHECK)
         assert len(watch.events) == 2, "of the proposal and of the other try"
         run_git("update-ref", "-d", RECHECK, at=repositories.hub / "code")
-        await watch.until_trouble("")
+        await watch.until_problem("")
         hook.unlink()
         watch.events.clear()
         ask(repositories, commit)

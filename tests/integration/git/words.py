@@ -90,7 +90,7 @@ class Watch:
     known: dict[str, ChangeState] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
     refs: dict[str, dict[str, str]] = field(default_factory=dict)
-    troubles: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
     lingering: dict[str, frozenset[str]] = field(default_factory=dict)
     events: list[TriggerEvent] = field(default_factory=list)
 
@@ -105,7 +105,7 @@ class Watch:
                 seen[ref] = object
                 if not object:
                     del seen[ref]
-        self.troubles.update(sighting.troubles)
+        self.problems.update(sighting.problems)
         self.lingering.update(sighting.lingering)
         self.events += sighting.events
         return sighting
@@ -119,10 +119,10 @@ class Watch:
                     return event.change
             await self.next()
 
-    async def until_trouble(self, text: str) -> str:
+    async def until_problem(self, text: str) -> str:
         """What is wrong with the project, once it says so; with an empty text, once all is well."""
         while True:
-            told = self.troubles.get(PROJECT, "")
+            told = self.problems.get(PROJECT, "")
             if text in told and bool(text) == bool(told):
                 return told
             await self.next()

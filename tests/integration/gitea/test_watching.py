@@ -209,8 +209,8 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
     async with watched(here, "acme/rocket", "eve/away") as gate:
         opened(here)
         await here.settled()
-        await gate.until(lambda: "127.0.0.1/eve/away" in gate.troubles)
-    assert "it cannot be looked at" in gate.troubles["127.0.0.1/eve/away"]
+        await gate.until(lambda: "127.0.0.1/eve/away" in gate.problems)
+    assert "it cannot be looked at" in gate.problems["127.0.0.1/eve/away"]
     assert f"{PROJECT}#1" in gate.known
 
 
@@ -223,7 +223,7 @@ async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> 
     here.watch("acme/rocket")
     task = asyncio.ensure_future(here.gate.run())
     try:
-        await here.gate.until(lambda: "it cannot be looked at" in here.gate.troubles.get(PROJECT, ""))
+        await here.gate.until(lambda: "it cannot be looked at" in here.gate.problems.get(PROJECT, ""))
     finally:
         await end(task)
 
@@ -232,9 +232,9 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.door.limit(600, after_s=1)
         opened(here)
-        await gate.until(lambda: "Too Many Requests" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "Too Many Requests" in gate.problems.get(PROJECT, ""))
         here.hub.world.clock.advance(601)
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
 async def test_a_revoked_token_is_told(here: Ground) -> None:
@@ -277,9 +277,9 @@ async def test_calls_that_fail_are_made_again(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.fail("GET", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=1, status=503)
         opened(here)
-        await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "503" in gate.problems.get(PROJECT, ""))
         here.forge.stir(Hint("again", PROJECT, "1"))
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
 async def test_names_of_changes(here: Ground) -> None:
@@ -307,9 +307,9 @@ async def test_a_repository_that_is_transferred_is_said_and_nothing_is_lost(here
         owner = here.repository.owner
         here.hub.transfer(here.repository, here.eve.account)
         here.forge.stir(Hint("all", ""))
-        await gate.until(lambda: "it cannot be looked at" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "it cannot be looked at" in gate.problems.get(PROJECT, ""))
         assert gate.change_state(1).open, "nobody has closed it"
         here.ada.propose(here.repository, "second", {"b.txt": "1\n"})
         here.hub.transfer(here.repository, owner)
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
     assert gate.told.count("pull_request.opened") == 2 and "pull_request.closed" not in gate.told

@@ -40,7 +40,7 @@ class Gate:
     refs: dict[str, dict[str, str]] = field(default_factory=dict)
     events: list[TriggerEvent] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
-    troubles: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
     protections: list[Protection] = field(default_factory=list)
     """Of the one project, in the order told."""
     moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,7 +53,7 @@ class Gate:
         assert seen.isdisjoint(event.id for event in sighting.events), "nothing is told twice"
         self.events += sighting.events
         self.answered += sighting.answered
-        self.troubles |= sighting.troubles
+        self.problems |= sighting.problems
         self.protections += sighting.protections.values()
         self.moved.set()
 

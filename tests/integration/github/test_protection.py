@@ -92,7 +92,7 @@ async def test_somebody_makes_more_branches_than_are_asked_for(here: Ground, mon
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: gate.protections)
         here.ada.push(here.repository, "one-more", {"new.txt": "1\n"})
-        await gate.until(lambda: "too many to ask" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "too many to ask" in gate.problems.get(PROJECT, ""))
         assert "refs/heads/one-more" in gate.heads[PROJECT]
     assert gate.protections == [said({"main"})]
 
@@ -107,5 +107,5 @@ async def test_rulesets_that_may_not_be_seen_are_no_rulesets_that_are_not_there(
 
     monkeypatch.setattr(FakeGitHubGraph, "_ref", blind)
     async with watched(here, exclude_unprotected_branches=True) as gate:
-        await gate.until(lambda: "does not say which branches rulesets protect" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "does not say which branches rulesets protect" in gate.problems.get(PROJECT, ""))
     assert gate.protections == []

@@ -53,10 +53,10 @@ async def test_rules_that_are_not_shown_are_not_taken_for_none_and_it_is_said_on
     here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
     pull = opened(here)
     async with watched(here, exclude_unprotected_branches=True) as gate:
-        await gate.until(lambda: f"{PROJECT}#1" in gate.known and gate.troubles.get(PROJECT))
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and gate.problems.get(PROJECT))
         details = gate.change_state(1).details
         assert details is not None and details.rules is None, "not known is not none"
-        assert gate.troubles[PROJECT].count("Administration: read") == 1 and gate.protections == []
+        assert gate.problems[PROJECT].count("Administration: read") == 1 and gate.protections == []
         done = await here.forge.land(*as_tested(here, pull))
         assert isinstance(done, NotLanded) and "the app lacks a permission: administration: read" in done.why
         here.hub.ruleset(here.repository, reviews(1))
@@ -66,7 +66,7 @@ async def test_rules_that_are_not_shown_are_not_taken_for_none_and_it_is_said_on
         here.app.permissions["administration"] = "read"
         here.hub.world.clock.advance(3600)  # the next token
         here.forge.stir(Hint("again", PROJECT))
-        await gate.until(lambda: not gate.troubles[PROJECT] and gate.protections)
+        await gate.until(lambda: not gate.problems[PROJECT] and gate.protections)
         assert len(await rules(here)) == 3
 
 

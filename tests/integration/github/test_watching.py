@@ -213,13 +213,13 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
         here.installation.suspended = True
         opened(here)
         here.forge.stir(Hint("seen", PROJECT, "1"))  # deliveries do not come any more
-        await gate.until(lambda: "suspended" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "suspended" in gate.problems.get(PROJECT, ""))
         here.installation.suspended = False
-        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])
         for token in here.hub.world.tokens.values():  # also what git is cloning with
             token.revoked = True
         here.ada.propose(here.repository, "second", {"b.txt": "2\n"})
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
     assert gate.change_state(2).change.files == ("b.txt",)
 
 
@@ -237,7 +237,7 @@ async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transfer
         await gate.until(lambda: f"{PROJECT}#2" in gate.known)
         here.hub.transfer(here.repository, here.eve.account)
         here.forge.stir(Hint("gone", ""))
-        await gate.until(lambda: gate.troubles.get(PROJECT))
+        await gate.until(lambda: gate.problems.get(PROJECT))
         assert gate.change_state(1).open and gate.change_state(2).open, "what cannot be seen is not closed"
 
 
@@ -268,8 +268,8 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
     async with watched(here, "acme/rocket", "eve/away") as gate:
         opened(here)
         await here.settled()
-        await gate.until(lambda: gate.troubles)
-    assert "is not installed at eve/away" in gate.troubles["127.0.0.1/eve/away"]
+        await gate.until(lambda: gate.problems)
+    assert "is not installed at eve/away" in gate.problems["127.0.0.1/eve/away"]
     assert f"{PROJECT}#1" in gate.known
 
 
@@ -278,10 +278,10 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
         here.hub.limits.punish(f"installation {here.installation.id}", 600)
         here.hub.limits.after_s = 1  # is what the answers say
         opened(here)
-        await gate.until(lambda: "secondary rate limit" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "secondary rate limit" in gate.problems.get(PROJECT, ""))
         asked = len(here.hub.door.log)
         here.hub.world.clock.advance(601)
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
     assert len(here.hub.door.log) > asked
 
 
@@ -311,9 +311,9 @@ async def test_calls_that_fail_are_made_again(here: Ground, monkeypatch: pytest.
     async with watched(here) as gate:
         here.hub.fail("POST", "graphql", times=1, status=503)
         opened(here)
-        await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "503" in gate.problems.get(PROJECT, ""))
         here.forge.stir(Hint("again", PROJECT, "1"))
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
 async def test_names_of_changes(here: Ground) -> None:

@@ -282,20 +282,20 @@ async def test_a_token_that_is_revoked_is_said_and_a_good_one_goes_on(here: Grou
     async with watched(here) as gate:
         here.hub.world.tokens[here.token].revoked = True
         opened(here)
-        await gate.until(lambda: "Token was revoked" in gate.troubles.get(PROJECT, ""))
-        assert "api_token of [connection hub]" in gate.troubles[PROJECT]
+        await gate.until(lambda: "Token was revoked" in gate.problems.get(PROJECT, ""))
+        assert "api_token of [connection hub]" in gate.problems[PROJECT]
         here.hub.world.tokens[here.token].revoked = False
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.limits.punish("gate", 600, after_s=1)
         opened(here)
-        await gate.until(lambda: "it cannot be asked" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "it cannot be asked" in gate.problems.get(PROJECT, ""))
         asked = len(here.hub.door.log)
         here.hub.world.clock.advance(601)
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
     assert len(here.hub.door.log) > asked
 
 
@@ -303,9 +303,9 @@ async def test_calls_that_fail_are_made_again(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.fail("GET", M, status=503)
         opened(here)
-        await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "503" in gate.problems.get(PROJECT, ""))
         here.forge.stir(Hint("once more", PROJECT, "1"))
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
 async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
@@ -313,8 +313,8 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
     async with watched(here, PATH, "eve/away") as gate:
         opened(here)
         await here.settled()
-        await gate.until(lambda: gate.troubles)
-    assert "127.0.0.1/eve/away" in gate.troubles and f"{PROJECT}#1" in gate.known
+        await gate.until(lambda: gate.problems)
+    assert "127.0.0.1/eve/away" in gate.problems and f"{PROJECT}#1" in gate.known
 
 
 async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
@@ -364,7 +364,7 @@ async def test_of_a_list_of_branches_that_is_not_whole_nothing_is_told(
     else:
         monkeypatch.setattr(rest, "PAGES_MAX", 1)
     async with watched(here, exclude_unprotected_branches=True) as gate:
-        await gate.until(lambda: "too many branches to ask" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "too many branches to ask" in gate.problems.get(PROJECT, ""))
     assert gate.protections == []
 
 
@@ -430,9 +430,9 @@ async def test_a_project_that_is_transferred_out_of_reach_is_said_and_nothing_is
         await here.settled()
         before = here.hub.transfer(here.project, "others/rocket")
         here.forge.stir(Hint("all", ""))
-        await gate.until(lambda: "not found" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "not found" in gate.problems.get(PROJECT, ""))
         assert gate.known[f"{PROJECT}#1"].open, "nobody has closed it"
         here.project.members = before
         here.ada.propose(here.project, "second", {"b.txt": "1\n"}, "Second")
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
     assert gate.told.count("gl_merge_request.opened") == 2 and "gl_merge_request.closed" not in gate.told

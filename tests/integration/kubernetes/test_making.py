@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachinePending, OverQuota, State
-from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, FakeKubernetesTrouble
+from headgate.testing.servers.kubernetes.server import FakeKubernetesFault, FakeKubernetesServer
 from tests.integration.kubernetes.ground import MACHINE, NODE, SPACE, Clock, driver_of, gone, made, namespace, pod
 
 
@@ -186,7 +186,7 @@ async def test_lists_are_read_to_the_end_and_begun_again_when_their_rest_is_gone
 async def test_a_writer_that_was_quicker_at_a_quota_is_waited_for(
     cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
-    cluster.troubles.append(FakeKubernetesTrouble("POST .*/pods$", 409, reason="Conflict"))
+    cluster.faults.append(FakeKubernetesFault("POST .*/pods$", 409, reason="Conflict"))
     state: State = {}
     with pytest.raises(CloudUnavailable) as told:
         while True:
@@ -209,7 +209,7 @@ async def test_who_may_do_nothing_is_told_so_in_the_clusters_words(
 
 
 async def test_an_address_that_is_no_cluster_is_named(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:
-    cluster.troubles.append(FakeKubernetesTrouble("GET", 200))
+    cluster.faults.append(FakeKubernetesFault("GET", 200))
     with pytest.raises(CloudUnavailable, match=r"answers 200, and not as Kubernetes does: is it its address\?"):
         await driver.resources({})
 

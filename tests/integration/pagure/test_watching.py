@@ -199,7 +199,7 @@ async def test_many_pages_and_one_that_is_too_long(here: Ground, monkeypatch: py
         await gate.until(lambda: len(gate.known) == 4)
         assert gate.known.keys() == {f"{PROJECT}#{n}" for n in (1, 2, 3, 5)}
         here.forge.stir(Hint("four", PROJECT, "4"))
-        await gate.until(lambda: "pull request 4 cannot be looked at" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "pull request 4 cannot be looked at" in gate.problems.get(PROJECT, ""))
 
 
 async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
@@ -270,19 +270,19 @@ async def test_what_our_token_may_not_see_is_unknown(here: Ground) -> None:
 
 async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here, "acme/rocket", "eve/away") as gate:
-        await gate.until(lambda: "it cannot be looked at" in gate.troubles.get("127.0.0.1/eve/away", ""))
+        await gate.until(lambda: "it cannot be looked at" in gate.problems.get("127.0.0.1/eve/away", ""))
         here.ada.push(here.project, "main", {"b": "1\n"})
         await here.settled()  # the token of its webhooks is known from now on
         here.hub.door.limit(600, after_s=1)
         opened(here)
-        await gate.until(lambda: "Too Many Requests" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "Too Many Requests" in gate.problems.get(PROJECT, ""))
         here.hub.world.clock.advance(601)
-        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: gate.known and not gate.problems[PROJECT])
         here.hub.fail("GET", "/{project}/pull-request/{id}/flag", times=1, status=500)
         here.forge.stir(Hint("again", PROJECT, "1"))
-        await gate.until(lambda: "fails inside" in gate.troubles[PROJECT])
+        await gate.until(lambda: "fails inside" in gate.problems[PROJECT])
         here.forge.stir(Hint("once more", PROJECT, "1"))
-        await gate.until(lambda: not gate.troubles[PROJECT])
+        await gate.until(lambda: not gate.problems[PROJECT])
 
 
 async def test_names_of_changes(here: Ground) -> None:
@@ -312,9 +312,9 @@ async def test_a_project_that_has_another_name_is_said_and_nothing_is_lost(here:
         await here.settled()
         here.hub.rename(here.project, "others/rocket")
         here.forge.stir(Hint("all", ""))
-        await gate.until(lambda: gate.troubles.get(PROJECT))
-        assert "not found" in gate.troubles[PROJECT].lower() and gate.change_state(1).open, "nobody has closed it"
+        await gate.until(lambda: gate.problems.get(PROJECT))
+        assert "not found" in gate.problems[PROJECT].lower() and gate.change_state(1).open, "nobody has closed it"
         here.ada.propose(here.project, "second", {"b.txt": "1\n"})
         here.hub.rename(here.project, "acme/rocket")
-        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
     assert gate.told.count("pg_pull_request.opened") == 2 and "pg_pull_request.closed" not in gate.told

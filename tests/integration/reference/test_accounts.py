@@ -91,9 +91,9 @@ async def test_an_operator_sees_accounts_and_forgets_one(world: World, monkeypat
         ("a1", "gone", True, []),
         ("b2", "sky", False, ["instance/i-7"]),
     ]
-    troubles = {t["project"]: t["text"] for t in (await world.get("T/status"))["troubles"]}
-    assert "headgate node forget a1" in troubles["the connection gone, region west"]
-    assert "made by another one" in troubles["the connection sky"]
+    problems = {t["project"]: t["text"] for t in (await world.get("T/status"))["troubles"]}
+    assert "headgate node forget a1" in problems["the connection gone, region west"]
+    assert "made by another one" in problems["the connection sky"]
     for id, status in (("zz", 404), ("b2", 409), ("a1", 200)):
         answer = await world.client.post(f"/api/node-accounts/{id}", json={"do": "forget"}, headers=everybodys)
         assert answer.status_code == status, answer.text

@@ -112,11 +112,11 @@ async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
         assert sum(key.startswith("busy") for key in found.taker.tried) <= courier.AT_ONCE_MAX
         await until(
             "it is shown what the busy one waits for",
-            lambda: "its limit is reached" in str(outbox(found.context, TO).trouble),
+            lambda: "its limit is reached" in str(outbox(found.context, TO).problem),
         )
         limited.clear()
         await found.context.store.commit([], wanted(found.context, TO, "retry"))
-        await until("all are told", lambda: not found.waiting and outbox(found.context, TO).trouble is None)
+        await until("all are told", lambda: not found.waiting and outbox(found.context, TO).problem is None)
 
 
 async def test_reports_of_one_change_are_told_in_order_and_those_of_others_beside_them() -> None:
@@ -132,12 +132,12 @@ async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lo
     async with ground() as found:
         found.taker.says = lambda _: ReporterAway("nobody answers at mail.example:25")
         await found.report(of("a", "a1"), of("b", "b1"))
-        await until("it is shown that the server is away", lambda: outbox(found.context, TO).trouble)
+        await until("it is shown that the server is away", lambda: outbox(found.context, TO).problem)
         shown = outbox(found.context, TO)
-        assert shown.trouble == RepositoryProblem(REPORT.at_ms + 1_000, "nobody answers at mail.example:25")
+        assert shown.problem == RepositoryProblem(REPORT.at_ms + 1_000, "nobody answers at mail.example:25")
         assert (shown.waiting, shown.oldest_ms) == (2, REPORT.at_ms)
         found.taker.says = lambda _: None
-        await until("all are told", lambda: not found.waiting and outbox(found.context, TO).trouble is None)
+        await until("all are told", lambda: not found.waiting and outbox(found.context, TO).problem is None)
     assert sorted(found.taker.taken) == ["a1", "b1"]
 
 
@@ -150,7 +150,7 @@ async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
             "the other is told and the first tried again",
             lambda: found.waiting == 2 and found.taker.tried.count("a1") > 1,
         )
-        assert found.taker.taken == ["b1"] and outbox(found.context, TO).trouble is None
+        assert found.taker.taken == ["b1"] and outbox(found.context, TO).problem is None
         later = False
         await until("all are told", lambda: not found.waiting)
     assert found.taker.taken == ["b1", "a1", "a2"]
@@ -165,7 +165,7 @@ async def test_one_at_whose_reports_nobody_answers_holds_up_its_own_change_alone
         await found.report(of("c", "c1"))
         await until(
             "a new one is told, and nothing is shown",
-            lambda: "c1" in found.taker.taken and outbox(found.context, TO).trouble is None,
+            lambda: "c1" in found.taker.taken and outbox(found.context, TO).problem is None,
         )
         found.taker.says = lambda _: None
         await until("all are told", lambda: not found.waiting)

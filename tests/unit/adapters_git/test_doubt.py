@@ -41,12 +41,12 @@ def change_state(topic: str, *, approved: str = "") -> ChangeState:
 async def test_much_that_goes_at_once_is_believed_when_git_says_so_again(left: dict[str, str]) -> None:
     clock = Clock()
     doubt = Doubt(clock)
-    assert await doubt.of(Told(left), left, HEADS, {}) and "it is looked at again" in doubt.trouble
+    assert await doubt.of(Told(left), left, HEADS, {}) and "it is looked at again" in doubt.problem
     clock.now_s += DOUBTED_S - 1
     assert await doubt.of(Told(left), left, HEADS, {}), "too early"
     clock.now_s += 1
     assert await doubt.of(Told(HEADS), left, HEADS, {}), "git says otherwise"
-    assert not await doubt.of(Told(left), left, HEADS, {}) and not doubt.trouble
+    assert not await doubt.of(Told(left), left, HEADS, {}) and not doubt.problem
 
 
 async def test_what_comes_back_was_never_gone() -> None:

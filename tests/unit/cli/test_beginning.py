@@ -48,8 +48,8 @@ async def names(settings: Settings, context: Context, text: str | None) -> tuple
     file.unlink(missing_ok=True)
     if text is not None:
         file.write_text(text)
-    _, found, trouble = await begun(settings, context, connections(settings))
-    return list(found.tenants), trouble
+    _, found, problem = await begun(settings, context, connections(settings))
+    return list(found.tenants), problem
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ async def test_what_was_in_force_goes_on(
     settings: Settings, context: Context, broken: str | None, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kept(context, conf_of(ONE + TWO, "tenants.yaml"))
-    found, trouble = await names(settings, context, broken)
+    found, problem = await names(settings, context, broken)
     assert found == ["one", "two"]
-    assert trouble is not None and says in trouble.text and trouble.since_ms == 5_000
+    assert problem is not None and says in problem.text and problem.since_ms == 5_000
     (told,) = caplog.records
     assert told.levelno == logging.ERROR and says in told.message and "the earlier one stays in effect" in told.message
-    await kept(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=trouble.text, refused_ms=1_000))
-    assert await names(settings, context, broken) == (["one", "two"], RepositoryProblem(1_000, trouble.text))
+    await kept(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=problem.text, refused_ms=1_000))
+    assert await names(settings, context, broken) == (["one", "two"], RepositoryProblem(1_000, problem.text))
     assert await names(settings, context, ONE) == (["one"], None), "a good one is taken, and nothing else asked"
 
 

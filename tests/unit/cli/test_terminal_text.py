@@ -19,7 +19,7 @@ from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.web.routes.autohold import HeldShape, HoldShape
 from headgate.web.routes.quarantine import AsideShape, DamagedShape, QuarantineShape
 from headgate.web.routes.reports import OutboxShape, ReportsShape
-from headgate.web.shapes import ComponentShape, Length, StateShape, StatusShape, TroubleShape
+from headgate.web.shapes import ComponentShape, Length, ProblemShape, StateShape, StatusShape
 
 HOSTILE = "\x1b]0;taken over\x07\x1b[2J\x9b31m\u202egood\nbad"
 ASIDE = AsideShape(id=HOSTILE, kind=HOSTILE, what=HOSTILE, tenant=HOSTILE, error=HOSTILE, since=0, tries=1, retry="")
@@ -50,7 +50,7 @@ class Pages:
         """Take it."""
 
 
-def test_a_trouble_is_one_harmless_line() -> None:
+def test_a_problem_is_one_harmless_line() -> None:
     status = StatusShape(
         zuul_version="0",
         state=StateShape(loaded=True, trigger_queue_paused=True, reason=HOSTILE),
@@ -59,7 +59,7 @@ def test_a_trouble_is_one_harmless_line() -> None:
         connection_event_queues={},
         last_reconfigured=None,
         pipelines=(),
-        troubles=(TroubleShape("code/api", HOSTILE, 0),),
+        problems=(ProblemShape("code/api", HOSTILE, 0),),
     )
     assert harmless(drawn(board(status)))
     assert harmless(drawn(unreachable(board(status), HOSTILE)))
@@ -83,14 +83,14 @@ COMPONENT = ComponentShape(
     name=HOSTILE, hostname=HOSTILE, state=HOSTILE, version=HOSTILE, pid=1, accepting=True, zone=HOSTILE,
     lacks=(HOSTILE,),
 )  # fmt: skip
-TROUBLE = TroubleShape(HOSTILE, HOSTILE, 0)
+PROBLEM = ProblemShape(HOSTILE, HOSTILE, 0)
 ANSWERS: Mapping[str, object] = {
     "/api/tenant/example/autohold": [HOLD],
     "/api/components": {"web": [COMPONENT]},
-    "/api/troubles": [TROUBLE],
+    "/api/troubles": [PROBLEM],
     "/api/quarantine": QuarantineShape(aside=(ASIDE,), damaged=(DamagedShape(HOSTILE, HOSTILE),)),
     "/api/reports": ReportsShape(
-        outboxes=(OutboxShape(connection=HOSTILE, waiting=1, oldest=0, trouble=HOSTILE, since=0),),
+        outboxes=(OutboxShape(connection=HOSTILE, waiting=1, oldest=0, problem=HOSTILE, since=0),),
         undelivered=(ASIDE,),
     ),
 }

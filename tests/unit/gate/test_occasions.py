@@ -132,7 +132,7 @@ def test_what_nothing_can_be_started_by_ends_at_once_and_says_why(why: str) -> N
     play = orders(**({} if why else {"absent": frozenset({"p"})}))
     change = message(1)
     assert change.occasion is not None
-    posted(play, replace(change, occasion=replace(change.occasion, trouble=why)))
+    posted(play, replace(change, occasion=replace(change.occasion, problem=why)))
     (record,) = (action for action in play.actions if isinstance(action, Record))
     assert (record.result, record.tested, here(play)) == ("FAILURE", False, [])
     assert (why or "p has no jobs in orders for master") in record.message

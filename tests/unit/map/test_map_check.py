@@ -105,7 +105,7 @@ def test_looks_at_different_times_add_up():
     assert {"/zuul/ltime", "/zuul/nodepool"} <= first.also(second).alive
 
 
-def test_shown_by_depth_with_values_and_troubles():
+def test_shown_by_depth_with_values_and_problems():
     shown = list(
         show(
             entries(

@@ -96,7 +96,7 @@ def test_a_new_record_is_the_layouts() -> None:
     assert msgspec.json.encode(NEW) == b'{"last":""}'
 
 
-def test_unknown_members_of_a_record_are_no_trouble() -> None:
+def test_unknown_members_of_a_record_are_no_problem() -> None:
     found = msgspec.json.decode(b'{"last":"135471512647131000L","more":[1]}', type=Progress)
     assert position(found).ticks == 135471512647131000
 

@@ -138,7 +138,7 @@ def test_who_joins_while_a_format_is_to_come_waits(two_known: None) -> None:
     async def main(simulated: SimulatedMachines) -> None:
         await Store(simulated.backend).commit([], [PLACE.put(Formats(1, 2))])
         async with simulated.process("executor", 1) as old:
-            assert "about to be written" in (await _trouble(old))
+            assert "about to be written" in (await _problem(old))
             await old.store.commit([], [PLACE.put(Formats(1))])
             await asyncio.sleep(60)
             assert [e.path for e in await old.store.list("/zuul/components/executor")]
@@ -152,7 +152,7 @@ async def _formats(context: Context) -> Formats:
     return PLACE.decode(entry.value) if entry else Formats(1)
 
 
-async def _trouble(context: Context) -> str:
+async def _problem(context: Context) -> str:
     members = await context.store.list("/zuul/components/executor")
     return "" if members else "about to be written"
 

@@ -126,7 +126,7 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
         await world.inventory.journal.reach(written.revision)
         first, second = (seen.occasion for seen in await lab.after(of, LANE, position, 9))
         assert first is not None and "secret" not in first.body and "bmc" not in first.body and "r1" in first.body
-        assert second is not None and "at most" in second.trouble and second.body == "{}"
+        assert second is not None and "at most" in second.problem and second.body == "{}"
 
 
 async def test_a_filter_that_is_none_or_a_partition_there_is_not_is_said() -> None:

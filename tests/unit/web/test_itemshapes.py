@@ -145,7 +145,7 @@ def other(chance: random.Random, one: Item, ahead: Item) -> Item:
         case 0:
             return replace(one, buildset=replace(one.buildset, ahead=ahead.buildset.id))
         case 1:
-            return replace(one, trouble=chance.choice(("", "a needed change is gone")))
+            return replace(one, problem=chance.choice(("", "a needed change is gone")))
     result, paused = chance.choice((None, None, "SUCCESS", "FAILURE")), chance.random() < 0.2
     return with_build(one, chance.choice(JOBS).name, result=result, paused=paused, end_ms=2 if result else 0)
 

@@ -121,11 +121,11 @@ class ChangeReporter(ABC):
         await self._rest.write("POST", key, path, {**review, "body": f"{review['body']}\n\n{mark}"})
 
     async def comment(
-        self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, trouble: str
+        self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, problem: str
     ) -> None:
         """Write the report into the one comment of this pipeline, which is edited."""
         mark = mark_of(name)
-        content = {"body": body(report, mark, trouble)}
+        content = {"body": body(report, mark, problem)}
         place = f"{repo}/issues/{change.number}"
         if ("asked", place, "") not in self.known:
             await self._own_comments(key, place)
@@ -162,11 +162,11 @@ def heading(report: QueueReport) -> str:
     return line(f"{report.pipeline}: {WORDS.get(report.report, report.report)}", TITLE_MAX)
 
 
-def body(report: QueueReport, mark: str, trouble: str = "") -> str:
+def body(report: QueueReport, mark: str, problem: str = "") -> str:
     """Return the text of a comment: short enough, and without markup of jobs and messages."""
     message = inert(visible(report.message))
     address = page(report)
-    parts = [f"**{heading(report)}**", message, trouble, address if address and address not in message else ""]
+    parts = [f"**{heading(report)}**", message, problem, address if address and address not in message else ""]
     text = "\n\n".join(part for part in parts if part.strip())
     room = BODY_MAX - len(mark)
     if len(text) > room:

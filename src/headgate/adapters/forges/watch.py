@@ -45,7 +45,7 @@ ODD_AT_ONCE_MAX = 10
 SETTLES_S = 2.0
 """Pause before another look at a change of which the forge still works something out; it doubles each time."""
 TOLD_MAX = 5
-"""Most such changes that the project's trouble mentions."""
+"""Most such changes that the project's problem mentions."""
 
 _Came = tuple[Hint, float]
 
@@ -83,8 +83,8 @@ class _Followed:
     """What is wrong with the project's refs; empty if nothing is."""
     unseen: str = ""
     """What the forge does not provide about its branches; empty if nothing is missing."""
-    trouble: str = ""
-    """The trouble that was last reported; empty if there is none."""
+    problem: str = ""
+    """The problem that was last reported; empty if there is none."""
 
     def hint(self, hint: Hint) -> None:
         self.hints.append((hint, time.monotonic()))
@@ -243,23 +243,23 @@ class Watching:
             one.stirred.clear()
             hints, one.hints = self._due(one, known)
             try:
-                wait_s, trouble = await self._look(one, known, names, [hint for hint, _ in hints])
+                wait_s, problem = await self._look(one, known, names, [hint for hint, _ in hints])
                 wait_s = min(wait_s, PATIENCE_S / 5) if one.hints else wait_s
                 one.failures = 0
             except ReporterAway as away:
-                wait_s, trouble = max(away.wait_s, one.pause_s()), f"it cannot be asked: {away}"
+                wait_s, problem = max(away.wait_s, one.pause_s()), f"it cannot be asked: {away}"
             except (NotLetIn, NotThere, ForgeDenied, Rejected, GitError, OSError, pygit2.GitError) as error:
                 self._source.refused(one.project)
-                wait_s, trouble = one.pause_s(), f"it cannot be looked at: {error}"
+                wait_s, problem = one.pause_s(), f"it cannot be looked at: {error}"
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 log.exception("%s: what it is told has another form", one.project)
-                wait_s, trouble = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
+                wait_s, problem = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
             if one.failures:
                 one.hints = [*hints, *one.hints]  # the next look takes them
-            if trouble != one.trouble:
-                log.warning("%s: %s", one.project, trouble or "it can be looked at again")
-                one.trouble = trouble
-                await self._tell(Sighting(troubles={one.project: trouble}))
+            if problem != one.problem:
+                log.warning("%s: %s", one.project, problem or "it can be looked at again")
+                one.problem = problem
+                await self._tell(Sighting(problems={one.project: problem}))
             await self._rest(one, wait_s)
 
     def _due(self, one: _Followed, known: KnownChanges) -> tuple[list[_Came], list[_Came]]:
@@ -297,16 +297,16 @@ class Watching:
             if one.learn(look, time.monotonic()):  # our access may have been revoked
                 self._source.refused(one.project)
             failures = _failures(look.asking.words.noun, one.odd)
-            trouble = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *failures)))
+            problem = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *failures)))
             one.unsettled = frozenset(look.unsettled)
             one.settling = min(one.settling + 1, 10) if one.unsettled else 0
             if look.more:
                 one.full_s = 0.0
-                return 1.0, trouble
+                return 1.0, problem
             now_s = time.monotonic()
             wait_s = min([one.full_s, *(odd.due_s for odd in one.odd.values())]) - now_s
             wait_s = min(max(0.0, wait_s), self._every_s)
-            return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, trouble
+            return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, problem
 
     async def _rest(self, one: _Followed, wait_s: float) -> None:
         """Wait for a hint; after a failure, wait for the whole pause despite hints."""

@@ -130,8 +130,8 @@ class _Followed:
     notified_orphans: dict[str, str] = field(default_factory=dict)
     """Such refs that people have been notified of -> their commits."""
     doubt: Doubt = field(default_factory=Doubt)
-    trouble: str = ""
-    """The trouble that was last reported; empty if there is none."""
+    problem: str = ""
+    """The problem that was last reported; empty if there is none."""
     failures: int = 0
     away_since: float = 0.0
     """Since when the repository cannot be read, in monotonic seconds; 0 while it can."""
@@ -266,7 +266,7 @@ class _Looking:
                     known = of_project(self._known, followed.project)
                     refs, misfits = as_before(listing, old, known)
                     if await followed.doubt.of(mirror.remote, refs, old, known):
-                        return DOUBTED_S, _with_trouble(None, followed, followed.doubt.trouble)
+                        return DOUBTED_S, _with_problem(None, followed, followed.doubt.problem)
                 self._names.saw(followed.project, refs)
             finally:
                 await self._meet(followed.project)
@@ -280,7 +280,7 @@ class _Looking:
                     misfits.add(ref, f"it was done, but the server keeps the ref: {followed.deletion_error}; remove it")
                 sighting = await look.compare(old_heads, seen, followed.doubts, followed.answered)
         except (GitError, OSError, pygit2.GitError) as error:
-            return followed.read_failed(error), _with_trouble(None, followed, f"it cannot be read: {error}")
+            return followed.read_failed(error), _with_problem(None, followed, f"it cannot be read: {error}")
         followed.doubts = look.doubts
         followed.answered |= look.answered
         followed.notified_orphans = {
@@ -288,7 +288,7 @@ class _Looking:
         }
         followed.orphans = {ref: commit for ref, commit in look.orphans.items() if ref not in followed.notified_orphans}
         followed.deletion_error = "" if look.answered else followed.deletion_error
-        return followed.read_succeeded(late=look.late, more=look.more), _with_trouble(
+        return followed.read_succeeded(late=look.late, more=look.more), _with_problem(
             sighting, followed, look.misfits.text
         )
 
@@ -304,8 +304,8 @@ class _Looking:
             self._all_seen.set()  # a repository that does not answer delays no other
 
 
-def _with_trouble(sighting: Sighting | None, followed: _Followed, trouble: str) -> Sighting | None:
-    if trouble == followed.trouble:
+def _with_problem(sighting: Sighting | None, followed: _Followed, problem: str) -> Sighting | None:
+    if problem == followed.problem:
         return sighting
-    followed.trouble = trouble
-    return replace(sighting or Sighting(), troubles={followed.project: trouble})
+    followed.problem = problem
+    return replace(sighting or Sighting(), problems={followed.project: problem})

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tells Headgate that something was pushed here, so that it looks at once and not at its next poll.
 # As `hooks/post-receive`, or called by it, it is given what was pushed, line by line. It refuses nothing, nobody waits
-# for it, and what goes wrong is nobody's trouble. It needs curl and sha256sum. In a repository, `headgate-poke try`
+# for it, and what goes wrong is nobody's problem. It needs curl and sha256sum. In a repository, `headgate-poke try`
 # waits, and prints what Headgate answers. It holds the secret that pokes are signed with: only who pushes may read it.
 url= inner= outer=
 LC_ALL=C

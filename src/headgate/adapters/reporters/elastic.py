@@ -126,14 +126,14 @@ class ElasticReporter:
         _took(content)
 
 
-class _Trouble(msgspec.Struct):
+class _BulkError(msgspec.Struct):
     type: str = ""
     reason: str = ""
 
 
 class _Done(msgspec.Struct):
     status: int = 0
-    error: _Trouble = msgspec.field(default_factory=_Trouble)
+    error: _BulkError = msgspec.field(default_factory=_BulkError)
 
 
 class _Bulk(msgspec.Struct):

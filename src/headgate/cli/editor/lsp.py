@@ -41,8 +41,8 @@ def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
     """
     with needing("headgate lsp", "editor"):
         from headgate.cli.editor.server import Editor
-    session, trouble = _session(given, work_trees)
-    Editor(session, trouble).server.start_io()
+    session, failure = _session(given, work_trees)
+    Editor(session, failure).server.start_io()
 
 
 def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:

@@ -24,8 +24,8 @@ _SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.Diagnos
 class Editor:
     """Serve one client."""
 
-    def __init__(self, session: EditorSession, trouble: str) -> None:
-        self._session, self._trouble = session, trouble
+    def __init__(self, session: EditorSession, failure: str) -> None:
+        self._session, self._failure = session, failure
         self.server = LanguageServer("headgate", __version__)
         self._typed: dict[str, int] = {}
         self._shown: dict[Path, set[Path]] = {}
@@ -43,8 +43,8 @@ class Editor:
             self.server.feature(name)(partial(answer))  # the library sets attributes on the functions it is given
 
     def _begin(self, _: types.InitializedParams) -> None:
-        if self._trouble:
-            text = f"{self._trouble}\nOnly the form of files is checked."
+        if self._failure:
+            text = f"{self._failure}\nOnly the form of files is checked."
             message = types.ShowMessageParams(type=types.MessageType.Warning, message=text)
             self.server.window_show_message(message)
 

@@ -39,9 +39,9 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
     found = msgspec.convert(answer, ReportsShape)
     terminal = Terminal()
     for one in found.outboxes:
-        terminal.print(f"{one.connection}: {_waiting(one)}", "yellow" if one.trouble else "")
-        if one.trouble:
-            terminal.print(f"    since {_time(one.since)}: {one.trouble}", "red")
+        terminal.print(f"{one.connection}: {_waiting(one)}", "yellow" if one.problem else "")
+        if one.problem:
+            terminal.print(f"    since {_time(one.since)}: {one.problem}", "red")
     for aside in found.undelivered:
         terminal.print(f"{aside.id}  {aside.what}")
         terminal.print(f"    {aside.error}", style="red")

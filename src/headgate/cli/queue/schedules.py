@@ -101,7 +101,7 @@ async def _listed(config: str, queue: str, as_json: bool) -> list[dict[str, Any]
                 "next_at": _shown(one.next_at),
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
                 **({"priority": one.priority} if as_json else {}),
-                "trouble": one.trouble,
+                "trouble": one.problem,
             }
             for one in await Calendar(at.client).schedules(queue)
         ]

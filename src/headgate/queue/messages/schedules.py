@@ -59,7 +59,7 @@ class MessageSchedule(msgspec.Struct, frozen=True):
     ttl: int = TTL_DEFAULT_S
     next_at: str = ""
     """Time of the next message, in seconds since 1970."""
-    trouble: str = ""
+    problem: str = msgspec.field(name="trouble", default="")
     """Why the last message was refused; empty: none was."""
     priority: str = ""
     """Priority of the messages; empty: the usual one, or that of the partition."""
@@ -90,7 +90,7 @@ def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms
     database.insert("schedule", f"queue, {_COLUMNS}", [values])
     if wanted.priority:
         database.insert("schedule_priority", "queue, name, priority", [(queue.id, wanted.name, wanted.priority)])
-    return msgspec.structs.replace(wanted, next_at=seconds(first_ms), trouble="")
+    return msgspec.structs.replace(wanted, next_at=seconds(first_ms), problem="")
 
 
 def remove(database: Database, app: str, name: str, which: str) -> int:
@@ -111,9 +111,9 @@ def every(database: Database, queue: int) -> list[MessageSchedule]:
     rows = database.execute(f"select {_COLUMNS}, {_PRIORITY} from schedule where queue = ? order by name", (queue,))
     return [
         MessageSchedule(
-            name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble, priority
+            name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), problem, priority
         )
-        for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble, priority in rows
+        for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, problem, priority in rows
     ]
 
 
@@ -135,11 +135,11 @@ def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
         queue, name, cron, zone, missed, *_, before_ms, _, _ = row
         try:
             moments, then_ms = _passed(cron, zone, missed, before_ms, moment.now_ms)
-            trouble = ""
+            problem = ""
         except InvalidPost as refused:
-            moments, then_ms, trouble = [], moment.now_ms + AGAIN_S * 1000, str(refused)
+            moments, then_ms, problem = [], moment.now_ms + AGAIN_S * 1000, str(refused)
         sql = "update schedule set next_ms = ?, trouble = ? where queue = ? and name = ? and next_ms = ? returning 1"
-        if not database.execute(sql, (then_ms, trouble, queue, name, before_ms)):
+        if not database.execute(sql, (then_ms, problem, queue, name, before_ms)):
             continue  # another server was quicker
         (app, queue_name) = database.execute("select app, name from queue where id = ?", (queue,))[0]
         for at_ms in moments:

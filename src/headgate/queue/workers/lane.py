@@ -27,7 +27,7 @@ from headgate.queueing.tally import Ending, Tally
 from headgate.store.store import GuardLost
 from headgate.store.types import StoreError
 
-TROUBLE_MAX_S = 5.0
+RETRY_MAX_S = 5.0
 HANDED_S = 0.02
 """Seconds after which an attempt at a single message is recorded again, as one that has certainly reached its job."""
 
@@ -105,7 +105,7 @@ class LaneRunner:
 
     async def _until_left(self) -> bool:
         """Run until the lane is left; return True if the queue no longer exists."""
-        trouble_s = 0.1
+        retry_s = 0.1
         while not self.leaving:
             self._wake.clear()
             self.rank.stirs()
@@ -113,15 +113,15 @@ class LaneRunner:
                 if not await self._step():
                     self._calms()
                     await self._rest(self._patience_s())
-                trouble_s = 0.1
+                retry_s = 0.1
             except QueueGone:
                 return True
             except SourceDown as down:
                 self._processor.figures.source_errors.inc()
-                log.warning("%s: %s; trying again in %.1f s", self.lane, down, trouble_s)
+                log.warning("%s: %s; trying again in %.1f s", self.lane, down, retry_s)
                 self._calms()
-                await self._rest(trouble_s)
-                trouble_s = min(trouble_s * 2, TROUBLE_MAX_S)
+                await self._rest(retry_s)
+                retry_s = min(retry_s * 2, RETRY_MAX_S)
         return False
 
     async def _step(self) -> bool:

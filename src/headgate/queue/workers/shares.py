@@ -33,7 +33,7 @@ from headgate.store.types import Append, Entry, Put, StoreError, Unavailable
 
 R = TypeVar("R")
 
-TROUBLE_S = 0.5
+RETRY_S = 0.5
 AGAIN_S = 5.0
 """Seconds after which a lane whose runner failed unexpectedly is taken up again."""
 REST_MIN_S = 0.005
@@ -169,7 +169,7 @@ class PartitionSharing:
             except Unavailable as error:
                 log.warning("the store does not answer (%s); trying again", error)
                 busy, seen = True, -1
-                await asyncio.sleep(TROUBLE_S)
+                await asyncio.sleep(RETRY_S)
             await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
             patience_s = AGAIN_S if self._failed else self.processor.pace.idle_s
             await self._stir(seen, still_s if still_s > 0 else patience_s)

@@ -22,7 +22,7 @@ from headgate.queueing.policy import Routing, RoutingRule
 
 SLICE_S = 1.0
 """Seconds for which a partition keeps its slot while others wait for one."""
-TROUBLE_MAX_S = 5.0
+RETRY_MAX_S = 5.0
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 Want = tuple[str, int | None]
 """Queue, and number of the wanted partition; None: any."""
@@ -101,8 +101,8 @@ class LeaseWorker:
                         self._start(self._seek(want))
                 self.well = True
             except (SourceDown, PostRefused, QueueGone) as down:
-                self._trouble("the queues could not be listed: %s", down)
-            await _either(self._listing_due.wait(), self.pace.discover_s if self.well else TROUBLE_MAX_S)
+                self._failed("the queues could not be listed: %s", down)
+            await _either(self._listing_due.wait(), self.pace.discover_s if self.well else RETRY_MAX_S)
 
     def _wanted(self, lanes: Iterable[Lane]) -> set[Want]:
         there = [lane for lane in lanes if self._is_ours(lane.queue)]
@@ -113,7 +113,7 @@ class LeaseWorker:
     def _is_ours(self, queue: str) -> bool:
         return not queue.startswith(RESERVED) and self.routes.of(queue) is not None
 
-    def _trouble(self, text: str, *what: object) -> None:
+    def _failed(self, text: str, *what: object) -> None:
         self.well = False
         self.figures.source_errors.inc()
         log.warning(text, *what)
@@ -129,10 +129,10 @@ class LeaseWorker:
             except NoStream:
                 wait_s = self.pace.discover_s
             except SourceDown as down:
-                self._trouble("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
+                self._failed("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
             self._listing_due.set()
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     def _ring(self, queues: set[str] | None) -> None:
         """Look at these queues, and list the queues again if one is new; None means all queues."""
@@ -157,9 +157,9 @@ class LeaseWorker:
                         found = await leasing.take(queue, self.name, self.group, self.ttl_s, partition)
                     wait_s = 0.1
                 except SourceDown as down:
-                    self._trouble("%s: %s; trying again in %.1f s", queue, down, wait_s)
+                    self._failed("%s: %s; trying again in %.1f s", queue, down, wait_s)
                     await unless(self._over, asyncio.sleep(wait_s))
-                    wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+                    wait_s = min(wait_s * 2, RETRY_MAX_S)
                     continue
                 if found is not None:
                     self.held[found.lease] = Lane(queue, found.partition)
@@ -195,7 +195,7 @@ class LeaseWorker:
                         break
             await held.leasing.give_back(held.queue, held.lease)
         except SourceDown as down:
-            self._trouble("%s: the lease is not given back: %s", held.queue, down)
+            self._failed("%s: the lease is not given back: %s", held.queue, down)
         except StopWorker as asked:  # it was started: the lease expires, so that the next attempt counts as a retry
             log.info("a job asked the worker to stop: %s", asked)
             self._over.set()

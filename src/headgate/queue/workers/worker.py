@@ -18,7 +18,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.store.store import TTL_S, GuardLost, Session, Store
 from headgate.store.types import SessionLost, Unavailable
 
-TROUBLE_MAX_S = 5.0
+RETRY_MAX_S = 5.0
 NAMES_MAX = 20
 """Limit on the names from lost sessions that a worker remembers."""
 
@@ -109,7 +109,7 @@ class QueueWorker:
                 self.processor.figures.source_errors.inc()
                 log.warning("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _poll(self, sharing: PartitionSharing) -> None:
         while True:

@@ -95,7 +95,7 @@ class Courier:
     async def run(self, session: Session) -> None:
         place, self._session = self._place, session
         async with lock(self.context.store, session, place.election.path).hold() as guard:
-            self._recorded = trouble.text if (trouble := self._shown) is not None else ""
+            self._recorded = problem.text if (problem := self._shown) is not None else ""
             with self.context.mirror.part(place.queue.path, place.data.path, place.wish.path) as part:
                 while True:
                     await self._heed(guard)
@@ -262,7 +262,7 @@ class Courier:
 
     @property
     def _shown(self) -> RepositoryProblem | None:
-        entry = self.context.mirror.get(self._place.trouble.path)
+        entry = self.context.mirror.get(self._place.problem.path)
         return readable(entry, RepositoryProblem) if entry is not None else None
 
     async def _tell_why(self, why: str, guard: At) -> None:
@@ -272,7 +272,7 @@ class Courier:
         if self._recorded != why:
             since_ms = shown.since_ms if shown is not None else self.context.now_ms()
             await self.context.store.commit(
-                [], [self._place.trouble.put(RepositoryProblem(since_ms, why))], guards=[guard]
+                [], [self._place.problem.put(RepositoryProblem(since_ms, why))], guards=[guard]
             )
             self._recorded = why
 
@@ -280,7 +280,7 @@ class Courier:
         """Record that the receiver answers again."""
         if self._recorded:
             log.info("%s: reports are taken again", self.connection)
-            await self.context.store.commit([], [self._place.trouble.delete()], guards=[guard])
+            await self.context.store.commit([], [self._place.problem.delete()], guards=[guard])
             self._recorded = ""
 
 

@@ -19,7 +19,7 @@ class Outbox(NamedTuple):
     waiting: int
     oldest_ms: int | None
     """Time of the oldest waiting report; None: nothing waits."""
-    trouble: RepositoryProblem | None
+    problem: RepositoryProblem | None
     """Why reports wait; None: they are being delivered."""
 
 
@@ -35,9 +35,9 @@ def outbox(context: Context, connection: str) -> Outbox:
     place, mirror = context.map.reports(connection), context.mirror
     oldest = place.stream.waiting(mirror, limit=1)
     oldest_ms = oldest[0].event.postings[0].report.at_ms if oldest and oldest[0].event.postings else None
-    entry = mirror.get(place.trouble.path)
-    trouble = readable(entry, RepositoryProblem) if entry is not None else None
-    return Outbox(connection, place.stream.length(mirror), oldest_ms, trouble)
+    entry = mirror.get(place.problem.path)
+    problem = readable(entry, RepositoryProblem) if entry is not None else None
+    return Outbox(connection, place.stream.length(mirror), oldest_ms, problem)
 
 
 def wanted(context: Context, connection: str, do: str) -> Sequence[Op]:

@@ -65,7 +65,7 @@ class ConnectionRunner:
         self._refs = Refs(context, forge.name)
         self._protections = Protections(context, forge.name, tenants)
         self._lingering: dict[str, frozenset[str]] = {}
-        self._troubles: dict[str, RepositoryProblem] = {}
+        self._problems: dict[str, RepositoryProblem] = {}
         self._storing = asyncio.Lock()
         projects = frozenset[str]().union(*tenants.values())
         self._needed = Needed(context, forge.name, projects, beside or (forge.name,))
@@ -96,8 +96,8 @@ class ConnectionRunner:
         except ValueError as damaged:
             await self._forget_heads(damaged, guards)
         await self._refs.recall(guards[0])
-        self._troubles = {}
-        place = self._context.map.cache.connection(self._forge.name).troubles
+        self._problems = {}
+        place = self._context.map.cache.connection(self._forge.name).problems
         if await self._context.store.get(place.path) is not None:
             await self._context.store.commit([], [place.put(RepositoryProblems({}))], guards=guards)
 
@@ -209,8 +209,8 @@ class ConnectionRunner:
         pieces += [*together(news), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
         pieces += map(TurnPart, self._ordered(sighting.orders))
         pieces += map(TurnPart, self._hints.answered(sighting.answered))
-        if sighting.troubles:
-            pieces.append(TurnPart([self._troubled(sighting.troubles)]))
+        if sighting.problems:
+            pieces.append(TurnPart([self._record_problems(sighting.problems)]))
         cached = context.map.cache.connection(self._forge.name).cache.inside("")
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=guards)
@@ -257,14 +257,14 @@ class ConnectionRunner:
                 stream = self._context.map.events.tenant(one.tenant).management.stream
                 yield stream.append(ForPipeline(one.pipeline, wanted))
 
-    def _troubled(self, troubles: Mapping[str, str]) -> Op:
+    def _record_problems(self, problems: Mapping[str, str]) -> Op:
         now_ms = self._context.now_ms()
-        for project, text in troubles.items():
-            known = self._troubles.pop(project, None)
+        for project, text in problems.items():
+            known = self._problems.pop(project, None)
             if text:
-                self._troubles[project] = RepositoryProblem(known.since_ms if known else now_ms, text)
-        return self._context.map.cache.connection(self._forge.name).troubles.put(
-            RepositoryProblems(dict(self._troubles))
+                self._problems[project] = RepositoryProblem(known.since_ms if known else now_ms, text)
+        return self._context.map.cache.connection(self._forge.name).problems.put(
+            RepositoryProblems(dict(self._problems))
         )
 
     async def _forward(self, guards: Guards) -> None:

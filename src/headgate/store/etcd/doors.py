@@ -13,7 +13,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 SETTINGS = 4
 
 
-async def trouble(address: EtcdAddress) -> str:
+async def diagnosis(address: EtcdAddress) -> str:
     """Describe, for each server, why it cannot be used."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
 

@@ -186,7 +186,7 @@ class EtcdLink:
         finally:
             await end(*waits)
         if not done:
-            raise Unavailable(f"{self.address}: no server can be reached: {await doors.trouble(self.address)}")
+            raise Unavailable(f"{self.address}: no server can be reached: {await doors.diagnosis(self.address)}")
         self._used = min(waits[one] for one in done)
         return self._channels[self._used]
 

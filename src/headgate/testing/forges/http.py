@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.server import FakeGitHubTrouble
+from headgate.testing.forges.github.server import FakeGitHubFault
 from headgate.testing.forges.github.state import FakeGitHubAccount
 from headgate.testing.servers.program import free_ports
 
@@ -23,20 +23,20 @@ def as_json(status: int, answer: Any, headers: Mapping[str, str] | None = None) 
     return web.Response(status=status, body=body, headers=headers, content_type="application/json")
 
 
-def trouble_at(troubles: Sequence[FakeGitHubTrouble], method: str, template: str) -> FakeGitHubTrouble | None:
+def fault_at(faults: Sequence[FakeGitHubFault], method: str, template: str) -> FakeGitHubFault | None:
     """Return what is to go wrong with a call, which is then one time fewer."""
-    for one in troubles:
+    for one in faults:
         if one.times and one.method in ("", method) and one.template in ("", template):
             one.times -= 1
             return one
     return None
 
 
-async def failed(trouble: FakeGitHubTrouble) -> web.StreamResponse:
+async def failed(fault: FakeGitHubFault) -> web.StreamResponse:
     """Answer as it goes wrong."""
-    if trouble.hangs:
-        await trouble.until.wait()
-    return web.Response(status=trouble.status, text="<html>Bad Gateway</html>", content_type="text/html")
+    if fault.hangs:
+        await fault.until.wait()
+    return web.Response(status=fault.status, text="<html>Bad Gateway</html>", content_type="text/html")
 
 
 def put(

@@ -37,7 +37,7 @@ SERVERS, USERS, TURNS = 3, 5, 6
 TIME_MAX_S = 3_000.0
 LOOK_INTERVAL_S = 10.0
 DEATHS_MAX = 2
-SURVIVED = tuple(trouble for trouble in SimFault if trouble is not SimFault.DEATH)
+SURVIVED = tuple(fault for fault in SimFault if fault is not SimFault.DEATH)
 QUOTA = 40
 """Quota of the property space, for each project at a time."""
 
@@ -137,10 +137,10 @@ class LeasingSimulation:
             raise backend.wrong[0]
 
     async def _server(self, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event) -> None:
-        """Run a server that meets troubles, dies and is started again, a few times."""
+        """Run a server that meets faults, dies and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            link = SimLink(inner, chance, _troubles(chance, dies=lives > 0))
+            link = SimLink(inner, chance, _faults(chance, dies=lives > 0))
             lives -= 1
             try:
                 await unless(link.died, self._life(link, stop))
@@ -157,7 +157,7 @@ class LeasingSimulation:
 
     async def _user(self, number: int, inner: MemoryBackend, chance: random.Random) -> None:
         """Ask for a thing, have it for a while, give it back or let it run out; and again."""
-        link = SimLink(inner, chance, _troubles(chance, dies=False))
+        link = SimLink(inner, chance, _faults(chance, dies=False))
         inventory = _inventory(link)
         journal = asyncio.ensure_future(inventory.journal.run())
         leasing = self._leasing(inventory)
@@ -187,7 +187,7 @@ class LeasingSimulation:
             assert (await leasing.end(caller, lease.id)).state == ENDED
 
 
-def _troubles(chance: random.Random, *, dies: bool) -> dict[int, SimFault]:
+def _faults(chance: random.Random, *, dies: bool) -> dict[int, SimFault]:
     found: dict[int, SimFault] = {chance.randrange(3, 200): chance.choice(SURVIVED) for _ in range(3)}
     if dies:
         found[chance.randrange(3, 200)] = SimFault.DEATH

@@ -64,7 +64,7 @@ class Gallery:
     """See `ports.images.ImageCloud`.  One account."""
 
     chance: random.Random
-    troubles: CloudFaults
+    faults: CloudFaults
     name: str
     used: Callable[[str], bool]
     """Whether a recorded machine is made from the upload."""
@@ -80,12 +80,12 @@ class Gallery:
         if not own and file is None:
             return Sending({}, "its file is needed", lacks_file=True)
         if not own:
-            if self.chance.random() < self.troubles.refused:
+            if self.chance.random() < self.faults.refused:
                 raise LaunchFailed("it is refused")
             self.sent += 1
             own = f"{self.name}-{self.sent}"
-            broken = self.chance.random() < self.troubles.broken
-            late_s = now_s + self.chance.random() * self.troubles.late_s
+            broken = self.chance.random() < self.faults.broken
+            late_s = now_s + self.chance.random() * self.faults.late_s
             sha256 = "broken" if broken else str(file)
             self.there[own] = AccountImage(sha256, dict(wanted.tags), now_s + self.chance.random() * 300, late_s)
             self._lose()
@@ -127,12 +127,12 @@ class Gallery:
             self._delete(resource.id)
 
     async def _call(self) -> None:
-        await asyncio.sleep(self.chance.random() * self.troubles.slow_s)
-        if self.chance.random() < self.troubles.away:
+        await asyncio.sleep(self.chance.random() * self.faults.slow_s)
+        if self.chance.random() < self.faults.away:
             raise CloudUnavailable("no answer")
 
     def _lose(self) -> None:
-        if self.chance.random() < self.troubles.lost:
+        if self.chance.random() < self.faults.lost:
             raise CloudUnavailable("the answer was lost")
 
 
@@ -214,14 +214,14 @@ class ImagingSimulation:
         self.sent = sum(hall.images.sent for hall in halls.values())
 
     def _hall(self, name: str, chance: random.Random, backend: MemoryBackend) -> ImageTakingCloud:
-        troubles = CloudFaults(lost=0.15, away=0.15, broken=0.1, refused=0.05, late_s=90.0, slow_s=20.0)
+        faults = CloudFaults(lost=0.15, away=0.15, broken=0.1, refused=0.05, late_s=90.0, slow_s=20.0)
 
         def used(upload: str) -> bool:
             nodes = [decode(one.value, MadeNode) for one in backend.tree.under(Map().nodes.made.path)]
             return any(node.said["image"].get(UPLOAD) == upload for node in nodes)
 
-        hall = ImageTakingCloud(chance, troubles, name=name)
-        hall.images = Gallery(chance, troubles, name, used)
+        hall = ImageTakingCloud(chance, faults, name=name)
+        hall.images = Gallery(chance, faults, name, used)
         return hall
 
     async def _builds(self, store: Store, backend: MemoryBackend, chance: random.Random) -> None:
@@ -315,12 +315,12 @@ class ImagingSimulation:
         chance: random.Random,
         stop: asyncio.Event,
     ) -> None:
-        """Run a process that meets troubles, dies, and is started again, a few times."""
+        """Run a process that meets faults, dies, and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            troubles = {chance.randrange(5, 60): SimFault.DEATH} if lives > 0 else {}
+            faults = {chance.randrange(5, 60): SimFault.DEATH} if lives > 0 else {}
             lives -= 1
-            backend = SimLink(inner, chance, troubles)
+            backend = SimLink(inner, chance, faults)
             if not await dies(backend, self._life(kind, backend, halls, chance, stop)):
                 return
             self.deaths += 1

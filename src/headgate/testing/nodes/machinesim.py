@@ -46,9 +46,9 @@ TIME_MAX_S = 3_000.0
 """Limit in virtual time; a run that is not quiet by then hangs."""
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
-TROUBLES = 3
-"""Troubles of each process's life, besides its death."""
-SURVIVED = tuple(trouble for trouble in SimFault if trouble is not SimFault.DEATH)
+FAULTS = 3
+"""Faults of each process's life, besides its death."""
+SURVIVED = tuple(fault for fault in SimFault if fault is not SimFault.DEATH)
 STALLS = (SimFault.STALL, *SURVIVED)
 """Faults of launchers; a launcher with a late claim might claim machines that are taken."""
 PARTITION = "a" * 32
@@ -204,15 +204,15 @@ class MachineSimulation:
     async def _process(
         self, kind: str, simulated: SimulatedMachines, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event
     ) -> None:
-        """Run a process that meets troubles, dies and is started again, a few times."""
+        """Run a process that meets faults, dies and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            trouble = STALLS if kind == "launcher" else SURVIVED
-            troubles: dict[int, SimFault] = {chance.randrange(3, 60): chance.choice(trouble) for _ in range(TROUBLES)}
+            fault = STALLS if kind == "launcher" else SURVIVED
+            faults: dict[int, SimFault] = {chance.randrange(3, 60): chance.choice(fault) for _ in range(FAULTS)}
             if lives > 0:
-                troubles[chance.randrange(3, 80)] = SimFault.DEATH
+                faults[chance.randrange(3, 80)] = SimFault.DEATH
             lives -= 1
-            backend = SimLink(inner, chance, troubles)
+            backend = SimLink(inner, chance, faults)
             if not await dies(backend, self._life(kind, simulated, backend, stop)):
                 return
             self.deaths += 1

@@ -204,7 +204,7 @@ class MakingSimulation:
 
     seed: int
     making: MakeMaking = a_making
-    troubles: CloudFaults | None = None
+    faults: CloudFaults | None = None
     deaths: int = 0
     made: int = 0
     calls: int = 0
@@ -235,12 +235,12 @@ class MakingSimulation:
         found = {}
         for name in ("west", "far"):
             well = chance.random() < 0.3
-            troubles = (
+            faults = (
                 CloudFaults()
                 if well
                 else CloudFaults(lost=0.1, away=0.1, throttled=0.05, broken=0.1, refused=0.05, late_s=90.0, slow_s=20.0)
             )
-            found[name] = Sky(chance, self.troubles or troubles, chance.randrange(4, 7), chance.randrange(2), name)
+            found[name] = Sky(chance, self.faults or faults, chance.randrange(4, 7), chance.randrange(2), name)
             if self.room:
                 found[name].most, found[name].others = self.room, 0
         return found
@@ -313,9 +313,9 @@ class MakingSimulation:
         """Run a process until `stop`, let it die at some request a few times, and start it again each time."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            troubles = {chance.randrange(10, 150): SimFault.DEATH} if lives > 0 else {}
+            faults = {chance.randrange(10, 150): SimFault.DEATH} if lives > 0 else {}
             lives -= 1
-            backend = SimLink(one.backend, chance, troubles)
+            backend = SimLink(one.backend, chance, faults)
             clouds: dict[str, Cloud] = {**skies, **({"rack": StaticHosts()} if one.lists else {})}
             if not await dies(backend, self._life(kind, meadow, backend, clouds, stop)):
                 return

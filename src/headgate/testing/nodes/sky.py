@@ -61,7 +61,7 @@ class Sky:
     """See `ports.cloud.Cloud`.  One account; machines are `instances`."""
 
     chance: random.Random
-    troubles: CloudFaults
+    faults: CloudFaults
     most: int = 5
     others: int = 0
     """Machines in the account that are not ours."""
@@ -85,7 +85,7 @@ class Sky:
         if own is None and state:
             raise LaunchFailed("the machine is gone")
         if own is None:
-            if self.chance.random() < self.troubles.refused:
+            if self.chance.random() < self.faults.refused:
                 raise LaunchFailed("no host was found for it")
             if len(self.instances) + self.others >= self.most:
                 raise OverQuota("instances")
@@ -93,9 +93,9 @@ class Sky:
             own = Instance(
                 f"{self.name}-{self.made}",
                 dict(wanted.tags),
-                now_s + self.chance.random() * self.troubles.boot_s,
-                now_s + self.chance.random() * self.troubles.late_s,
-                self.chance.random() < self.troubles.broken,
+                now_s + self.chance.random() * self.faults.boot_s,
+                now_s + self.chance.random() * self.faults.late_s,
+                self.chance.random() < self.faults.broken,
             )
             self.instances[own.id] = own
         self._lose()
@@ -134,7 +134,7 @@ class Sky:
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
         """Return how many there may be."""
         await self._call()
-        if self.troubles.secret:
+        if self.faults.secret:
             raise CloudUnavailable("the limits are nobody's business")
         return {"instances": self.most}
 
@@ -143,13 +143,13 @@ class Sky:
 
     async def _call(self) -> None:
         self.calls += 1
-        await asyncio.sleep(self.chance.random() * self.troubles.slow_s)
-        if self.chance.random() < self.troubles.away:
+        await asyncio.sleep(self.chance.random() * self.faults.slow_s)
+        if self.chance.random() < self.faults.away:
             raise CloudUnavailable("no answer")
-        if self.chance.random() < self.troubles.throttled:
+        if self.chance.random() < self.faults.throttled:
             raise CloudUnavailable("slower, please", 5.0)
 
     def _lose(self) -> None:
         """Perform the call, and lose its answer."""
-        if self.chance.random() < self.troubles.lost:
+        if self.chance.random() < self.faults.lost:
             raise CloudUnavailable("the answer was lost")

@@ -37,16 +37,16 @@ class Dead(BaseException):
 
 
 class SimLink(WrappedBackend):
-    """Connect a process to the store. `troubles` maps the numbers of requests to what happens then. A death sets
+    """Connect a process to the store. `faults` maps the numbers of requests to what happens then. A death sets
     `died`, and nothing is answered any more. Requests take a random number of loop turns."""
 
     def __init__(
-        self, inner: Backend, chance: random.Random, troubles: Mapping[int, SimFault], *, lags: bool = True
+        self, inner: Backend, chance: random.Random, faults: Mapping[int, SimFault], *, lags: bool = True
     ) -> None:
         super().__init__(inner)
-        self._chance, self._troubles, self._lags = chance, troubles, lags
+        self._chance, self._faults, self._lags = chance, faults, lags
         self._count, self._breaks = 0, 0
-        self._troubled = False
+        self._had_fault = False
         """Whether the link ever had a fault; requests of one that had none take a shortcut."""
         self._cut_until_s = self._stalled_until_s = 0.0
         self.died = asyncio.Event()
@@ -81,7 +81,7 @@ class SimLink(WrappedBackend):
             async for change in watch:
                 if self._lags and chance() < LAG_CHANCE:
                     await asyncio.sleep(chance() * LAG_MAX_S)
-                if self._troubled:
+                if self._had_fault:
                     await self._reached()
                 if breaks != self._breaks:
                     raise Unavailable("the connection of this watch broke")
@@ -91,35 +91,35 @@ class SimLink(WrappedBackend):
         return None
 
     async def _request(self, ask: Callable[[], Awaitable[T]]) -> T:
-        if self._troubled:
+        if self._had_fault:
             await self._reached()
         for _ in range(int(self._chance.random() * 3)):
             await asyncio.sleep(0)
         self._count += 1
-        trouble = self._troubles.get(self._count)
-        if trouble is None:
+        fault = self._faults.get(self._count)
+        if fault is None:
             return await ask()
-        return await self._meet(trouble, ask)
+        return await self._meet(fault, ask)
 
-    async def _meet(self, trouble: SimFault, ask: Callable[[], Awaitable[T]]) -> T:
-        now_s, self._troubled = asyncio.get_running_loop().time(), True
-        if trouble in (SimFault.PAUSE, SimFault.STALL):
-            self._stalled_until_s = now_s + (SHORT_S if trouble is SimFault.PAUSE else LONG_S)
+    async def _meet(self, fault: SimFault, ask: Callable[[], Awaitable[T]]) -> T:
+        now_s, self._had_fault = asyncio.get_running_loop().time(), True
+        if fault in (SimFault.PAUSE, SimFault.STALL):
+            self._stalled_until_s = now_s + (SHORT_S if fault is SimFault.PAUSE else LONG_S)
             # the request is on its way: it arrives whatever becomes of who sent it
             late = asyncio.ensure_future(self._late(ask))
             late.add_done_callback(_heard)  # if its sender has gone, nobody else asks how it ended
             return await asyncio.shield(late)
-        if trouble is SimFault.DEATH:
+        if fault is SimFault.DEATH:
             self.died.set()
             if self._chance.random() < 0.5:
                 await ask()
             raise Dead
-        if trouble is not SimFault.UNKNOWN:
-            self._cut_until_s = now_s + (SHORT_S if trouble is SimFault.BLIP else LONG_S)
+        if fault is not SimFault.UNKNOWN:
+            self._cut_until_s = now_s + (SHORT_S if fault is SimFault.BLIP else LONG_S)
             self._breaks += 1
         if self._chance.random() < 0.5:
             await ask()
-        raise Unavailable(f"no answer: {trouble.value}")
+        raise Unavailable(f"no answer: {fault.value}")
 
     async def _late(self, ask: Callable[[], Awaitable[T]]) -> T:
         await self._reached()

@@ -1,6 +1,6 @@
 """The whole gate under random schedules and faults: same seed, same run.
 
-Each process has its own connection to the store, which meets its troubles at random requests.  What is checked: what
+Each process has its own connection to the store, which meets its faults at random requests.  What is checked: what
 lands is proposed and approved at that very moment, the gate is open, and all it needs has landed; it was tested on
 exactly the base it lands on, with the configuration it has there; nothing lands twice; every change ends with a result
 and a reason; the order within the queue is kept; no build is asked for once its base is abandoned; every write is made
@@ -55,8 +55,8 @@ to the store.
 """
 LOOK_INTERVAL_S, SERVED_INTERVAL_S = 5.0, 0.5
 DEATHS_MAX = 3
-TROUBLES_MAX = 3
-TROUBLED = 2, 100
+FAULTS_MAX = 3
+FAULT_AT = 2, 100
 """Range of the number of the request at which a process has a fault: few processes make more requests, most make fewer.
 """
 SKEW_MAX_S = 300.0
@@ -152,12 +152,12 @@ class Simulation:
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
         judge.turns_are_whole = ops_max == COMMIT_OPS_MAX
-        troubled = self.processes(self, world, judge, notes, chance, stop, ops_max)
+        processes = self.processes(self, world, judge, notes, chance, stop, ops_max)
         if self.seed % WHOLE_EVERY % 2:
             kinds = list(WHOLE)
         else:
             kinds = [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
-        tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
+        tasks = [asyncio.ensure_future(processes.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
         story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self.people(world, chance, judge))
         try:
             await _until_quiet(world, judge, story, tasks)
@@ -198,7 +198,7 @@ class Simulation:
         await run_until(asyncio.Event(), *stories)
 
     async def _close_gate(self, world: SimWorld, judge: StoreJudge) -> None:
-        """Close the gate now and then and open it again, as somebody whose own process has no trouble."""
+        """Close the gate now and then and open it again, as somebody whose own process never fails."""
         loop, store, done = asyncio.get_running_loop(), Store(judge), asyncio.Event()
         context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000))
 
@@ -304,9 +304,9 @@ class Processes:
         lives = 0 if calm else self.chance.randrange(DEATHS_MAX + 1)
         skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
         while not self.stop.is_set():
-            troubles = {} if calm else self._troubles(mortal=lives > 0)
+            faults = {} if calm else self._faults(mortal=lives > 0)
             lives -= 1
-            link = SimLink(self.judge, self.chance, troubles, lags=not calm)
+            link = SimLink(self.judge, self.chance, faults, lags=not calm)
             components = {**APART, **WHOLE}[kind]
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
@@ -320,14 +320,14 @@ class Processes:
             death.cancel()
             await life
 
-    def _troubles(self, *, mortal: bool) -> dict[int, SimFault]:
-        """Return which trouble happens at which request, by the request's number; `mortal`: death is among them."""
-        others = [trouble for trouble in SimFault if trouble is not SimFault.DEATH]
+    def _faults(self, *, mortal: bool) -> dict[int, SimFault]:
+        """Return which fault happens at which request, by the request's number; `mortal`: death is among them."""
+        others = [fault for fault in SimFault if fault is not SimFault.DEATH]
         met: dict[int, SimFault] = {
-            self.chance.randrange(*TROUBLED): self.chance.choice(others)
-            for _ in range(self.chance.randrange(TROUBLES_MAX))
+            self.chance.randrange(*FAULT_AT): self.chance.choice(others)
+            for _ in range(self.chance.randrange(FAULTS_MAX))
         }
-        return {**met, self.chance.randrange(*TROUBLED): SimFault.DEATH} if mortal else met
+        return {**met, self.chance.randrange(*FAULT_AT): SimFault.DEATH} if mortal else met
 
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or InvariantBroken(str(unlawful))

@@ -20,7 +20,7 @@ BACKLOG = 256
 HANDSHAKE_MAX_S = 10.0
 HANDSHAKES_MAX = 100
 """Limit on TLS handshakes under way; another one ends the oldest."""
-TROUBLE_PAUSE_S = 0.1
+RETRY_S = 0.1
 """Pause after a connection could not be accepted because no descriptors are left."""
 
 
@@ -107,17 +107,17 @@ class Acceptor:
         await end(*self._accepting, *self._entering)
 
     async def _accept(self, listener: socket.socket) -> None:
-        loop, troubled = asyncio.get_running_loop(), False
+        loop, failing = asyncio.get_running_loop(), False
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
             except OSError as error:
-                if not troubled:
+                if not failing:
                     log.error("connections cannot be accepted just now: %s", error.strerror)
-                troubled = True
-                await asyncio.sleep(TROUBLE_PAUSE_S)
+                failing = True
+                await asyncio.sleep(RETRY_S)
                 continue
-            troubled = False
+            failing = False
             if len(self._entering) >= HANDSHAKES_MAX:
                 next(iter(self._entering)).cancel()
             task = loop.create_task(self._enter(connection))

@@ -14,11 +14,11 @@ from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
     ItemShape,
+    ProblemShape,
     QueueShape,
     SemaphoreShape,
     StatusShape,
     TenantName,
-    TroubleShape,
 )
 from headgate.web.site import Site, must_read
 from headgate.web.status import timed_queue
@@ -51,12 +51,12 @@ async def components(site: Site, request: HttpRequest) -> dict[str, list[Compone
 
 
 @get("/api/troubles")
-async def troubles(site: Site, request: HttpRequest) -> list[TroubleShape]:
+async def problems(site: Site, request: HttpRequest) -> list[ProblemShape]:
     """Return the problems that concern every tenant: the store is unavailable, or no component does the work. Headgate
     only.
     """
     must_read(site, request)
-    return list(site.troubles())
+    return list(site.problems())
 
 
 @get("/api/connections")
@@ -128,5 +128,5 @@ async def semaphores(site: Site, tenant: str) -> list[SemaphoreShape]:
 
 
 ROUTES = (
-    health, tenants, components, troubles, connections, status, status_change, events, semaphores,
+    health, tenants, components, problems, connections, status, status_change, events, semaphores,
 )  # fmt: skip

@@ -27,7 +27,7 @@ class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
     """Number of waiting reports of all tenants."""
     oldest: int | None
     """When the first of them was submitted, in milliseconds since the epoch."""
-    trouble: str
+    problem: str = msgspec.field(name="trouble")
     """Why they wait; empty if they are being delivered."""
     since: int | None
     """When the problem began."""
@@ -42,13 +42,13 @@ class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _outbox(found: Outbox) -> OutboxShape:
-    trouble = found.trouble
+    problem = found.problem
     return OutboxShape(
         connection=found.connection,
         waiting=found.waiting,
         oldest=found.oldest_ms,
-        trouble=trouble.text if trouble is not None else "",
-        since=trouble.since_ms if trouble is not None else None,
+        problem=problem.text if problem is not None else "",
+        since=problem.since_ms if problem is not None else None,
     )
 
 

@@ -45,7 +45,7 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     cases: tuple[CaseShape, ...]
     """At most 500 tests: those that failed, then the skipped ones, then the slowest."""
-    troubles: tuple[str, ...]
+    problems: tuple[str, ...] = msgspec.field(name="troubles")
     """Files that could not be read, with the reasons."""
 
 
@@ -92,17 +92,17 @@ def _below(path: str, reports: Sequence[str]) -> bool:
 
 
 async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> TestResultsShape:
-    readers, troubles, left = list[JUnitReader](), list[str](), WHOLE_MAX_BYTES
+    readers, problems, left = list[JUnitReader](), list[str](), WHOLE_MAX_BYTES
     for file in files:
         if file.size_bytes > min(left, FILE_MAX_BYTES):
-            troubles.append(f"{file.path}: it has {file.size_bytes} bytes, which is more than is read")
+            problems.append(f"{file.path}: it has {file.size_bytes} bytes, which is more than is read")
             continue
         left -= file.size_bytes
         reader = JUnitReader(file.path)
         try:
             await _read(logs, build, file.path, reader)
         except (Malformed, NoLogs, NotStored, LogStoreError, HTTPException) as error:
-            troubles.append(str(getattr(error, "detail", "") or error))
+            problems.append(str(getattr(error, "detail", "") or error))
             continue
         readers.append(reader)
     return TestResultsShape(
@@ -113,7 +113,7 @@ async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> Tes
         skipped=sum(reader.counts["skipped"] for reader in readers),
         seconds=sum(reader.seconds for reader in readers),
         cases=tuple(worst([case for reader in readers for case in reader.cases])),
-        troubles=tuple(troubles),
+        problems=tuple(problems),
     )
 
 

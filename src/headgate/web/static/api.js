@@ -1,4 +1,4 @@
-import { el, fetched, main, nav, trouble } from "./page.js";
+import { el, fetched, main, nav, showError } from "./page.js";
 nav("", "API");
 try {
   const doc = await fetched("/openapi/openapi.json");
@@ -7,4 +7,4 @@ try {
     const asks = path.includes("{") || verb !== "get" ? el("code", {}, path) : el("a", { href: path }, el("code", {}, path));
     main.append(el("section", { class: "card" }, el("p", {}, el("strong", { class: "verb" }, verb.toUpperCase()), " ", asks), el("p", { class: "small" }, what.description ?? "")));
   }
-} catch (error) { trouble(error); }
+} catch (error) { showError(error); }

@@ -1,4 +1,4 @@
-import { api, el, facts, fetched, copy, instant, link, login, look, main, nav, outside, people, short, subject as uuid, table, tenant, token, took, trouble, when } from "./page.js";
+import { api, el, facts, fetched, copy, instant, link, login, look, main, nav, outside, people, short, subject as uuid, table, tenant, token, took, showError, when } from "./page.js";
 import { alive, keep, over } from "./live.js";
 import { button, post, project } from "./acts.js";
 import { also } from "./keys.js";
@@ -276,5 +276,5 @@ try {
 } catch (error) {
   tools.remove();
   view.log.remove();
-  trouble(error);
+  showError(error);
 }

@@ -1,6 +1,6 @@
 // When will it land: where a change is, what keeps it, what it needs, and what came of it so far.
 import { asked as answered, busy, keep, renew } from "./live.js";
-import { about, api, copy, el, facts, instant, linked, main, nav, ofIt, outside, table, tenant, took, trouble, when, word, link } from "./page.js";
+import { about, api, copy, el, facts, instant, linked, main, nav, ofIt, outside, table, tenant, took, showError, when, word, link } from "./page.js";
 import { Review } from "./review.js";
 
 nav("changes", "Change");
@@ -67,4 +67,4 @@ keep(async (signal) => {
   }
   review(ref, change.state);
   return EVERY_MS;
-}, (error) => { body.replaceChildren(); files.replaceChildren(); trouble(error); });
+}, (error) => { body.replaceChildren(); files.replaceChildren(); showError(error); });

@@ -1,6 +1,6 @@
 // The jobs that a branch of a project runs in a pipeline, how they depend on each other, and where each attribute of a
 // job comes from.
-import { api, el, fetched, link, main, nav, table, trouble } from "./page.js";
+import { api, el, fetched, link, main, nav, table, showError } from "./page.js";
 import { renew, watch } from "./live.js";
 import { graph } from "./graph.js";
 
@@ -53,4 +53,4 @@ try {
     document.title = `${said.get("project")} ${said.get("branch")} in ${said.get("pipeline")} · Headgate`;
     watch(`${place}/freeze-jobs`, body, show, AGAIN_MS);
   }
-} catch (error) { trouble(error); }
+} catch (error) { showError(error); }

@@ -1,5 +1,5 @@
 // The inventory: a search, an object, its history; from the same JSON that programs have.
-import { el, facts, main, nav, table, token, trouble, when } from "./page.js";
+import { el, facts, main, nav, table, token, showError, when } from "./page.js";
 import { asked as answered, busy, keep, renew } from "./live.js";
 nav("inventory", "Inventory");
 const PAGE_ROWS = 50, AGAIN_MS = 15_000;
@@ -24,7 +24,7 @@ function follow(body, draw) {
     if (!drawn || !busy(body)) renew(body, nodes);
     drawn = true;
     return AGAIN_MS;
-  }, (error) => { body.replaceChildren(); trouble(error); });
+  }, (error) => { body.replaceChildren(); showError(error); });
 }
 // What a page shows more of, where it can be had; who may not is told by the rest of the page.
 const perhaps = (path) => asked(path).catch((error) => { if (!error.status) throw error; return {}; });

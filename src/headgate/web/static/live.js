@@ -1,6 +1,6 @@
 // What keeps every page true: one loop that reads, waits and tries again, and one line in the header that says how fresh
 // the page is.  The loop stops while nobody looks at the page.
-import { bearing, state, trouble } from "./page.js";
+import { bearing, state, showError } from "./page.js";
 
 const FIRST_MS = 1000, LAST_MS = 30_000, SILENT_MS = 110_000; // a stream says something at least every 45 s
 const TICK_MS = 1000;
@@ -64,7 +64,7 @@ setInterval(tick, TICK_MS);
  * @param {(error: Error & { status?: number }) => void} [refused]
  * @returns {() => void} begins anew
  */
-export function keep(attempt, refused = trouble) {
+export function keep(attempt, refused = showError) {
   let pause = FIRST_MS, timer = 0, stop = null, ended = false;
   async function turn() {
     clearTimeout(timer);
@@ -162,7 +162,7 @@ export function watch(urls, body, draw, every = 5000) {
     tick();
     last = whole;
     return every;
-  }, (error) => { body.replaceChildren(); trouble(error); });
+  }, (error) => { body.replaceChildren(); showError(error); });
   return () => { last = null; return again(); };
 }
 

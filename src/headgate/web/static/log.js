@@ -1,5 +1,5 @@
 // A file of a build's logs that is not for everybody: asked for with the token of who logged in.
-import { bearing, el, link, main, nav, parts, token, trouble } from "./page.js";
+import { bearing, el, link, main, nav, parts, token, showError } from "./page.js";
 import { coloured } from "./colours.js";
 
 const [, , , build, ...file] = parts.slice(1), name = file.join("/");
@@ -23,4 +23,4 @@ async function read() {
   log.append(coloured(rest));
 }
 
-read().catch(trouble);
+read().catch(showError);

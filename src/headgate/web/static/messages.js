@@ -1,4 +1,4 @@
-import { el, main, nav, table, trouble } from "./page.js";
+import { el, main, nav, table, showError } from "./page.js";
 import { asked as answered, busy, keep, renew } from "./live.js";
 nav("messages", "Queues of messages");
 const AGAIN_MS = 5000, MANY = 1000, LETTERS = "headgate_dead_letters", SHOWN = 200;
@@ -52,7 +52,7 @@ async function one() {
   const newest = next.flatMap((page) => page.messages).sort((a, b) => Number(b.timestamp) - Number(a.timestamp)).slice(0, 20);
   return [el("h2", {}, "Partitions"), table(["Partition", ...(ranked ? ["Priority"] : []), "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
     el("p", { class: "small" }, "Groups are of workers over HTTP. Workers with a store of their own are told of by ", el("code", {}, "headgate queue list"), "."),
-    ...(schedules.length ? [el("h2", {}, "Schedules"), table(["Schedule", "Fields", "Zone", "Next", "Message", "Trouble"],
+    ...(schedules.length ? [el("h2", {}, "Schedules"), table(["Schedule", "Fields", "Zone", "Next", "Message", "Problem"],
       schedules.map((s) => [s.name, el("code", {}, s.cron), s.zone, moment(Number(s.next_at)), cut(s.body), s.trouble ? el("span", { class: "result bad" }, s.trouble) : ""]), "")] : []),
     el("h2", {}, "Newest messages"), table(["Posted", "Partition", "Message"], newest.map((m) => [moment(Number(m.timestamp)), String(m.partition), cut(m.body)]), "There is none.")];
 }
@@ -69,7 +69,7 @@ async function replay(dead, button) {
     await change("POST", api(app, dead.queue), { "Idempotency-Key": `replay-${dead.id}`, "X-Partition": String(dead.partition), "Content-Type": "text/plain; charset=utf-8" }, dead.body);
     await change("DELETE", `${api(app, LETTERS)}/1:${dead.id}`);
     again();
-  } catch (error) { button.disabled = false; trouble(error); }
+  } catch (error) { button.disabled = false; showError(error); }
 }
 
 async function letters() {

@@ -77,7 +77,7 @@ function door() {
   const place = el("span", { class: "doors" });
   const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", placeholder: "Token", required: true });
   const enter = (event) => { event.preventDefault(); sessionStorage.setItem(KEPT, field.value.trim()); location.reload(); };
-  const leave = async () => { if (token()) sessionStorage.removeItem(KEPT); else await sent("POST", "/logout", {}).catch(trouble); location.reload(); };
+  const leave = async () => { if (token()) sessionStorage.removeItem(KEPT); else await sent("POST", "/logout", {}).catch(showError); location.reload(); };
   const out = () => el("button", { type: "button", onclick: leave }, "Log out");
   if (token()) place.append(out());
   else login.then(({ realms, name, who }) => place.append(...(name ? [el("span", { class: "who", title: who }, name), out()]
@@ -121,7 +121,7 @@ export async function sent(method, url, body) {
 }
 
 // What a page shows when what it is about cannot be had.
-export function trouble(error) {
+export function showError(error) {
   if ([...main.querySelectorAll(":scope > p.note.bad")].some((one) => one.firstChild?.nodeValue === error.message)) return; // by another part of the page
   const note = el("p", { class: "note bad", role: "alert" }, error.message);
   main.append(note);

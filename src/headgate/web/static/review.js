@@ -1,5 +1,5 @@
 // What a change of plain git changes, file by file, what people say of it, and approving it.
-import { api, el, fetched, sent, table, trouble } from "./page.js";
+import { api, el, fetched, sent, table, showError } from "./page.js";
 import { button, may } from "./acts.js";
 import { keep } from "./live.js";
 import { remarked } from "./linecomments.js";
@@ -269,7 +269,7 @@ export class Review {
       await this.hear();
       return true;
     } catch (error) {
-      if (wrong) wrong.textContent = error.message; else trouble(error);
+      if (wrong) wrong.textContent = error.message; else showError(error);
       return false;
     } finally { knob.disabled = false; }
   }

@@ -1,4 +1,4 @@
-import { address, api, el, link, look, main, nav, subject, tenant, took, trouble } from "./page.js";
+import { address, api, el, link, look, main, nav, subject, tenant, took, showError } from "./page.js";
 import { alive, ago, listen, now, told } from "./live.js";
 import { button, named, post, project } from "./acts.js";
 import { itemLeft, rails, resting } from "./queue.js";
@@ -11,8 +11,8 @@ const filter = el("input", { type: "search", placeholder: "Filter by project, ch
 const kinds = el("select", { "aria-label": "Which items", onchange: () => { remember(); draw(); } }, KINDS.map(([name, label]) => el("option", { value: name, selected: name === query.get("show") }, label)));
 const count = el("span", { class: "small", role: "status" });
 const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); remember(); draw(); } }, "Fold all");
-const pipelines = el("div", { class: "pipelines" }), quiets = el("div", { class: "quiets" }), troubles = el("div", { class: "reasons", role: "alert" });
-main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, kinds, all, count, enqueue(), reread()), troubles, pipelines, quiets);
+const pipelines = el("div", { class: "pipelines" }), quiets = el("div", { class: "quiets" }), problems = el("div", { class: "reasons", role: "alert" });
+main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, kinds, all, count, enqueue(), reread()), problems, pipelines, quiets);
 
 let status = null, items = new Map(), open = query.has("open") ? query.get("open") !== "0" : null, order = { busy: "", names: "", ranks: new Map() };
 const toggled = new Set();
@@ -252,7 +252,7 @@ function draw() {
   if (!status) return;
   const only = subject;
   let seen = 0;
-  sync(troubles, [...standing(status.state), ...status.troubles].map((trouble) => [trouble.project, () => el("p"), (node) => set(node, `${trouble.project}: ${trouble.text}`), trouble]));
+  sync(problems, [...standing(status.state), ...status.troubles].map((problem) => [problem.project, () => el("p"), (node) => set(node, `${problem.project}: ${problem.text}`), problem]));
   const found = status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
     const gated = pipeline.manager !== "independent";
     const queues = pipeline.change_queues.map((queue, n) => {
@@ -288,7 +288,7 @@ function heard(said) {
   for (const [id, item] of Object.entries(said.items)) items.set(id, item);
   const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
   for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
-  alive(status.troubles.find((trouble) => trouble.project === "the store")?.since ?? 0);
+  alive(status.troubles.find((problem) => problem.project === "the store")?.since ?? 0);
   draw();
 }
 
@@ -297,7 +297,7 @@ function refused(/** @type {{ status?: number }} */ { status: code }) {
   pipelines.replaceChildren();
   quiets.replaceChildren();
   main.querySelector("p.bad")?.remove();
-  trouble(Object.assign(new Error(code === 401 ? `Tenant ${tenant} is shown to those who log in.` : code === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status: code }));
+  showError(Object.assign(new Error(code === 401 ? `Tenant ${tenant} is shown to those who log in.` : code === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status: code }));
 }
 
 setInterval(() => {

@@ -20,7 +20,7 @@ class Seen:
         self.known: dict[str, ChangeState] = {}
         self.heads: dict[str, dict[str, str]] = {}
         self.refs: dict[str, dict[str, str]] = {}
-        self.troubles: dict[str, str] = {}
+        self.problems: dict[str, str] = {}
         self.events: list[TriggerEvent] = []
         self.answered: list[str] = []
         self._stirred = asyncio.Event()
@@ -31,7 +31,7 @@ class Seen:
         for project, refs in sighting.refs.items():
             there = {**self.refs.get(project, {}), **refs}
             self.refs[project] = {ref: object for ref, object in there.items() if object}
-        self.troubles |= sighting.troubles
+        self.problems |= sighting.problems
         self.events += sighting.events
         self.answered += sighting.answered
         self._stirred.set()

@@ -195,11 +195,11 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
             proxy.deaf()  # nothing is said any more, and the line seems to be there
             silent = clone.proposes({"b": "1\n"})
             await seen.until(lambda: seen.told("patchset-created", silent.number))
-            await seen.until(lambda: "silent" in seen.troubles.get(canonical, ""))
+            await seen.until(lambda: "silent" in seen.problems.get(canonical, ""))
             proxy.restore()
-            await seen.until(lambda: not seen.troubles[canonical])
+            await seen.until(lambda: not seen.problems[canonical])
             proxy.refuse()
-            await seen.until(lambda: "ssh ended" in seen.troubles[canonical])
+            await seen.until(lambda: "ssh ended" in seen.problems[canonical])
             refused = clone.proposes({"c": "1\n"})
             await seen.until(lambda: seen.told("patchset-created", refused.number))
     finally:
@@ -218,11 +218,11 @@ async def test_a_gerrit_that_cannot_be_asked_is_waited_for(
             await seen.until(lambda: seen.told("patchset-created", before.number))
             proxy.refuse()
             after = clone.proposes({"b": "1\n"})
-            await seen.until(lambda: "cannot be asked" in seen.troubles.get(canonical, ""))
+            await seen.until(lambda: "cannot be asked" in seen.problems.get(canonical, ""))
             assert not seen.told("patchset-created", after.number)
             proxy.restore()
             await seen.until(lambda: seen.told("patchset-created", after.number))
-            await seen.until(lambda: not seen.troubles[canonical])
+            await seen.until(lambda: not seen.problems[canonical])
     finally:
         await proxy.stop()
     assert len(seen.told("patchset-created", before.number)) == 1
@@ -233,4 +233,4 @@ async def test_git_goes_over_ssh_where_the_operator_says_so(project: str, past_r
     async with watched(await forge(git_over_ssh="true", stream_events="false"), of(project), seen):
         pushed = past_review.pushes({"a": "1\n"})
         await seen.until(lambda: seen.heads[f"{HOST}/{project}"]["refs/heads/master"] == pushed)
-        assert not any(seen.troubles.values())
+        assert not any(seen.problems.values())

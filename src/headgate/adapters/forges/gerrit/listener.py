@@ -26,7 +26,7 @@ class Ear:
         self._server, self._wanted, self._projects = server, wanted, frozenset(projects)
         self._pace, self._program = pace, program
         self.listens = False
-        self.trouble = ""
+        self.problem = ""
         """Why the stream does not work, for people; empty while it works."""
         self._deaf = asyncio.Event()
         self._hinted: dict[int, float] = {}
@@ -74,17 +74,17 @@ class Ear:
                     well.cancel()
             failures = 0 if time.monotonic() - began_s > RETRY_MAX_S else failures + 1
             text = f"its events are not told, so that it is looked at every now and then: {why}"
-            if self.trouble != text:
+            if self.problem != text:
                 log.error("events of %s are not told, it is looked instead: %s", self._server.ssh_server, why)
-            self.trouble = text
+            self.problem = text
             self._wanted.stirred.set()
             await asyncio.sleep(self._pace.retry_s(failures))
 
     def _well(self) -> None:
         """Note that the stream works."""
-        if self.trouble:
+        if self.problem:
             log.info("events of %s are told again", self._server.ssh_server)
-            self.trouble = ""
+            self.problem = ""
             self._wanted.stirred.set()
 
     async def _hear(self, hints: AsyncIterator[streaming.GerritHint]) -> None:

@@ -32,7 +32,7 @@ AT_ONCE = 20
 PROJECTS_AT_ONCE = 40
 """Projects named in one search; above TOLD_APART projects, one search covers all projects of the server."""
 TOLD_APART = 200
-TROUBLED_MAX = 200
+PROJECTS_SHOWN_MAX = 200
 """Most projects that show a problem of the whole server."""
 
 
@@ -54,10 +54,10 @@ class Watcher:
         self._rest, self._server, self._engine, self._looker = rest, server, engine, looker
         self._wanted, self._projects, self._pace = wanted, frozenset(projects), pace
         self._ear = Ear(server, wanted, self._projects, pace, program)
-        self._trouble = self._told_trouble = ""
+        self._problem = self._told_problem = ""
         self._searched_s = self._all_searched_s = self._refs_read_s = float("-inf")
         """When recent changes, all open changes and all refs were last requested."""
-        self._refs_troubles: dict[str, str] = {}
+        self._refs_problems: dict[str, str] = {}
 
     async def sightings(
         self,
@@ -78,14 +78,14 @@ class Watcher:
                 try:
                     async for sighting in self._round(taken, known, heads, refs):
                         yield sighting
-                    self._trouble, failures = "", 0
+                    self._problem, failures = "", 0
                 except (GerritAway, GerritRefused) as error:
                     self._wanted.put_back(taken)
                     self._went(error)
                     wait_s = max(self._pace.retry_s(failures), getattr(error, "wait_s", 0.0))
                     failures += 1
-                if (trouble := self._trouble_told()) is not None:
-                    yield trouble
+                if (problem := self._changed_problem()) is not None:
+                    yield problem
                 await self._pause(wait_s)
         finally:
             await end(*listening)
@@ -217,31 +217,31 @@ class Watcher:
         try:
             looked = await look_at_refs(self._engine, self._server.name, project, heads.get(project), refs.get(project))
         except (GitError, OSError) as error:
-            if project not in self._refs_troubles:
+            if project not in self._refs_problems:
                 log.error("%s cannot be read; it is waited for: %s", project, error)
-            self._refs_troubles[project] = text = f"it cannot be read: {error}"
-            yield Sighting(troubles={project: text})
+            self._refs_problems[project] = text = f"it cannot be read: {error}"
+            yield Sighting(problems={project: text})
             return
         if looked.again:
             self._wanted.add(project=project)
         if looked.sighting is not None:
             yield looked.sighting
-        if self._refs_troubles.pop(project, ""):
-            yield Sighting(troubles={project: ""})
+        if self._refs_problems.pop(project, ""):
+            yield Sighting(problems={project: ""})
 
-    # --- trouble and time
+    # --- problems and time
 
     def _went(self, error: Exception) -> None:
-        if not self._trouble:
+        if not self._problem:
             log.error("%s does not answer; waiting for it: %s", self._server.baseurl, error)
-        self._trouble = f"{self._server.baseurl} cannot be asked: {error}"
+        self._problem = f"{self._server.baseurl} cannot be asked: {error}"
 
-    def _trouble_told(self) -> Sighting | None:
-        text = self._trouble or self._ear.trouble
-        if text == self._told_trouble:
+    def _changed_problem(self) -> Sighting | None:
+        text = self._problem or self._ear.problem
+        if text == self._told_problem:
             return None
-        self._told_trouble = text
-        return Sighting(troubles=dict.fromkeys(sorted(self._projects)[:TROUBLED_MAX], text))
+        self._told_problem = text
+        return Sighting(problems=dict.fromkeys(sorted(self._projects)[:PROJECTS_SHOWN_MAX], text))
 
     async def _pause(self, least_s: float) -> None:
         """Wait until there is something to look at, but at least this long."""

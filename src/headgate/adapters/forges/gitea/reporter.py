@@ -49,9 +49,9 @@ class GiteaTeller(ChangeReporter):
         if not change.is_change:
             return
         await self._labels(key, repo, change, how)
-        trouble = await self._review(key, f"{repo}/pulls/{change.number}/reviews", change, report, how)
-        if how.get("comment", True) or trouble:
-            await self.comment(key, repo, change, report, name, trouble)
+        problem = await self._review(key, f"{repo}/pulls/{change.number}/reviews", change, report, how)
+        if how.get("comment", True) or problem:
+            await self.comment(key, repo, change, report, name, problem)
 
     async def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
         """See `ChangeReporter`: Gitea returns all comments at once; if they are too many, none counts as ours, and a

@@ -63,11 +63,11 @@ class GitHubTeller(ChangeReporter):
         await self._labels(key, f"{repo}/issues/{change.number}/labels", how)
         if how.get("review"):
             await self._review(key, f"{repo}/pulls/{change.number}/reviews", change, report, how)
-        trouble = ""
+        problem = ""
         if how.get("check"):
-            trouble = await self._check(key, repo, change, report, name, str(how["check"]))
-        if how.get("comment", True) or trouble:
-            await self.comment(key, repo, change, report, name, trouble)
+            problem = await self._check(key, repo, change, report, name, str(how["check"]))
+        if how.get("comment", True) or problem:
+            await self.comment(key, repo, change, report, name, problem)
 
     async def _labels(self, key: ForgeKey, path: str, how: Mapping[str, Any]) -> None:
         if labels := [str(one) for one in as_list(how.get("label"))]:

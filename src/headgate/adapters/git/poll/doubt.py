@@ -54,7 +54,7 @@ class Doubt:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._in_doubt, self._since_s = False, 0.0
-        self.trouble = ""
+        self.problem = ""
 
     async def of(
         self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
@@ -64,14 +64,14 @@ class Doubt:
         lost = expected - refs.keys()
         no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))
         if not no_branches and len(lost) < max(LOST_MIN, len(expected) / 2):
-            self._in_doubt, self.trouble = False, ""
+            self._in_doubt, self.problem = False, ""
             return False
         now_s = self._now_s()
         if not self._in_doubt:
             self._in_doubt, self._since_s = True, now_s
         elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.listing_by_git()).refs.keys():
-            self._in_doubt, self.trouble = False, ""
+            self._in_doubt, self.problem = False, ""
             return False
         finding = "no branch any more" if no_branches else f"{len(lost)} of {len(expected)} refs no more"
-        self.trouble = f"it shows {finding}; it is looked at again before that is believed"
+        self.problem = f"it shows {finding}; it is looked at again before that is believed"
         return True

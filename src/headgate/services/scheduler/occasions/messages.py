@@ -106,11 +106,11 @@ def occasion(connection: str, lane: OccasionLane, message: Message) -> Occasion:
     size_bytes = len(message.body.encode(errors="replace"))
     if size_bytes > BODY_MAX_BYTES:
         why = f"the message has {size_bytes} bytes; one that starts a pipeline has at most {BODY_MAX_BYTES}"
-        return msgspec.structs.replace(found, body=_json(document), trouble=why)
+        return msgspec.structs.replace(found, body=_json(document), problem=why)
     body = _json({**document, "body": message.body, **_data(message.body)})
     if len(body) > TOLD_MAX_BYTES:
         why = f"the message has {len(body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
-        return msgspec.structs.replace(found, body=_json(document), trouble=why)
+        return msgspec.structs.replace(found, body=_json(document), problem=why)
     return msgspec.structs.replace(found, body=body)
 
 

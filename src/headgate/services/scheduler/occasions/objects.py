@@ -138,7 +138,7 @@ class WatchedObjects:
         if len(found.body) <= TOLD_MAX_BYTES:
             return found
         why = f"the object has {len(found.body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
-        return replace(found, body="{}", trouble=why)
+        return replace(found, body="{}", problem=why)
 
 
 def _plain(object: Object) -> dict[str, object]:

@@ -114,7 +114,7 @@ class OccasionRunner:
         self._still: set[tuple[str, OccasionLane]] = set()
         """Place and lane that had nothing new at the last look."""
         self._lost = LostOccasions(context, watched.name)
-        self._trouble: str | None = None
+        self._problem: str | None = None
 
     async def run(self, session: Session) -> None:
         context, name = self._context, self._watched.name
@@ -128,7 +128,7 @@ class OccasionRunner:
     async def _recall(self) -> None:
         """Read what the last leader left, whatever the mirror shows."""
         self._still.clear()
-        self._taken, self._trouble = {}, None
+        self._taken, self._problem = {}, None
         place = self._place.occasions.taken
         for entry in await self._context.store.list(place.path):
             self._taken[entry.path.rpartition("/")[2]] = place.decode(entry.value).position
@@ -287,9 +287,9 @@ class OccasionRunner:
         branch = str(settings.get("branch") or next(iter(branches), ""))
         ref = f"{HEADS}{branch}"
         commit = await self._head(source.connection, source.project, ref, heads) if source is not None else ""
-        if not commit and not occasion.trouble:
+        if not commit and not occasion.problem:
             why = f"the project {settings.get('project')} of the trigger has no branch {branch}".rstrip()
-            occasion = msgspec.structs.replace(occasion, trouble=why)
+            occasion = msgspec.structs.replace(occasion, problem=why)
         project, connection = (source.project, source.connection) if source is not None else ("", "")
         change = Change(connection, project, branch, commit=commit, ref=ref, occasion=occasion)
         id = derived(
@@ -313,10 +313,10 @@ class OccasionRunner:
     async def _tell(self, why: str, guard: At) -> None:
         """Record the problem for people, once for as long as it is the same."""
         why = line(why, 500)
-        if why == self._trouble:
+        if why == self._problem:
             return
         if why:
             log.warning("%s: nothing can be taken up: %s", self._watched.name, why)
         projects = {self._watched.name: RepositoryProblem(self._context.now_ms(), why)} if why else {}
-        await self._context.store.commit([], [self._place.troubles.put(RepositoryProblems(projects))], guards=[guard])
-        self._trouble = why
+        await self._context.store.commit([], [self._place.problems.put(RepositoryProblems(projects))], guards=[guard])
+        self._problem = why

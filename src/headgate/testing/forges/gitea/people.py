@@ -25,7 +25,7 @@ from headgate.testing.forges.gitea.state import (
 from headgate.testing.forges.gitea.views import FakeGiteaShows
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.server import FakeGitHubTrouble
+from headgate.testing.forges.github.server import FakeGitHubFault
 from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel
 from headgate.testing.forges.http import on_a_port, put
 
@@ -218,10 +218,10 @@ class Gitea:
                 if pull.head_repository is repository:
                     pull.head_repository = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubTrouble:
-        """Let the next calls of a kind go wrong; see server.Trouble."""
-        one = FakeGitHubTrouble(method, template, times, **how)
-        self.door.troubles.append(one)
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
+        """Let the next calls of a kind go wrong; see server.FakeGitHubFault."""
+        one = FakeGitHubFault(method, template, times, **how)
+        self.door.faults.append(one)
         return one
 
 
@@ -241,5 +241,5 @@ async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
         try:
             yield Gitea(url, world, mail, doors[0], doors[0].acts)
         finally:
-            for trouble in doors[0].troubles:
-                trouble.until.set()
+            for fault in doors[0].faults:
+                fault.until.set()

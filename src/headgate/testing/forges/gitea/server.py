@@ -18,9 +18,9 @@ from headgate.testing.forges.gitea.calls import ROUTES, FakeGiteaCall, FakeGitea
 from headgate.testing.forges.gitea.state import FakeGiteaRepository, FakeGiteaWorld
 from headgate.testing.forges.gitea.views import FakeGiteaShows
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubTrouble
+from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubFault
 from headgate.testing.forges.github.state import FakeGitHubAccount
-from headgate.testing.forges.http import as_json, failed, trouble_at
+from headgate.testing.forges.http import as_json, failed, fault_at
 from headgate.testing.forges.pages import FakePages
 
 API = "/api/v1"
@@ -41,7 +41,7 @@ class FakeGiteaServer:
     """All REST calls, in order."""
     wrong: list[str] = field(default_factory=list)
     """Errors that the judge found."""
-    troubles: list[FakeGitHubTrouble] = field(default_factory=list)
+    faults: list[FakeGitHubFault] = field(default_factory=list)
     after_s: int = 0
     """Seconds in the Retry-After header of a 429."""
     quiet_until_s: float = 0.0
@@ -77,12 +77,12 @@ class FakeGiteaServer:
                 break
         else:
             return as_json(404, {"message": "404 page not found"})
-        trouble = trouble_at(self.troubles, route.method, route.template)
-        if trouble is not None and not trouble.done:
-            return await failed(trouble)
+        fault = fault_at(self.faults, route.method, route.template)
+        if fault is not None and not fault.done:
+            return await failed(fault)
         body = await request.read()
         answer = self._answer(request, route, {name: unquote(value) for name, value in found.groupdict().items()}, body)
-        return await failed(trouble) if trouble is not None else answer
+        return await failed(fault) if fault is not None else answer
 
     def _answer(self, request: web.Request, route: FakeGiteaRoute, named: dict[str, str], body: bytes) -> web.Response:
         headers: dict[str, str] = {}

@@ -18,7 +18,7 @@ from headgate.testing.forges.github.doors import FakeGitHubLimits
 from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.github.rest import FakeGitHubForge
 from headgate.testing.forges.github.says import Says
-from headgate.testing.forges.github.server import FakeGitHubServer, FakeGitHubTrouble
+from headgate.testing.forges.github.server import FakeGitHubFault, FakeGitHubServer
 from headgate.testing.forges.github.state import (
     App,
     CheckRun,
@@ -292,10 +292,10 @@ class GitHub:
                 if pull.head_repository is repository:
                     pull.head_repository = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubTrouble:
-        """Let the next calls of a kind go wrong; see server.Trouble."""
-        one = FakeGitHubTrouble(method, template, times, **how)
-        self.door.troubles.append(one)
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
+        """Let the next calls of a kind go wrong; see server.FakeGitHubFault."""
+        one = FakeGitHubFault(method, template, times, **how)
+        self.door.faults.append(one)
         return one
 
 
@@ -315,6 +315,6 @@ async def github(root: Path) -> AsyncIterator[GitHub]:
         async with Postman(mail):
             yield GitHub(url, world, mail, door, limits, forge, {})
     finally:
-        for trouble in door.troubles:
-            trouble.until.set()
+        for fault in door.faults:
+            fault.until.set()
         await runner.cleanup()

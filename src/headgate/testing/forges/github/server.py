@@ -43,7 +43,7 @@ class FakeGitHubExchange:
 
 
 @dataclass(slots=True)
-class FakeGitHubTrouble:
+class FakeGitHubFault:
     """Make the next calls of a kind fail."""
 
     method: str
@@ -68,7 +68,7 @@ class FakeGitHubServer:
     """All REST and GraphQL calls, in order."""
     wrong: list[str] = field(default_factory=list)
     """Errors that the judge found, and failures of the stand-in itself."""
-    troubles: list[FakeGitHubTrouble] = field(default_factory=list)
+    faults: list[FakeGitHubFault] = field(default_factory=list)
     _routes: list[tuple[re.Pattern[str], FakeGitHubRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ class FakeGitHubServer:
         app.router.add_route("*", "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}", self._git)
         return app
 
-    def _trouble(self, method: str, template: str) -> FakeGitHubTrouble | None:
-        for one in self.troubles:
+    def _fault(self, method: str, template: str) -> FakeGitHubFault | None:
+        for one in self.faults:
             if one.times and one.method in ("", method) and one.template in ("", template):
                 one.times -= 1
                 return one
@@ -101,17 +101,17 @@ class FakeGitHubServer:
         route, named = self._route(request.method, self._by_name(path))
         if route is None:
             return _json(404, {"message": "Not Found", "documentation_url": DOCS, "status": "404"})
-        trouble = self._trouble(route.method, route.template)
-        if trouble is not None and not trouble.done:
-            return await self._fail(trouble)
+        fault = self._fault(route.method, route.template)
+        if fault is not None and not fault.done:
+            return await self._fail(fault)
         body = await request.read()
         answer = self._answer(request, route, named, body)
-        return await self._fail(trouble) if trouble is not None else answer
+        return await self._fail(fault) if fault is not None else answer
 
-    async def _fail(self, trouble: FakeGitHubTrouble) -> web.StreamResponse:
-        if trouble.hangs:
-            await trouble.until.wait()
-        return web.Response(status=trouble.status, text="<html>Unicorn!</html>", content_type="text/html")
+    async def _fail(self, fault: FakeGitHubFault) -> web.StreamResponse:
+        if fault.hangs:
+            await fault.until.wait()
+        return web.Response(status=fault.status, text="<html>Unicorn!</html>", content_type="text/html")
 
     def _by_name(self, path: str) -> str:
         """Return a path with the name of a repository in place of its number, which redirections have."""
@@ -219,9 +219,9 @@ class FakeGitHubServer:
                 self.wrong.append(f"{exchange.method} {exchange.template} {exchange.status}: {error}")
 
     async def _graphql(self, request: web.Request) -> web.StreamResponse:
-        trouble = self._trouble("POST", "graphql")
-        if trouble is not None and not trouble.done:
-            return await self._fail(trouble)
+        fault = self._fault("POST", "graphql")
+        if fault is not None and not fault.done:
+            return await self._fail(fault)
         body = await request.json()
         who, status = FakeGitHubCaller(None), 200
         headers: dict[str, str] = {}
@@ -257,9 +257,9 @@ class FakeGitHubServer:
         return {"data": data, "errors": errors}
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
-        trouble = self._trouble(request.method, "git")
-        if trouble is not None and not trouble.done:
-            return await self._fail(trouble)
+        fault = self._fault(request.method, "git")
+        if fault is not None and not fault.done:
+            return await self._fail(fault)
         name = request.match_info["name"].removesuffix(".git")
         full_name = f"{request.match_info['owner']}/{name}"
         path = request.match_info["path"]
@@ -278,7 +278,7 @@ class FakeGitHubServer:
         answer = await hosts.serve_git(request, found, path, lambda ref: self._refuses(found, ref, who))
         if path == "git-receive-pack":
             self.forge.pulls.pushed(found, who.asker.account, before)
-        return await self._fail(trouble) if trouble is not None else answer
+        return await self._fail(fault) if fault is not None else answer
 
     def _refuses(self, repository: FakeGitHubRepository, ref: str, who: FakeGitHubCaller) -> bool:
         """Say whether a push of a ref is refused: those of pull requests, and protected branches."""

@@ -15,7 +15,7 @@ from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.gitlab import merges as merging
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs
 from headgate.testing.forges.gitlab.post import FakeGitLabPost
-from headgate.testing.forges.gitlab.server import FakeGitLabLimits, FakeGitLabServer, FakeGitLabTrouble
+from headgate.testing.forges.gitlab.server import FakeGitLabFault, FakeGitLabLimits, FakeGitLabServer
 from headgate.testing.forges.gitlab.state import (
     MAINTAINER,
     OWNER,
@@ -196,10 +196,10 @@ class GitLab:
             if one.source is fork:
                 one.source = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitLabTrouble:
-        """Let the next calls of a kind go wrong; see server.Trouble."""
-        one = FakeGitLabTrouble(method, template, times, **how)
-        self.door.troubles.append(one)
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitLabFault:
+        """Let the next calls of a kind go wrong; see server.FakeGitLabFault."""
+        one = FakeGitLabFault(method, template, times, **how)
+        self.door.faults.append(one)
         return one
 
 

@@ -38,7 +38,7 @@ class FakeGitLabExchange:
 
 
 @dataclass(slots=True)
-class FakeGitLabTrouble:
+class FakeGitLabFault:
     """Make the next calls of a kind fail."""
 
     method: str
@@ -98,7 +98,7 @@ class FakeGitLabServer:
     """All API calls, in order."""
     wrong: list[str] = field(default_factory=list)
     """Failures of the stand-in itself."""
-    troubles: list[FakeGitLabTrouble] = field(default_factory=list)
+    faults: list[FakeGitLabFault] = field(default_factory=list)
     _routes: list[tuple[re.Pattern[str], FakeGitLabRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -114,8 +114,8 @@ class FakeGitLabServer:
         app.router.add_route("*", "/{rest:.*}", self._git)
         return app
 
-    def _trouble(self, method: str, template: str) -> FakeGitLabTrouble | None:
-        for one in self.troubles:
+    def _fault(self, method: str, template: str) -> FakeGitLabFault | None:
+        for one in self.faults:
             if one.times and one.method in ("", method) and one.template in ("", template):
                 one.times -= 1
                 return one
@@ -129,12 +129,12 @@ class FakeGitLabServer:
                 break
         else:
             return _json(404, {"error": "404 Not Found"})
-        trouble = self._trouble(route.method, route.template)
-        if trouble is not None and not trouble.done:
-            return _broken(trouble)
+        fault = self._fault(route.method, route.template)
+        if fault is not None and not fault.done:
+            return _broken(fault)
         named = {name: unquote(value) for name, value in found.groupdict().items()}
         answer = self._answer(request, route, named, await request.read())
-        return _broken(trouble) if trouble is not None else answer
+        return _broken(fault) if fault is not None else answer
 
     def _answer(self, request: web.Request, route: FakeGitLabRoute, named: dict[str, str], body: bytes) -> web.Response:
         username, headers, document = "", dict[str, str](), None
@@ -207,10 +207,10 @@ class FakeGitLabServer:
         return web.Response(status=status, headers=headers, body=body, content_type="application/json")
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
-        trouble = self._trouble(request.method, "git")
+        fault = self._fault(request.method, "git")
         found = _GIT.fullmatch(request.path)
-        if trouble is not None or found is None:
-            return _broken(trouble) if trouble is not None else web.Response(status=404)
+        if fault is not None or found is None:
+            return _broken(fault) if fault is not None else web.Response(status=404)
         project = self.world.projects.get(self.world.moved.get(found["project"], found["project"]))
         writes = "git-receive-pack" in (found["path"], request.query.get("service"))
         try:
@@ -252,8 +252,8 @@ def _bearer(header: str) -> str:
     return text if kind.lower() == "bearer" else ""
 
 
-def _broken(trouble: FakeGitLabTrouble) -> web.Response:
-    return web.Response(status=trouble.status, text="<html>GitLab is not responding</html>", content_type="text/html")
+def _broken(fault: FakeGitLabFault) -> web.Response:
+    return web.Response(status=fault.status, text="<html>GitLab is not responding</html>", content_type="text/html")
 
 
 def _json(status: int, answer: Any) -> web.Response:

@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.server import FakeGitHubTrouble
+from headgate.testing.forges.github.server import FakeGitHubFault
 from headgate.testing.forges.github.state import FakeGitHubAccount
 from headgate.testing.forges.http import on_a_port, put
 from headgate.testing.forges.pagure.acts import FakePagureActs
@@ -179,10 +179,10 @@ class Pagure:
         project.fullname = fullname
         self.world.projects[fullname] = project
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubTrouble:
-        """Let the next calls of a kind go wrong; see `FakeGitHubTrouble`."""
-        one = FakeGitHubTrouble(method, template, times, **how)
-        self.door.troubles.append(one)
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
+        """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
+        one = FakeGitHubFault(method, template, times, **how)
+        self.door.faults.append(one)
         return one
 
 
@@ -202,5 +202,5 @@ async def pagure(root: Path, path: str = PATH) -> AsyncIterator[Pagure]:
         try:
             yield Pagure(url, world, mail, doors[0], doors[0].acts)
         finally:
-            for trouble in doors[0].troubles:
-                trouble.until.set()
+            for fault in doors[0].faults:
+                fault.until.set()

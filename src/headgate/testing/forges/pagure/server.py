@@ -11,9 +11,9 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubTrouble
+from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubFault
 from headgate.testing.forges.github.state import FakeGitHubAccount
-from headgate.testing.forges.http import as_json, failed, trouble_at
+from headgate.testing.forges.http import as_json, failed, fault_at
 from headgate.testing.forges.pages import FakePages
 from headgate.testing.forges.pagure.actions import PagurePageActions
 from headgate.testing.forges.pagure.acts import FakePagureActs, FakePagureRefused
@@ -40,7 +40,7 @@ class FakePagureServer:
     """All API calls, in order."""
     wrong: list[str] = field(default_factory=list)
     """Requests in a form that Pagure does not read."""
-    troubles: list[FakeGitHubTrouble] = field(default_factory=list)
+    faults: list[FakeGitHubFault] = field(default_factory=list)
     after_s: int = 0
     """Seconds in the Retry-After header of a 429, as of a proxy before Pagure."""
     quiet_until_s: float = 0.0
@@ -74,15 +74,15 @@ class FakePagureServer:
                 break
         else:
             return as_json(404, {"error": "Not found", "error_code": "ENOCODE"})
-        trouble = trouble_at(self.troubles, route.method, route.template)
-        if trouble is not None and not trouble.done:
-            return await failed(trouble)
+        fault = fault_at(self.faults, route.method, route.template)
+        if fault is not None and not fault.done:
+            return await failed(fault)
         if request.method == "POST" and request.content_type != FORM:
             self.wrong.append(f"{route.template}: a form is sent as {request.content_type}")
         form = {name: str(value) for name, value in (await request.post()).items()}
         named = {name: unquote(text) for name, text in found.groupdict().items()}
         answer = self._answer(request, route, named, form)
-        return await failed(trouble) if trouble is not None else answer
+        return await failed(fault) if fault is not None else answer
 
     def _answer(
         self, request: web.Request, route: FakePagureRoute, named: dict[str, str], form: dict[str, str]

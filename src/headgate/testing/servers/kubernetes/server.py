@@ -49,7 +49,7 @@ class FakeKubernetesExchange:
 
 
 @dataclass(slots=True)
-class FakeKubernetesTrouble:
+class FakeKubernetesFault:
     """Make the next calls fail whose `METHOD path` matches the pattern."""
 
     pattern: str
@@ -99,7 +99,7 @@ class FakeKubernetesServer:
     judge: Callable[[FakeKubernetesExchange], None] | None = None
     log: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    troubles: list[FakeKubernetesTrouble] = field(default_factory=list)
+    faults: list[FakeKubernetesFault] = field(default_factory=list)
 
     def kubeconfig(self, **user: Any) -> Path:
         """Write one, of the admin unless a `user` is given; return where it is."""
@@ -118,19 +118,19 @@ class FakeKubernetesServer:
         """Answer any request."""
         method, path = request.method, request.path
         self.log.append(f"{method} {path}")
-        trouble = next((t for t in self.troubles if t.times and re.search(t.pattern, f"{method} {path}")), None)
-        if trouble is not None:
-            trouble.times -= 1
-            if not trouble.done:
-                return self._fail(trouble)
+        fault = next((t for t in self.faults if t.times and re.search(t.pattern, f"{method} {path}")), None)
+        if fault is not None:
+            fault.times -= 1
+            if not fault.done:
+                return self._fail(fault)
         answer = await self._answered(request)
-        return self._fail(trouble) if trouble is not None else answer
+        return self._fail(fault) if fault is not None else answer
 
-    def _fail(self, trouble: FakeKubernetesTrouble) -> web.Response:
-        if trouble.reason:
-            body = No(trouble.status, trouble.reason, f"the server is asked too much ({trouble.reason})").body()
-            return web.json_response(body, status=trouble.status, headers=trouble.headers)
-        return web.Response(status=trouble.status, text="<html>Bad Gateway</html>", headers=trouble.headers)
+    def _fail(self, fault: FakeKubernetesFault) -> web.Response:
+        if fault.reason:
+            body = No(fault.status, fault.reason, f"the server is asked too much ({fault.reason})").body()
+            return web.json_response(body, status=fault.status, headers=fault.headers)
+        return web.Response(status=fault.status, text="<html>Bad Gateway</html>", headers=fault.headers)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
         if known := discovery.answer(request.path):

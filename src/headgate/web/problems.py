@@ -12,13 +12,13 @@ from headgate.map.state.layouts import layout_at
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
-from headgate.web.shapes import TroubleShape
+from headgate.web.shapes import ProblemShape
 
 SHOWN_MAX = 20
 """Limit on the set-aside entries and partly landed circles that are shown with the queues."""
 
 
-def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleShape]:
+def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[ProblemShape]:
     """Yield the circles of which only a part has landed, of each pipeline."""
     found = [(pipeline, one) for pipeline, several in alarms for one in several]
     for pipeline, one in found[:SHOWN_MAX]:
@@ -28,13 +28,13 @@ def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleSh
             "Have the rest approved again, or revert what has landed and take one of them out of the pipeline "
             "(headgate dequeue), which ends this alarm"
         )
-        yield TroubleShape(f"{pipeline}: {', '.join(one.missing)}", text, one.since_ms)
+        yield ProblemShape(f"{pipeline}: {', '.join(one.missing)}", text, one.since_ms)
     if len(found) > SHOWN_MAX:
         text = f"ALARM: of {len(found) - SHOWN_MAX} more circles only a part has landed"
-        yield TroubleShape("circles", text, found[SHOWN_MAX][1].since_ms)
+        yield ProblemShape("circles", text, found[SHOWN_MAX][1].since_ms)
 
 
-def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[TroubleShape]:
+def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[ProblemShape]:
     """Yield the changes of each pipeline that landed as another tree than the tested one."""
     found = [(pipeline, one) for pipeline, several in alarms for one in several]
     for pipeline, one in found[:SHOWN_MAX]:
@@ -43,20 +43,20 @@ def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[Trouble
             "that was tested: somebody pushed to it at that moment, or the forge merges otherwise. Look at the branch; "
             "then say that it is dealt with (headgate dequeue), which ends this alarm"
         )
-        yield TroubleShape(f"{pipeline}: {one.key}", text, one.since_ms)
+        yield ProblemShape(f"{pipeline}: {one.key}", text, one.since_ms)
     if len(found) > SHOWN_MAX:
         text = f"ALARM: {len(found) - SHOWN_MAX} more changes have landed as another tree than the tested one"
-        yield TroubleShape("changes", text, found[SHOWN_MAX][1].since_ms)
+        yield ProblemShape("changes", text, found[SHOWN_MAX][1].since_ms)
 
 
-def troubles_of(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[TroubleShape]:
+def problems_of(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[ProblemShape]:
     """Yield the problems of a tenant's configuration, records and repositories."""
     yield from _held(context, tenant, layouts)
     yield from _aside(context, tenant.name)
     yield from _repositories(context, tenant)
 
 
-def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[TroubleShape]:
+def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[ProblemShape]:
     """Yield the configuration that was pushed and is not in force, with the reason."""
     layout, errors = layout_at(context.map.layout(tenant.name).record, context.mirror), layouts.refused
     for project, branches in layout.held.items() if layout is not None else ():
@@ -65,39 +65,39 @@ def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[
             why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
             text = f"the configuration of {held.commit[:12]} is not in force, and what was there before is"
             message = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
-            yield TroubleShape(f"{project} {branch}", message, held.since_ms)
+            yield ProblemShape(f"{project} {branch}", message, held.since_ms)
 
 
-def _aside(context: Context, tenant: str) -> Iterator[TroubleShape]:
+def _aside(context: Context, tenant: str) -> Iterator[ProblemShape]:
     """Yield the set-aside entries of the tenant, and those of no particular tenant."""
     found = [one for one in Quarantine(context).all().values() if one.tenant in ("", tenant)]
     for one in found[:SHOWN_MAX]:
-        yield TroubleShape(one.what, f"it was set aside: {one.error}", one.since_ms)
+        yield ProblemShape(one.what, f"it was set aside: {one.error}", one.since_ms)
     if len(found) > SHOWN_MAX:
-        yield TroubleShape("the quarantine", f"{len(found) - SHOWN_MAX} more", found[SHOWN_MAX].since_ms)
+        yield ProblemShape("the quarantine", f"{len(found) - SHOWN_MAX} more", found[SHOWN_MAX].since_ms)
 
 
-def _repositories(context: Context, tenant: Tenant) -> Iterator[TroubleShape]:
+def _repositories(context: Context, tenant: Tenant) -> Iterator[ProblemShape]:
     """Yield what is wrong with each of the tenant's repositories, else why a merger cannot work on it; then what is
     wrong with the connections whose messages or objects start its pipelines."""
     mergers = _of_mergers(context)
     for connection in sorted({project.connection for project in tenant.projects}):
         known = {**mergers, **_of_connection(context, connection)}
         for project in tenant.projects:
-            if project.connection == connection and (trouble := known.get(project.project)) is not None:
-                yield TroubleShape(project.name, trouble.text, trouble.since_ms)
+            if project.connection == connection and (problem := known.get(project.project)) is not None:
+                yield ProblemShape(project.name, problem.text, problem.since_ms)
     allowed = tenant.connections if tenant.allowed_triggers is None else tenant.allowed_triggers
     for connection in sorted(name for name in allowed if tenant.driver(name) in ("queue", "inventory")):
-        for trouble in _of_connection(context, connection).values():
-            yield TroubleShape(f"the connection {connection}", trouble.text, trouble.since_ms)
+        for problem in _of_connection(context, connection).values():
+            yield ProblemShape(f"the connection {connection}", problem.text, problem.since_ms)
 
 
 def _of_connection(context: Context, connection: str) -> Mapping[str, RepositoryProblem]:
-    entry = context.mirror.get(context.map.cache.connection(connection).troubles.path)
+    entry = context.mirror.get(context.map.cache.connection(connection).problems.path)
     found = readable(entry, RepositoryProblems) if entry is not None else None
     return found.projects if found is not None else {}
 
 
 def _of_mergers(context: Context) -> dict[str, RepositoryProblem]:
     found = context.members(context.map.components.merger.path).values()
-    return {p: t for r in found for p, t in r.data.troubles.items()}
+    return {p: t for r in found for p, t in r.data.problems.items()}
