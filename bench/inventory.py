@@ -179,14 +179,14 @@ class Measured:
         """Return the milliseconds from the answer to a change until a watcher gets it; negative if it got it before."""
         found = []
         for _ in range(ROUNDS):
-            notice = asyncio.ensure_future(self._next_notice_s(await self.inventory.journal.now()))
+            event = asyncio.ensure_future(self._next_event_s(await self.inventory.journal.now()))
             await asyncio.sleep(0)
             await self.inventory.apply(CALLER, [Create(self._new())])
             began = time.perf_counter()
-            found.append((await notice - began) * 1000)
+            found.append((await event - began) * 1000)
         return statistics.median(found)
 
-    async def _next_notice_s(self, revision: int) -> float:
+    async def _next_event_s(self, revision: int) -> float:
         async for changes, _ in self.inventory.changes(CALLER, [], revision, quiet_s=10):
             if changes:
                 return time.perf_counter()

@@ -21,7 +21,7 @@ from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.gitea.people import gitea
 from tests.integration.gitea.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.gitea.test_landing import as_tested
-from tests.integration.gitea.test_telling import posting
+from tests.integration.gitea.test_telling import outbox_message
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> Non
     pull = opened(here)
     here.hub.fail("POST", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=2, status=500)
     notes = {"a.txt": (FileComment("x", 10**9),)}
-    await here.forge.report(posting(pull, "failure", comments=notes))
+    await here.forge.report(outbox_message(pull, "failure", comments=notes))
     assert "What jobs say of lines could not be written" in pull.comments[0].body and not pull.reviews
-    await here.forge.report(posting(pull, "success", how={"review": "approve"}, comments=notes))
+    await here.forge.report(outbox_message(pull, "success", how={"review": "approve"}, comments=notes))
     assert [one.state for one in pull.reviews] == ["APPROVED"]
 
 
@@ -100,7 +100,7 @@ async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypa
         here.bob.comment(pull, "recheck")
         await here.settled()
         assert gate.told.count("pull_request.comment") == 1
-    await here.forge.report(posting(pull, "success"))
+    await here.forge.report(outbox_message(pull, "success"))
     assert len(pull.comments) == 3
 
 
@@ -137,7 +137,7 @@ async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
 
 async def test_a_review_in_our_words_is_not_ours(here: Ground) -> None:
     pull = opened(here)
-    said = posting(pull, "failure", how={"review": "request-changes", "comment": False})
+    said = outbox_message(pull, "failure", how={"review": "request-changes", "comment": False})
     here.eve.review(pull, "COMMENT", f"<!-- headgate {said.report.id} -->")
     await here.forge.report(said)
     await here.forge.report(said)

@@ -20,7 +20,7 @@ from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.pagure.people import pagure
 from tests.integration.pagure.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested
-from tests.integration.pagure.test_telling import posting
+from tests.integration.pagure.test_telling import outbox_message
 from tests.integration.pagure.test_watching import details
 
 
@@ -78,7 +78,7 @@ async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:
     here.project.options["Minimum_score_to_merge_pull-request"] = 1
     pull = opened(here)
     for kind, text in (("failure", ":thumbsup: +1"), ("success", "2026-11-23, https://x.example/-1 :thumbsdown:")):
-        await here.forge.report(posting(pull, kind, text))
+        await here.forge.report(outbox_message(pull, kind, text))
         assert pull.comments and pull.score == 0
     done = await here.forge.land(*as_tested(here, pull))
     assert "minimum review score" in str(done)
@@ -158,7 +158,7 @@ async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
 
 async def test_a_comment_in_our_words_is_not_ours(here: Ground) -> None:
     pull, said = opened(here), "Oh no"
-    told = posting(pull, "failure", said)
+    told = outbox_message(pull, "failure", said)
     await here.forge.report(told)
     copied = pull.comments.pop().text
     here.eve.comment(pull, copied)

@@ -21,7 +21,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
-from headgate.services.notices.posts import ServerPosts
+from headgate.services.publisher.posts import ServerPosts
 from headgate.services.reports.queues import QueueReporter
 from headgate.services.scheduler.occasions import runner
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, WatchedQueues

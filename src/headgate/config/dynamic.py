@@ -223,7 +223,7 @@ class TenantLayouts:
 
 
 def _refusals(landed: Layout, refused: Branches, known: Collection[ConfigError]) -> Iterator[ConfigError]:
-    """Yield a notice for each branch that is held back, followed by the errors in these branches."""
+    """Yield a note for each branch that is held back, followed by the errors in these branches."""
     places = [(project, branch) for project, found in refused.items() for branch in found]
     for project, branch in places:
         text = "not in force because of the errors listed with this; the branch's earlier configuration stays in force"

@@ -37,7 +37,7 @@ class PublishedMoment(msgspec.Struct, frozen=True):
     revision: int
 
 
-class ObjectNoticesPlace(Dir):
+class PublishedObjectsPlace(Dir):
     """Hold changes of the inventory on their way to the message queues that publish them."""
 
     published = place(PublishedMoment, "How far they are posted.", by="scheduler", seed=False)

@@ -1,5 +1,4 @@
-"""Define the notices of what happens in a gate, and the reports of pipelines, in the form in which others receive
-them."""
+"""Define the published events of a gate, and the reports of pipelines, in the form in which others receive them."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
 """Size limits of a waiting report as JSON: the first while few reports wait, the second while many do."""
 
 
-class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PublishedEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Publish one event of a gate as a JSON object. Members may be added; `v` grows when a member changes its
     meaning or is removed."""
 
@@ -58,10 +57,10 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The reason, for the item's end."""
 
 
-class Notices(msgspec.Struct, frozen=True):
+class PublishedEvents(msgspec.Struct, frozen=True):
     """Hold the events of one turn, in order."""
 
-    notices: tuple[Notice, ...]
+    events: tuple[PublishedEvent, ...] = msgspec.field(name="notices")
 
 
 class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -79,9 +78,9 @@ class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
 
 
-class ObjectNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """Publish one change of an inventory object as a JSON object, like a Notice. The content of the object is not
-    included: readers need their own permission for it."""
+class PublishedObjectChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Publish one change of an inventory object as a JSON object, like a PublishedEvent. The content of the object is
+    not included: readers need their own permission for it."""
 
     v: int
     kind: str
@@ -110,8 +109,9 @@ class Answered(msgspec.Struct, frozen=True):
     """The id of the message or of the change."""
 
 
-class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
-    """Report a phase of an item to a queue: a JSON object with the members of a notice of kind `report`, and these."""
+class QueueReport(PublishedEvent, frozen=True, omit_defaults=True, kw_only=True):
+    """Report a phase of an item to a queue: a JSON object with the members of a PublishedEvent of kind `report`, and
+    these."""
 
     report: str
     """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
@@ -170,15 +170,15 @@ class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the report may start a pipeline: once it is delivered, the change is read again."""
 
 
-class Postings(msgspec.Struct, frozen=True):
+class OutboxMessages(msgspec.Struct, frozen=True):
     """Hold the reports of one turn to one connection, in order. All are delivered, or all are tried again."""
 
-    postings: tuple[OutboxMessage, ...]
+    messages: tuple[OutboxMessage, ...] = msgspec.field(name="postings")
 
 
-def fitted(posting: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
+def fitted(outgoing: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
     """Shorten the report until the message fits: comments go first, then what jobs said, then jobs, then text."""
-    report, cut = posting.report, "…\nThe rest of this report is left out."
+    report, cut = outgoing.report, "…\nThe rest of this report is left out."
     short = size_max_bytes // 12
     smaller: tuple[Callable[[QueueReport], QueueReport], ...] = (
         lambda one: one,
@@ -192,4 +192,4 @@ def fitted(posting: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
         report = less(report)
         if len(msgspec.json.encode(report)) <= size_max_bytes:
             break
-    return posting if report is posting.report else replace(posting, report=report)
+    return outgoing if report is outgoing.report else replace(outgoing, report=report)

@@ -23,7 +23,7 @@ from headgate.map.queues import (
     ManagedQueue,
     ManagementQueue,
     MergerRequests,
-    NoticesQueue,
+    PublishedEventsQueue,
     QuarantinePlace,
     ReportsQueue,
     ResultQueue,
@@ -367,7 +367,7 @@ class Map(Dir):
         node="lock",
     )
     nodes = below(Nodes, seed=False)
-    notices = below(NoticesQueue, seed=False, taken_under="notices/election")
+    published_events = below(PublishedEventsQueue, name="notices", seed=False, taken_under="notices/election")
     quarantine = below(QuarantinePlace, seed=False)
     reports = each(ReportsQueue, key="connection", seed=False, taken_under="reports/<connection>/election")
     results = below(Results)

@@ -7,9 +7,9 @@ from functools import cached_property
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
 from headgate.map.hints import HintsQueue
-from headgate.map.occasions import ObjectNoticesPlace
+from headgate.map.occasions import PublishedObjectsPlace
 from headgate.map.orders import ReadAnew
-from headgate.map.outbox import Notices, Postings
+from headgate.map.outbox import OutboxMessages, PublishedEvents
 from headgate.map.records import (
     Empty,
     Finished,
@@ -160,24 +160,24 @@ class MergerRequests(RequestQueue):
     )
 
 
-class NoticesQueue(Dir):
+class PublishedEventsQueue(Dir):
     """Queue events on their way to the message queues that publish them."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
-    data = place(Notices, "What is to be published.", by="scheduler, executor, web", node="keyed", seed=False)
+    data = place(PublishedEvents, "What is to be published.", by="scheduler, executor, web", node="keyed", seed=False)
     election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
-    objects = below(ObjectNoticesPlace, seed=False)
+    objects = below(PublishedObjectsPlace, seed=False)
 
     @cached_property
-    def stream(self) -> Stream[Notices]:
-        return Stream(self.queue.path, self.data.path, Notices)
+    def stream(self) -> Stream[PublishedEvents]:
+        return Stream(self.queue.path, self.data.path, PublishedEvents)
 
 
 class ReportsQueue(Dir):
     """Queue the reports of pipelines to one connection: its outbox."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
-    data = place(Postings, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
+    data = place(OutboxMessages, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
     election = place(Empty, "Who tells it.", by="scheduler", node="lock", seed=False)
     problem = place(
         RepositoryProblem,
@@ -191,8 +191,8 @@ class ReportsQueue(Dir):
     )
 
     @cached_property
-    def stream(self) -> Stream[Postings]:
-        return Stream(self.queue.path, self.data.path, Postings)
+    def stream(self) -> Stream[OutboxMessages]:
+        return Stream(self.queue.path, self.data.path, OutboxMessages)
 
 
 class History(Dir):

@@ -194,8 +194,8 @@ class Forge(ForgeWatch, Hears, Protocol):
         no such change."""
         ...
 
-    async def report(self, posting: OutboxMessage) -> None:
-        """Tell people at the change, as the posting's `how` says: votes, statuses, labels, text. A report with a
+    async def report(self, outgoing: OutboxMessage) -> None:
+        """Tell people at the change, as the message's `how` says: votes, statuses, labels, text. A report with a
         repeated key is made once, as far as the forge can do that. Raise ReportRefused if the forge will never accept
         it."""
         ...

@@ -30,7 +30,7 @@ class ReportRefused(ValueError):
 class Reporter(Protocol):
     """Deliver the reports of one connection."""
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Deliver a report and return once it is accepted. A repeated key is delivered once, if the receiver can
         recognise it.
 

@@ -13,7 +13,15 @@ from urllib.parse import quote
 
 from headgate.gate.model import Item
 from headgate.gate.work import LandRequest
-from headgate.map.outbox import LONG_MAX_BYTES, SHORT_MAX_BYTES, Notice, Notices, OutboxMessage, Postings, fitted
+from headgate.map.outbox import (
+    LONG_MAX_BYTES,
+    SHORT_MAX_BYTES,
+    OutboxMessage,
+    OutboxMessages,
+    PublishedEvent,
+    PublishedEvents,
+    fitted,
+)
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import unescape
@@ -103,20 +111,20 @@ class Context:
         forge = self.forges.get(connection)
         return forge if forge is not None and forge.can.webhooks else self.poked.get(connection)
 
-    def published(self, *notices: Notice) -> list[Op]:
-        """Return operations that publish notices, for the commit that makes them true. While `waiting_max` notices
+    def published(self, *events: PublishedEvent) -> list[Op]:
+        """Return operations that publish events, for the commit that makes them true. While `waiting_max` records
         wait for a server that is away, return none."""
-        if not self.publishing or not notices:
+        if not self.publishing or not events:
             return []
-        return self._bounded("notices", self.map.notices.stream, Notices(notices), len(notices))
+        return self._bounded("notices", self.map.published_events.stream, PublishedEvents(events), len(events))
 
-    def reported(self, connection: str, posting: OutboxMessage) -> list[Op]:
+    def reported(self, connection: str, outgoing: OutboxMessage) -> list[Op]:
         """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes
         it true. The more reports wait, the shorter they are; while `waiting_max` wait, return none."""
         stream = self.map.reports(connection).stream
         many = stream.length(self.mirror) >= LENGTHY_MAX
-        fitting = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
-        return self._bounded(connection, stream, Postings((fitting,)), 1)
+        fitting = fitted(outgoing, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
+        return self._bounded(connection, stream, OutboxMessages((fitting,)), 1)
 
     def outboxes(self, first: Callable[[LandRequest, Item], Sequence[OutboxMessage]]) -> Outboxes:
         """Return the outboxes of a turn. `first` gives the reports that a forge gets before the request to merge."""
@@ -128,10 +136,10 @@ class Context:
         """Return the forges that make the merges that land."""
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
-    def asked_of(self, connection: str, postings: Sequence[OutboxMessage]) -> list[Op]:
+    def asked_of(self, connection: str, messages: Sequence[OutboxMessage]) -> list[Op]:
         """Return operations that request actions of a forge in order, for the commit that makes them necessary. They
         are never omitted, because a pipeline waits for the answer."""
-        return self.map.reports(connection).stream.append(Postings(tuple(postings)))
+        return self.map.reports(connection).stream.append(OutboxMessages(tuple(messages)))
 
     def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:

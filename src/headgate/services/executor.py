@@ -35,7 +35,7 @@ from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.requester import NodeRequester, NoNodes
 from headgate.services.nodes.zones import can_run
-from headgate.services.notices.names import notice
+from headgate.services.publisher.names import published_event
 from headgate.services.shares import FairSharing
 from headgate.services.worker import RequestWorker
 from headgate.store.store import Session
@@ -297,7 +297,7 @@ class Executor:
         """Record that the build has started. Raise StoreError."""
         if not self._context.publishing:
             return
-        about = notice(
+        about = published_event(
             "build-started", spec.build, spec.tenant, spec.pipeline, spec.change, spec.item, self._context.now_ms()
         )
         event = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)

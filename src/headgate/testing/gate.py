@@ -35,8 +35,8 @@ from headgate.services.figures import publish_once
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.nodes.requester import NodeRequester
-from headgate.services.notices.posts import ServerPosts
-from headgate.services.notices.publisher import Publisher
+from headgate.services.publisher.posts import ServerPosts
+from headgate.services.publisher.publisher import Publisher
 from headgate.services.recorder import Recorder
 from headgate.services.reports.courier import Courier
 from headgate.services.reports.forges import ForgeReporter

@@ -14,9 +14,9 @@ class Notebook:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def tell(self, posting: OutboxMessage) -> None:
-        report, heading = posting.report, posting.options.get("heading", "")
-        line = f"{posting.key} {heading}: {report.change} of {report.project} {report.result}\n"
+    async def tell(self, outgoing: OutboxMessage) -> None:
+        report, heading = outgoing.report, outgoing.options.get("heading", "")
+        line = f"{outgoing.key} {heading}: {report.change} of {report.project} {report.result}\n"
         try:
             with self._path.open("a") as file:
                 file.write(line)

@@ -238,19 +238,19 @@ class Board:
                 yield Sighting(tuple(change_states), tuple(events), moved, protections=said, answered=answered)
             await self._stirred.wait()
 
-    async def report(self, posting: OutboxMessage) -> None:
+    async def report(self, outgoing: OutboxMessage) -> None:
         self._answer("report")
-        if self.mute and not posting.how.get("status"):
+        if self.mute and not outgoing.how.get("status"):
             raise ReportRefused(self.mute)
-        assert posting.change is not None, "it is a forge"
-        pull, how = self.pulls[posting.change.key], posting.how
+        assert outgoing.change is not None, "it is a forge"
+        pull, how = self.pulls[outgoing.change.key], outgoing.how
         if (state := how.get("status")) is not None:
-            pull.statuses[f"{posting.report.tenant}/{posting.report.pipeline}"] = state
+            pull.statuses[f"{outgoing.report.tenant}/{outgoing.report.pipeline}"] = state
         pull.labels |= set(_list(how.get("label")))
         pull.labels -= set(_list(how.get("unlabel")))
-        if how.get("comment", True) and posting.key not in self.calls:
-            pull.said.append(posting.report.message)
-        self.calls.append(posting.key)
+        if how.get("comment", True) and outgoing.key not in self.calls:
+            pull.said.append(outgoing.report.message)
+        self.calls.append(outgoing.key)
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         self._answer("land")

@@ -20,7 +20,7 @@ def change_of(pull: FakeGiteaPull) -> Change:
     return Change("hub", PROJECT, "main", commit=pull.head_sha, ref="refs/pull/1/head", number="1", title=pull.title)
 
 
-def posting(
+def outbox_message(
     pull: FakeGiteaPull, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any
 ) -> OutboxMessage:
     return OutboxMessage("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
@@ -28,8 +28,8 @@ def posting(
 
 async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
     pull = opened(here)
-    await here.forge.report(posting(pull, "start", how={"status": "pending", "comment": False}))
-    await here.forge.report(posting(pull, "success", how={"status": "success", "comment": False}))
+    await here.forge.report(outbox_message(pull, "start", how={"status": "pending", "comment": False}))
+    await here.forge.report(outbox_message(pull, "success", how={"status": "success", "comment": False}))
     said = here.repository.statuses[pull.head_sha]
     assert [(s.context, s.state, s.description) for s in said] == [
         ("acme/gate", "pending", "gate status: pending"),
@@ -42,15 +42,15 @@ async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
 async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:
     pull = opened(here)
     here.eve.comment(pull, "**gate: passed**\n\n<!-- headgate acme/gate -->")  # a stranger's is not ours
-    await here.forge.report(posting(pull, "start", "Being tested."))
-    await here.forge.report(posting(pull, "failure", "Oh no, @octocat <!-- x " + "y" * 70_000))
+    await here.forge.report(outbox_message(pull, "start", "Being tested."))
+    await here.forge.report(outbox_message(pull, "failure", "Oh no, @octocat <!-- x " + "y" * 70_000))
     _, other = here.driver("other")
-    await other.report(posting(pull, "success"))
+    await other.report(outbox_message(pull, "success"))
     await other.close()
     _, ours = pull.comments
     assert len(pull.comments) == 2 and ours.body.startswith("**gate: passed**")
     pull.comments.remove(ours)
-    await here.forge.report(posting(pull, "failure", "Oh no, @octocat <!-- x " + "y" * 70_000))
+    await here.forge.report(outbox_message(pull, "failure", "Oh no, @octocat <!-- x " + "y" * 70_000))
     body = pull.comments[-1].body
     assert "@octocat" not in body and body.count("<!--") == 1 and len(body) <= 65_536
 
@@ -63,7 +63,7 @@ async def test_labels_and_reviews(here: Ground) -> None:
         "comment": False,
     }  # fmt: skip
     for _ in range(2):
-        await here.forge.report(posting(pull, "success", how=how))
+        await here.forge.report(outbox_message(pull, "success", how=how))
     assert [one.name for one in pull.labels] == ["gated", "50%"]
     assert [(r.state, r.commit_id, r.official) for r in pull.reviews] == [("APPROVED", pull.head_sha, True)]
     assert pull.reviews[0].body.startswith("Good")
@@ -77,26 +77,26 @@ async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
         "other": (FileComment("Not of this change", 1),),
         "b.txt": (FileComment("Wide", 0, "error", Range(3, 1, 4, 2)),),
     }
-    told = posting(pull, "failure", comments=notes)
+    told = outbox_message(pull, "failure", comments=notes)
     for _ in range(2):
         await here.forge.report(replace(told, change=replace(change_of(pull), files=("a.txt",))))
     (review,) = pull.reviews
     assert (review.state, review.notes) == ("COMMENT", (("a.txt", 1, "**warning**: Narrow"),))
-    await here.forge.report(posting(pull, "failure", "Again", comments=notes))  # it is not known what it changes
+    await here.forge.report(outbox_message(pull, "failure", "Again", comments=notes))  # it is not known what it changes
     assert len(pull.reviews) == 1 and "What jobs say of lines could not be written" in pull.comments[0].body
 
 
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     pull = opened(here)
-    gone = replace(posting(pull, "success"), change=replace(change_of(pull), number="77"))
+    gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
     with pytest.raises(ReportRefused, match="has no 77"):
         await here.forge.report(gone)
     here.repository.roles["headgate"] = "read"
     with pytest.raises(ReportRefused, match="let the account of its api_token write there"):
-        await here.forge.report(posting(pull, "success", how={"status": "success"}))
+        await here.forge.report(outbox_message(pull, "success", how={"status": "success"}))
     here.hub.door.limit(60)
     with pytest.raises(ReporterAway) as away:
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     assert away.value.wait_s == 61
 
 

@@ -22,7 +22,7 @@ from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import Ground, ground, opened
-from tests.integration.github.test_telling import posting
+from tests.integration.github.test_telling import outbox_message
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
         other, forge = here.driver("other")
         other.limits = two.of("hub")
         for teller in (here.forge, forge):
-            await teller.report(posting(pull, "start"))  # they have their tokens
+            await teller.report(outbox_message(pull, "start"))  # they have their tokens
         writes = [shared.context.store.counts.commits + shared.context.store.counts.reads for shared in (one, two)]
 
         here.hub.limits.punish(key, 1800)
         asked = len(here.hub.door.log)
         for _ in range(3):
             with pytest.raises(ReporterAway) as refused:
-                await here.forge.report(posting(pull, "start", "Anew"))
+                await here.forge.report(outbox_message(pull, "start", "Anew"))
             assert refused.value.alone and 1700 < refused.value.wait_s <= 1801
         path = Map().cache.connection("hub").limits.path
         async with asyncio.timeout(DEADLINE_S):
@@ -69,7 +69,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
                 await two.context.mirror.moved(two.context.mirror.moves)
         for _ in range(3):
             with pytest.raises(ReporterAway) as refused:
-                await forge.report(posting(pull, "start", "Anew"))
+                await forge.report(outbox_message(pull, "start", "Anew"))
             assert refused.value.alone and 1700 < refused.value.wait_s <= 1801
         assert len(here.hub.door.log) == asked + 1, "one refusal is enough for all"
         counts = [shared.context.store.counts.commits + shared.context.store.counts.reads for shared in (one, two)]
@@ -77,7 +77,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
         assert (await other.get(await forge._tokens.of("far/away"), f"/repos/{away.full_name}")).status == 200
 
         here.hub.world.clock.advance(1802)
-        await forge.report(posting(pull, "success"))
+        await forge.report(outbox_message(pull, "success"))
         found = check(list(backend.tree.under(Map().path)), [StoreTree(Map().path, Map)])
         assert not found.unknown and not found.undecodable, found.text()
     await other.close()
@@ -89,12 +89,12 @@ async def test_what_is_nearly_used_up_is_told_once(here: Ground) -> None:
         here.client.limits = one.of("hub")
         other, forge = here.driver("other")
         other.limits = two.of("hub")
-        await forge.report(posting(pull, "start"))
+        await forge.report(outbox_message(pull, "start"))
         budget = here.hub.limits.of(key, "core")
         budget.used = int(budget.limit * 0.95)
         before = one.context.store.counts.commits
         for text in ("once", "twice", "again"):
-            await here.forge.report(posting(pull, "start", text))
+            await here.forge.report(outbox_message(pull, "start", text))
         account = f"{key} core"
         async with asyncio.timeout(DEADLINE_S):
             while not two.of("hub").known(account).spare_s:
@@ -104,5 +104,5 @@ async def test_what_is_nearly_used_up_is_told_once(here: Ground) -> None:
         with pytest.raises(ReporterAway):
             await other.get(await forge._tokens.of("acme/rocket"), "/repos/acme/rocket", urgent=False)
         assert len(here.hub.door.log) == asked, "what can wait is not asked"
-        await forge.report(posting(pull, "success"))
+        await forge.report(outbox_message(pull, "success"))
     await other.close()

@@ -36,7 +36,7 @@ def report(kind: str, text: str = "Build succeeded.", **more: Any) -> QueueRepor
     )  # fmt: skip
 
 
-def posting(
+def outbox_message(
     pull: FakeGitHubPull, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any
 ) -> OutboxMessage:
     return OutboxMessage("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
@@ -44,8 +44,8 @@ def posting(
 
 async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
     pull = opened(here)
-    await here.forge.report(posting(pull, "start", how={"status": "pending", "comment": False}))
-    await here.forge.report(posting(pull, "success", how={"status": "success", "comment": False}))
+    await here.forge.report(outbox_message(pull, "start", how={"status": "pending", "comment": False}))
+    await here.forge.report(outbox_message(pull, "success", how={"status": "success", "comment": False}))
     said = here.repository.statuses[pull.head_sha]
     assert [(s.context, s.state, s.description) for s in said] == [
         ("acme/gate", "pending", "gate status: pending"),
@@ -57,30 +57,30 @@ async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
 
 async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:
     pull = opened(here)
-    await here.forge.report(posting(pull, "start", "Being tested."))
-    await here.forge.report(posting(pull, "failure", "Oh no, @octocat and ada@example.org <!-- x"))
+    await here.forge.report(outbox_message(pull, "start", "Being tested."))
+    await here.forge.report(outbox_message(pull, "failure", "Oh no, @octocat and ada@example.org <!-- x"))
     assert len(pull.comments) == 1
     body = pull.comments[0].body
     assert body.startswith("**gate: failed**")
     assert "@octocat" not in body and "ada@example.org" in body
     assert body.count("<!--") == 1
     _, other = here.driver("other")  # another process finds it
-    await other.report(posting(pull, "success"))
+    await other.report(outbox_message(pull, "success"))
     await other.close()
     assert len(pull.comments) == 1
     pull.comments.clear()  # somebody removes it
-    await here.forge.report(posting(pull, "success"))
+    await here.forge.report(outbox_message(pull, "success"))
     assert len(pull.comments) == 1
 
 
 async def test_a_comment_of_somebody_else_is_left_alone(here: Ground) -> None:
     pull = opened(here)
-    await here.forge.report(posting(pull, "start"))
+    await here.forge.report(outbox_message(pull, "start"))
     copied = pull.comments[0].body
     pull.comments.clear()
     here.eve.comment(pull, copied)
     _, other = here.driver("other")
-    await other.report(posting(pull, "success"))
+    await other.report(outbox_message(pull, "success"))
     await other.close()
     assert [one.user.login for one in pull.comments] == ["eve", "headgate[bot]"]
     assert pull.comments[0].body == copied
@@ -88,7 +88,7 @@ async def test_a_comment_of_somebody_else_is_left_alone(here: Ground) -> None:
 
 async def test_what_is_long_fits(here: Ground) -> None:
     pull = opened(here)
-    await here.forge.report(posting(pull, "failure", "😀" * 70_000, how={"check": "failure"}))
+    await here.forge.report(outbox_message(pull, "failure", "😀" * 70_000, how={"check": "failure"}))
     assert len(pull.comments[0].body) <= 65_536
     assert "The rest is left out" in pull.comments[0].body
 
@@ -104,7 +104,7 @@ async def test_labels_and_reviews(here: Ground) -> None:
         "comment": False,
     }
     for _ in range(2):
-        await here.forge.report(posting(pull, "success", how=how))
+        await here.forge.report(outbox_message(pull, "success", how=how))
     assert [one.name for one in pull.labels] == ["gated", "50%"]
     assert [(r.state, r.commit_id) for r in pull.reviews] == [("APPROVED", pull.head_sha)]
     assert pull.reviews[0].body.startswith("Good")
@@ -112,17 +112,17 @@ async def test_labels_and_reviews(here: Ground) -> None:
 
 async def test_a_check_run_begins_and_ends_once(here: Ground) -> None:
     pull = opened(here)
-    await here.forge.report(posting(pull, "start", how={"check": "in_progress", "comment": False}))
+    await here.forge.report(outbox_message(pull, "start", how={"check": "in_progress", "comment": False}))
     for _ in range(2):
-        await here.forge.report(posting(pull, "success", how={"check": "success", "comment": False}))
+        await here.forge.report(outbox_message(pull, "success", how={"check": "success", "comment": False}))
     (run,) = here.repository.check_runs.values()
     assert (run.name, run.status, run.conclusion) == ("acme/gate", "completed", "success")
     assert run.details_url == "https://gate.example.org/t/acme/buildset/b1"
     _, other = here.driver("other")
-    await other.report(posting(pull, "success", how={"check": "success", "comment": False}))
+    await other.report(outbox_message(pull, "success", how={"check": "success", "comment": False}))
     await other.close()
     assert len(here.repository.check_runs) == 1
-    await here.forge.report(posting(pull, "start", how={"check": "in_progress", "comment": False}))
+    await here.forge.report(outbox_message(pull, "start", how={"check": "in_progress", "comment": False}))
     assert [one.status for one in here.repository.check_runs.values()] == ["completed", "in_progress"]
 
 
@@ -133,7 +133,7 @@ async def test_annotations_beyond_fifty_come_in_batches(here: Ground) -> None:
     narrow = FileComment("Narrow", 0, "info", Range(3, 1, 3, 2))
     nowhere = FileComment("Nowhere", 0)
     comments = {"a.txt": (*notes, wide, narrow, nowhere, notes[0]), "other": notes[:1]}
-    told = posting(pull, "failure", how={"check": "failure", "comment": False}, comments=comments)
+    told = outbox_message(pull, "failure", how={"check": "failure", "comment": False}, comments=comments)
     await here.forge.report(replace(told, change=replace(change_of(pull), files=("a.txt",))))
     (run,) = here.repository.check_runs.values()
     assert run.batches == [50, 50, 21]
@@ -147,22 +147,22 @@ async def test_without_an_app_there_are_no_check_runs_and_it_is_said(here: Groun
     pull = opened(here)
     token = here.hub.token("bob")
     _, plain = here.driver("plain", app_id="", app_key="", api_token=token)
-    await plain.report(posting(pull, "success", how={"check": "success", "comment": False}))
+    await plain.report(outbox_message(pull, "success", how={"check": "success", "comment": False}))
     await plain.close()
     assert "check runs need an app: set app_id and app_key" in pull.comments[0].body
 
 
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     pull = opened(here)
-    gone = replace(posting(pull, "success"), change=replace(change_of(pull), number="77"))
+    gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
     with pytest.raises(ReportRefused, match="has no 77"):
         await here.forge.report(gone)
     here.app.permissions["issues"] = "read"
     with pytest.raises(ReportRefused, match="the app lacks a permission"):
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     here.hub.limits.punish(f"installation {here.installation.id}", 60)
     with pytest.raises(ReporterAway) as away:
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     assert away.value.wait_s == 61
 
 

@@ -22,7 +22,7 @@ from headgate.testing.forges.github.people import GitHub
 from tests.waiting import until
 
 from .ground import PROJECT, SECRET, Ground, ground
-from .test_telling import posting
+from .test_telling import outbox_message
 
 LIMITS = GitLimits(timeout_s=DEADLINE_S)
 REFUSED = "authentication failed|could not read username|401"
@@ -111,7 +111,7 @@ async def test_what_is_refused_for_another_reason_keeps_its_token(here: Ground, 
 
 async def test_a_report_whose_token_is_revoked_early_is_told_with_a_new_one(here: Ground) -> None:
     pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
-    told = posting(pull, "success", how={"status": "success"})
+    told = outbox_message(pull, "success", how={"status": "success"})
     await here.forge.report(told)
     revoked(here)
     await here.forge.report(replace(told, key="again", report=replace(told.report, message="Once more.")))
@@ -125,10 +125,10 @@ async def test_what_no_token_is_taken_for_waits(here: Ground) -> None:
     _, forge = here.driver("bot", app_id="", app_key="", api_token=bot)
     here.hub.world.tokens[bot].revoked = True
     with pytest.raises(ReporterAway, match="refuses the token of hub"):
-        await forge.report(posting(pull, "success"))
+        await forge.report(outbox_message(pull, "success"))
     await forge.close()
     here.hub.world.token_life_s = -1
     revoked(here)
     with pytest.raises(ReporterAway, match="refuses the installation"):
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     assert pull.comments == []

@@ -15,7 +15,9 @@ from tests.integration.github.test_telling import report
 from tests.integration.gitlab.ground import PROJECT, Ground, change_of, opened
 
 
-def posting(one: FakeGitLabMergeRequest, kind: str, text: str = "Build succeeded.", how: Any = None) -> OutboxMessage:
+def outbox_message(
+    one: FakeGitLabMergeRequest, kind: str, text: str = "Build succeeded.", how: Any = None
+) -> OutboxMessage:
     return OutboxMessage("", report(kind, text), key=f"key-{kind}", change=change_of(one), how=how or {})
 
 
@@ -28,7 +30,7 @@ async def test_a_status_has_the_name_of_the_pipeline_and_is_of_the_head_pipeline
     one = opened(here)
     here.project.only_if_pipeline_succeeds = True
     for kind, state in (("start", "running"), ("start", "running"), ("success", "success")):
-        await here.forge.report(posting(one, kind, how={"status": state, "comment": False}))
+        await here.forge.report(outbox_message(one, kind, how={"status": state, "comment": False}))
     (said,) = here.project.statuses
     assert (said.name, said.state, said.ref, said.sha) == ("acme/gate", "success", "topic", one.sha)
     assert said.description == "gate passed"
@@ -41,7 +43,7 @@ async def test_a_status_has_the_name_of_the_pipeline_and_is_of_the_head_pipeline
 async def test_of_a_fork_the_status_is_where_we_may_write(here: Ground) -> None:
     fork = here.eve.fork(here.project)
     one = here.eve.propose(here.project, "topic", {"a.txt": "2\n"}, fork=fork)
-    told = posting(one, "success", how={"status": "success", "comment": False})
+    told = outbox_message(one, "success", how={"status": "success", "comment": False})
     await here.forge.report(told)
     assert fork.statuses == [] and [said.name for said in here.project.statuses] == ["acme/gate"]
     fork.members["gate"] = 30
@@ -54,20 +56,20 @@ async def test_of_a_fork_the_status_is_where_we_may_write(here: Ground) -> None:
 async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:
     one = opened(here)
     here.eve.comment(one, "copied <!-- headgate acme/gate -->")
-    await here.forge.report(posting(one, "start", "Being tested."))
-    await here.forge.report(posting(one, "failure", "Oh no, @all and ada@example.org <!-- x"))
+    await here.forge.report(outbox_message(one, "start", "Being tested."))
+    await here.forge.report(outbox_message(one, "failure", "Oh no, @all and ada@example.org <!-- x"))
     assert [note.author.username for note in one.notes] == ["eve", "gate"]
     text = one.notes[1].body
     assert text.startswith("**gate: failed**") and text.endswith("<!-- headgate acme/gate -->")
     assert "@all" not in text and "ada@example.org" in text and text.count("<!--") == 1
     _, other = here.driver("other")  # another process finds it
-    await other.report(posting(one, "success"))
+    await other.report(outbox_message(one, "success"))
     await other.close()
     assert len(one.notes) == 2 and one.notes[1].body.startswith("**gate: passed**")
     del one.notes[1]  # somebody removes it
-    await here.forge.report(posting(one, "success"))
+    await here.forge.report(outbox_message(one, "success"))
     assert len(one.notes) == 2
-    await here.forge.report(posting(one, "failure", "😀" * 1_100_000))
+    await here.forge.report(outbox_message(one, "failure", "😀" * 1_100_000))
     assert len(one.notes[1].body) <= 65_000 and "The rest is left out" in one.notes[1].body
 
 
@@ -76,13 +78,13 @@ async def test_labels_and_approvals(here: Ground) -> None:
     here.bob.label(one, "old one")
     how = {"label": ["gated", "50%"], "unlabel": "old one", "approval": True, "comment": False}
     for _ in range(2):
-        await here.forge.report(posting(one, "success", how=how))
+        await here.forge.report(outbox_message(one, "success", how=how))
     assert one.labels == ["gated", "50%"]
     assert [user.username for user in one.approvers] == ["gate"]
     for _ in range(2):
-        await here.forge.report(posting(one, "failure", how={"approval": False, "comment": False}))
+        await here.forge.report(outbox_message(one, "failure", how={"approval": False, "comment": False}))
     assert one.approvers == []
-    stale = posting(one, "success", how={"approval": True, "comment": False})
+    stale = outbox_message(one, "success", how={"approval": True, "comment": False})
     here.ada.push(here.project, "topic", {"a.txt": "3\n"})
     await here.forge.report(stale)
     assert one.approvers == [], "what was not tested is not approved"
@@ -90,21 +92,21 @@ async def test_labels_and_approvals(here: Ground) -> None:
 
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     one = opened(here)
-    gone = replace(posting(one, "success"), change=replace(change_of(one), number="77"))
+    gone = replace(outbox_message(one, "success"), change=replace(change_of(one), number="77"))
     with pytest.raises(ReportRefused, match="has no 77"):
         await here.forge.report(gone)
     here.project.members["gate"] = GUEST
     with pytest.raises(ReportRefused, match="may not approve"):
-        await here.forge.report(posting(one, "success", how={"approval": True, "comment": False}))
+        await here.forge.report(outbox_message(one, "success", how={"approval": True, "comment": False}))
     with pytest.raises(ReportRefused, match="403 Forbidden"):
-        await here.forge.report(posting(one, "success", how={"status": "success", "comment": False}))
+        await here.forge.report(outbox_message(one, "success", how={"status": "success", "comment": False}))
     here.hub.world.tokens[here.token].revoked = True
     with pytest.raises(ReporterAway, match="Token was revoked"):
-        await here.forge.report(posting(one, "success"))
+        await here.forge.report(outbox_message(one, "success"))
     here.hub.world.tokens[here.token].revoked = False
     here.hub.limits.punish("gate", 600)
     with pytest.raises(ReporterAway) as away:
-        await here.forge.report(posting(one, "success"))
+        await here.forge.report(outbox_message(one, "success"))
     assert away.value.wait_s == 61
 
 

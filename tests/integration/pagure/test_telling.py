@@ -17,7 +17,7 @@ from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import change_of
 
 
-def posting(
+def outbox_message(
     pull: FakePagureRequest, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any
 ) -> OutboxMessage:
     return OutboxMessage("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
@@ -27,7 +27,7 @@ async def test_each_pipeline_has_one_flag(here: Ground) -> None:
     pull = opened(here)
     for pipeline in ("check", "gate"):
         for kind, status in (("start", "pending"), ("success", "success")):
-            told = posting(pull, kind, how={"status": status, "comment": False})
+            told = outbox_message(pull, kind, how={"status": status, "comment": False})
             await here.forge.report(replace(told, report=replace(told.report, pipeline=pipeline)))
     head = pull.commit_stop[:12]
     assert [(one.username, one.status, one.comment) for one in pull.flags] == [
@@ -36,41 +36,41 @@ async def test_each_pipeline_has_one_flag(here: Ground) -> None:
     ]
     assert pull.flags[0].url == "https://gate.example.org/t/acme/buildset/b1" and pull.comments == []
     how = {"status": "failure", "status-url": "https://other.example.org", "comment": False}
-    await here.forge.report(posting(pull, "failure", how=how))
+    await here.forge.report(outbox_message(pull, "failure", how=how))
     assert (pull.flags[1].status, pull.flags[1].url) == ("failure", "https://other.example.org")
 
 
 async def test_a_comment_is_said_once_and_calls_nobody(here: Ground) -> None:
     pull, text = opened(here), "Oh no, @octocat <!-- x " + "y" * 70_000
     for _ in range(2):
-        await here.forge.report(posting(pull, "failure", text))
+        await here.forge.report(outbox_message(pull, "failure", text))
     _, other = here.driver("other")
-    await other.report(posting(pull, "failure", text))
+    await other.report(outbox_message(pull, "failure", text))
     await other.close()
     (said,) = pull.comments
     assert said.text.startswith("**gate: failed**") and len(said.text) <= 65_536
     assert "@octocat" not in said.text and said.text.count("<!--") == 1
-    await here.forge.report(posting(pull, "success"))
+    await here.forge.report(outbox_message(pull, "success"))
     assert len(pull.comments) == 2, "Pagure lets nobody edit a comment"
     assert {one.user.login for one in pull.comments} == {"headgate"}
 
 
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     pull = opened(here)
-    gone = replace(posting(pull, "success"), change=replace(change_of(pull), number="77"))
+    gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
     with pytest.raises(ReportRefused, match="has no 77"):
         await here.forge.report(gone)
     _, less = here.driver("less", api_token=here.hub.token("headgate", frozenset()))
     with pytest.raises(ReportRefused, match=r"Missing ACLs: pull_request_flag.*give the api_token the ACLs"):
-        await less.report(posting(pull, "success", how={"status": "success"}))
+        await less.report(outbox_message(pull, "success", how={"status": "success"}))
     await less.close()
     here.hub.world.tokens[here.account.api_token].revoked = True
     with pytest.raises(ReporterAway, match="make another one"):
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     here.hub.world.tokens[here.account.api_token].revoked = False
     here.hub.door.limit(60)
     with pytest.raises(ReporterAway) as away:
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     assert away.value.wait_s == 61
 
 
@@ -94,7 +94,7 @@ async def test_with_a_revoked_token_it_is_still_seen_what_happens_and_what_is_to
         here.forge.stir(Hint("all", ""))  # no delivery can be verified without asking
         await gate.until(lambda: f"{PROJECT}#1" in gate.known)
         with pytest.raises(ReporterAway, match=r"refuses the api_token.*make another one"):
-            await here.forge.report(posting(pull, "success"))
+            await here.forge.report(outbox_message(pull, "success"))
         token.revoked = False
-        await here.forge.report(posting(pull, "success"))
+        await here.forge.report(outbox_message(pull, "success"))
     assert sum("passed" in one.text for one in pull.comments) == 1

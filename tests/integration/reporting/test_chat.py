@@ -10,14 +10,14 @@ import pytest
 from headgate.adapters.reporters.chat import ChatReporter, ChatUnusable
 from headgate.ports.reporter import ReportPutOff
 
-from .told import answered, listener, posting
+from .told import answered, listener, outbox_message
 
 
 async def test_a_message_says_what_became_of_the_change_and_calls_nobody() -> None:
     async with listener(lambda call: answered("200 OK")) as (url, calls):
         chat = ChatReporter.of({"url": url.replace("http://", "json://") + "/room"})
-        await chat.tell(posting(subject="@channel look <!here>"))
-        await chat.tell(posting(options={"title": "{project}: {result}"}))
+        await chat.tell(outbox_message(subject="@channel look <!here>"))
+        await chat.tell(outbox_message(options={"title": "{project}: {result}"}))
     first, second = (json.loads(call.body) for call in calls)
     assert first["title"].startswith("[gate] code/api topic,abcdef12 failed") and first["type"] == "failure"
     assert "- unit: FAILURE (exit status 1)" in first["message"]
@@ -30,7 +30,7 @@ async def test_what_a_chat_does_not_take_is_told_without_what_is_secret_in_its_a
     async with listener(lambda call: answered("403 Forbidden", body="no")) as (url, _):
         chat = ChatReporter.of({"url": url.replace("http://", "json://user:t0ken@")})
         with pytest.raises(ReportPutOff) as put_off:
-            await chat.tell(posting())
+            await chat.tell(outbox_message())
     assert str(put_off.value) and "t0ken" not in str(put_off.value)
 
 

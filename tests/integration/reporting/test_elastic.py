@@ -25,7 +25,7 @@ from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import slow, until
 
-from .told import Call, answered, listener, posting
+from .told import Call, answered, listener, outbox_message
 
 INDEX = re.compile(r'(?![-_+.])[^A-Z\\/*?"<>| ,#:]{1,255}')
 
@@ -98,8 +98,8 @@ async def test_a_buildset_and_its_builds_are_documents_and_told_again_they_are_t
     server = Server()
     async with listener(server.answer) as (url, calls), reporting(url) as reporter:
         for _ in range(2):
-            await reporter.tell(posting())
-        await reporter.tell(posting("k2", result="SUCCESS", builds=()))
+            await reporter.tell(outbox_message())
+        await reporter.tell(outbox_message("k2", result="SUCCESS", builds=()))
         assert "authorization" not in calls[0].headers
     assert {index for index, _ in server.documents} == {"zuul.example-2023.11.14"}
     whole, build, other = server.documents.values()
@@ -124,7 +124,7 @@ async def test_a_buildset_and_its_builds_are_documents_and_told_again_they_are_t
     ],
 )
 def test_an_index_is_of_the_reports_time_and_of_what_the_server_takes(pattern: str, tenant: str, index: str) -> None:
-    report = posting(tenant=tenant).report
+    report = outbox_message(tenant=tenant).report
     assert index_of(pattern, report) == index and INDEX.fullmatch(index)
 
 
@@ -133,25 +133,25 @@ async def test_who_cannot_take_it_now_is_asked_again_and_what_is_refused_is_said
     async with listener(server.answer) as (url, _), reporting(url) as reporter:
         for server.busy in ("503 Busy", "429 Slow down"):
             with pytest.raises(ReporterAway, match=server.busy[:3]):
-                await reporter.tell(posting())
+                await reporter.tell(outbox_message())
         for server.busy in ("401 No", "403 No", "413 Too large"):
             with pytest.raises(ReportRefused, match=server.busy[:3]):
-                await reporter.tell(posting())
+                await reporter.tell(outbox_message())
         server.busy, server.refuses = "", {"build": 429}
         with pytest.raises(ReporterAway, match="did not take 1 of 2 documents: 429 es_rejected"):
-            await reporter.tell(posting())
+            await reporter.tell(outbox_message())
         server.refuses = {"build": 400}
         with pytest.raises(ReportRefused, match="400 es_rejected"):
-            await reporter.tell(posting())
+            await reporter.tell(outbox_message())
         server.refuses = {}
-        await reporter.tell(posting())
+        await reporter.tell(outbox_message())
     for body in ("<html>", "[" * 10_000, '{"errors": "no"}', '{"items": [5]}'):
         async with (
             listener(lambda call, body=body: answered("200 OK", body=body)) as (url, _),
             reporting(url) as reporter,
         ):  # type: ignore[misc]
             with pytest.raises(ReportRefused, match="no Elasticsearch"):
-                await reporter.tell(posting())
+                await reporter.tell(outbox_message())
 
 
 async def test_another_server_is_asked_while_one_is_away() -> None:
@@ -159,19 +159,19 @@ async def test_another_server_is_asked_while_one_is_away() -> None:
     async with listener(server.answer) as (url, calls):
         uri = url.replace("http://", "http://user:p%40ss@")
         async with reporting(f"http://127.0.0.1:1, {uri}/") as reporter:
-            await reporter.tell(posting())
-            await reporter.tell(posting("k2"))
+            await reporter.tell(outbox_message())
+            await reporter.tell(outbox_message("k2"))
         assert len(calls) == 2 and calls[0].headers["authorization"] == "Basic dXNlcjpwQHNz"
     async with reporting("http://127.0.0.1:1,http://127.0.0.1:1") as reporter:
         with pytest.raises(ReporterAway):
-            await reporter.tell(posting())
+            await reporter.tell(outbox_message())
     busy = Server(busy="503 Busy")
     async with (
         listener(busy.answer) as (first, _),
         listener(server.answer) as (second, calls),
         reporting(f"{first},{second}") as reporter,
     ):
-        await reporter.tell(posting("k3"))
+        await reporter.tell(outbox_message("k3"))
         assert len(calls) == 1, "the first one is there, and takes nothing"
 
 
@@ -192,7 +192,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
     async with asyncio.timeout(DEADLINE_S), reporting(url) as reporter, webhook_client() as client:
         for told in (reporter, WebhookReporter(client, Webhook(url))):
             with pytest.raises(ReporterAway, match="TimeoutError"):
-                await told.tell(posting())
+                await told.tell(outbox_message())
     server.close()
 
 

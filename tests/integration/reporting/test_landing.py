@@ -31,7 +31,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.waiting import slow, until
 
-from .told import REPORT, posting
+from .told import REPORT, outbox_message
 
 TO = "hub"
 PULL = Change(TO, "hub/lib", "main", commit="a" * 40, ref="refs/pull/7/head", number="7")
@@ -49,9 +49,9 @@ class Hub:
     slow: float = 0.0
     can: Abilities = field(default_factory=lambda: Abilities(lands="merge"))
 
-    async def report(self, posting: OutboxMessage) -> None:
+    async def report(self, outgoing: OutboxMessage) -> None:
         await slow(self.slow)
-        self.done.append(posting.key)
+        self.done.append(outgoing.key)
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         self.asked += 1
@@ -70,8 +70,8 @@ class LandingGround:
     context: Context
     hub: Hub
 
-    async def ask(self, *postings: OutboxMessage) -> None:
-        for one in postings:
+    async def ask(self, *messages: OutboxMessage) -> None:
+        for one in messages:
             put = self.context.asked_of(TO, [one]) if one.land else self.context.reported(TO, one)
             written = await self.context.store.commit([], put)
             await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
@@ -111,7 +111,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def landing(key: str = "land1") -> OutboxMessage:
-    one = posting(key, change="7,aaaaaaaa", project="hub/lib", branch="main", tenant="example", pipeline="gate", id=key)
+    one = outbox_message(
+        key, change="7,aaaaaaaa", project="hub/lib", branch="main", tenant="example", pipeline="gate", id=key
+    )
     return replace(one, change=PULL, land=WORK)
 
 
@@ -181,8 +183,8 @@ async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_befor
 
 async def test_a_busy_project_does_not_hold_up_another() -> None:
     hub = Hub(slow=0.01)
-    busy = [posting(f"busy{n}", change=f"{n},1", project="hub/busy", id=f"busy{n}") for n in range(40)]
-    quiet = posting("quiet", change="1,1", project="hub/quiet", id="quiet")
+    busy = [outbox_message(f"busy{n}", change=f"{n},1", project="hub/busy", id=f"busy{n}") for n in range(40)]
+    quiet = outbox_message("quiet", change="1,1", project="hub/quiet", id="quiet")
     async with ground(hub) as found:
         await found.ask(*busy, quiet)
         await until("the quiet one is told", lambda: "quiet" in hub.done, every_s=0.005)

@@ -15,7 +15,7 @@ from headgate.adapters.reporters.mail import MailReporter, MailServer
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.testing.servers.certificates import make
 
-from .told import Mailbox, mailbox, posting
+from .told import Mailbox, mailbox, outbox_message
 
 HERE = Path(".")
 
@@ -38,9 +38,9 @@ def read(box: Mailbox, number: int = -1) -> EmailMessage:
 
 async def test_a_report_is_a_mail_that_says_what_became_of_the_change() -> None:
     async with mailbox() as box:
-        await reporter(box).tell(posting())
-        await reporter(box).tell(posting())
-        await reporter(box).tell(posting("k2", change="topic,99999999", report="success"))
+        await reporter(box).tell(outbox_message())
+        await reporter(box).tell(outbox_message())
+        await reporter(box).tell(outbox_message("k2", change="topic,99999999", report="success"))
     mail = read(box, 0)
     assert box.mails[0].mail_from == "gate@example.org" and box.mails[0].rcpt_tos == ["a@example.org"]
     assert mail["Subject"] == "[gate] code/api topic,abcdef12 failed: Make it faster"
@@ -58,7 +58,7 @@ async def test_the_pipeline_says_to_whom_from_whom_and_the_subject() -> None:
         "subject": "{change} {result} {no}",
     }
     async with mailbox() as box:
-        await reporter(box).tell(posting(options=options))
+        await reporter(box).tell(outbox_message(options=options))
     mail = read(box)
     assert box.mails[0].rcpt_tos == ["b@example.org", "c@example.org"] and box.mails[0].mail_from == "g@example.org"
     assert mail["Subject"] == "topic,abcdef12 FAILURE {no}"
@@ -76,7 +76,7 @@ async def test_the_pipeline_says_to_whom_from_whom_and_the_subject() -> None:
 )
 async def test_what_a_change_calls_itself_makes_no_header_and_no_long_line(subject: str) -> None:
     async with mailbox() as box:
-        await reporter(box).tell(posting(subject=subject, message="Build failed.\r\n.\r\nQUIT\r\n" + subject))
+        await reporter(box).tell(outbox_message(subject=subject, message="Build failed.\r\n.\r\nQUIT\r\n" + subject))
     mail, raw = read(box), box.mails[0].content
     assert (
         box.mails[0].rcpt_tos == ["a@example.org"] and mail["Bcc"] is None and mail.get_all("To") == ["a@example.org"]
@@ -101,33 +101,33 @@ async def test_what_is_no_address_or_not_allowed_is_refused_and_nothing_is_sent(
 ) -> None:
     async with mailbox() as box:
         with pytest.raises(ReportRefused, match=why):
-            await reporter(box, recipients="@example.org").tell(posting(options=options))
+            await reporter(box, recipients="@example.org").tell(outbox_message(options=options))
     assert not box.mails
 
 
 async def test_nobody_to_send_to_is_said() -> None:
     async with mailbox() as box:
         with pytest.raises(ReportRefused, match="default_to"):
-            await reporter(box, default_to="").tell(posting())
+            await reporter(box, default_to="").tell(outbox_message())
 
 
 async def test_what_the_server_says_decides_whether_it_is_tried_again() -> None:
     async with mailbox() as box:
         box.answers["a@example.org"] = "450 later"
         with pytest.raises(ReportPutOff, match="450 later"):
-            await reporter(box).tell(posting())
+            await reporter(box).tell(outbox_message())
         box.answers["a@example.org"] = "550 no such user"
         with pytest.raises(ReportRefused, match="550 no such user"):
-            await reporter(box).tell(posting())
+            await reporter(box).tell(outbox_message())
         box.answers.clear()
         box.answer = "554 looks like spam"
         with pytest.raises(ReportRefused, match="looks like spam"):
-            await reporter(box).tell(posting())
+            await reporter(box).tell(outbox_message())
         box.answer = "451 try again"
         with pytest.raises(ReportPutOff, match="451 try again"):
-            await reporter(box).tell(posting())
+            await reporter(box).tell(outbox_message())
     with pytest.raises(ReporterAway, match=f"localhost:{box.port}"):
-        await reporter(box).tell(posting())
+        await reporter(box).tell(outbox_message())
 
 
 async def test_the_connection_is_encrypted_and_the_password_is_never_sent_in_clear(tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ async def test_the_connection_is_encrypted_and_the_password_is_never_sent_in_cle
     context.load_cert_chain(files.server)
     login = {"security": "starttls", "user": "gate", "password": "right", "ca": str(files.authority)}
     async with mailbox(tls_context=context, require_starttls=True) as box:
-        await reporter(box, **login).tell(posting())
+        await reporter(box, **login).tell(outbox_message())
         assert box.logins == [("gate", "right")] and box.encrypted == [True]
         with pytest.raises(ReporterAway, match=r"(?i)authentication"):
-            await reporter(box, **login | {"password": "wrong"}).tell(posting())
+            await reporter(box, **login | {"password": "wrong"}).tell(outbox_message())
         with pytest.raises(ReporterAway, match=r"(?i)certificate"):
-            await reporter(box, **login | {"ca": ""}).tell(posting())
+            await reporter(box, **login | {"ca": ""}).tell(outbox_message())
     async with mailbox() as plain:  # it knows no STARTTLS: nothing is said to it
         with pytest.raises(ReporterAway, match="STARTTLS"):
-            await reporter(plain, **login).tell(posting())
+            await reporter(plain, **login).tell(outbox_message())
     assert not plain.logins and not plain.mails

@@ -22,7 +22,7 @@ from headgate.testing.servers.certificates import make
 from headgate.testing.servers.program import Program, free_ports
 from tests.waiting import until
 
-from .told import posting
+from .told import outbox_message
 
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 needs_broker = pytest.mark.skipif(not Path(MOSQUITTO).exists(), reason="needs Debian's package mosquitto")
@@ -93,9 +93,11 @@ async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterat
 @needs_broker
 async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
     async with broker(tmp_path) as port, listening(port) as heard:
-        await reporter(port).tell(posting())
+        await reporter(port).tell(outbox_message())
         for qos in ("0", "1", "2"):
-            await reporter(port).tell(posting("k2", {"topic": "ci/{project}/{patchset}", "qos": qos}, branch="a#b"))
+            await reporter(port).tell(
+                outbox_message("k2", {"topic": "ci/{project}/{patchset}", "qos": qos}, branch="a#b")
+            )
         await until("4 are heard", lambda: len(heard) >= 4)
         assert {topic for topic, *_ in heard} == {"example/zuul/gate/code/api/main/topic", "ci/code/api/abcdef12"}
         assert sorted(quality for _, quality, _ in heard) == [0, 0, 1, 2]
@@ -110,9 +112,9 @@ async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
 async def test_who_is_not_let_in_or_hears_nothing_tries_again(tmp_path: Path) -> None:
     async with broker(tmp_path) as port:
         with pytest.raises(ReporterAway, match=f"127.0.0.1:{port}"):
-            await reporter(port, password="wrong").tell(posting())
+            await reporter(port, password="wrong").tell(outbox_message())
     with pytest.raises(ReporterAway, match=f"127.0.0.1:{port}"):
-        await reporter(port).tell(posting())
+        await reporter(port).tell(outbox_message())
 
 
 @needs_broker
@@ -121,10 +123,12 @@ async def test_the_broker_is_who_it_is_said_to_be(tmp_path: Path) -> None:
     async with broker(tmp_path, f"certfile {ours.server}", f"keyfile {ours.server}") as port:
         tls = ssl.create_default_context(cafile=ours.authority)
         async with listening(port, tls) as heard:
-            await reporter(port, tmp_path, ca_certs="ours/" + ours.authority.name).tell(posting(options={"qos": "1"}))
+            await reporter(port, tmp_path, ca_certs="ours/" + ours.authority.name).tell(
+                outbox_message(options={"qos": "1"})
+            )
             await until("one is heard", lambda: len(heard) >= 1)
             with pytest.raises(ReporterAway, match="certificate verify failed"):
-                await reporter(port, ca_certs=str(theirs.authority)).tell(posting())
+                await reporter(port, ca_certs=str(theirs.authority)).tell(outbox_message())
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +136,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with server:
         with pytest.raises(ReporterAway):
-            await reporter(server.sockets[0].getsockname()[1]).tell(posting())
+            await reporter(server.sockets[0].getsockname()[1]).tell(outbox_message())
 
 
 @pytest.mark.parametrize(
@@ -145,12 +149,12 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
     ],
 )
 def test_no_name_makes_a_topic_that_is_none(pattern: str, changed: dict[str, str], topic: str) -> None:
-    assert topic_of(pattern, posting(**changed).report) == topic
+    assert topic_of(pattern, outbox_message(**changed).report) == topic
 
 
 async def test_what_cannot_be_sent_or_used_is_said(tmp_path: Path) -> None:
     with pytest.raises(ReportRefused):
-        await reporter(1).tell(posting(options={"qos": "3"}))
+        await reporter(1).tell(outbox_message(options={"qos": "3"}))
     for more in ({"ca_certs": "missing"}, {"certfile": "missing"}):
         with pytest.raises(MqttUnusable, match="cannot be used"):
             reporter(1, tmp_path, **more)
@@ -158,5 +162,5 @@ async def test_what_cannot_be_sent_or_used_is_said(tmp_path: Path) -> None:
 
 
 def test_of_what_is_no_change_the_ref_is_said() -> None:
-    told = message(posting(ref="refs/tags/v1", change="v1,abc"))
+    told = message(outbox_message(ref="refs/tags/v1", change="v1,abc"))
     assert told["ref"] == "refs/tags/v1" and "change" not in told and "patchset" not in told

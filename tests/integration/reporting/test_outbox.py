@@ -30,7 +30,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.waiting import until
 
-from .told import REPORT, posting
+from .told import REPORT, outbox_message
 
 TO = "mail"
 
@@ -43,12 +43,12 @@ class Taker:
     taken: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         await asyncio.sleep(0)
-        self.tried.append(posting.key)
-        if (error := self.says(posting)) is not None:
+        self.tried.append(outgoing.key)
+        if (error := self.says(outgoing)) is not None:
             raise error
-        self.taken.append(posting.key)
+        self.taken.append(outgoing.key)
 
 
 @dataclass(slots=True)
@@ -60,8 +60,8 @@ class CourierGround:
     taker: Taker
     stop: asyncio.Event
 
-    async def report(self, *postings: OutboxMessage) -> None:
-        for one in postings:
+    async def report(self, *messages: OutboxMessage) -> None:
+        for one in messages:
             if ops := self.context.reported(TO, one):
                 written = await self.context.store.commit([], ops)
                 await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
@@ -98,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of(change: str, key: str, **more: object) -> OutboxMessage:
-    return posting(key, change=f"{change},11111111", id=key, **more)
+    return outbox_message(key, change=f"{change},11111111", id=key, **more)
 
 
 async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
@@ -239,4 +239,4 @@ def test_a_report_is_cut_to_its_size_and_still_says_what_became_of_the_change() 
         cut = fitted(large, most)
         assert len(msgspec.json.encode(cut.report)) <= most
         assert (cut.report.result, cut.report.change, cut.key) == (REPORT.result, REPORT.change, "k")
-    assert fitted(posting(), SHORT_MAX_BYTES) == posting()
+    assert fitted(outbox_message(), SHORT_MAX_BYTES) == outbox_message()

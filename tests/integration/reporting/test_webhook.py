@@ -13,7 +13,7 @@ import pytest
 from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
-from .told import Call, answered, listener, posting
+from .told import Call, answered, listener, outbox_message
 
 NOW_S = 1_800_000_000
 
@@ -30,8 +30,8 @@ def reporter(client: httpx.AsyncClient, url: str, secret: str = "s3cret") -> Web
 
 async def test_a_call_is_documented_json_with_a_signature_of_its_time_and_body(client: httpx.AsyncClient) -> None:
     async with listener(lambda call: answered("204 No Content")) as (url, calls):
-        await reporter(client, f"{url}/hook?x=1").tell(posting())
-        await reporter(client, f"{url}/hook", secret="").tell(posting())
+        await reporter(client, f"{url}/hook?x=1").tell(outbox_message())
+        await reporter(client, f"{url}/hook", secret="").tell(outbox_message())
     call, unsigned = calls
     assert call.head == "POST /hook?x=1 HTTP/1.1" and call.headers["content-type"] == "application/json"
     said = json.loads(call.body)
@@ -47,7 +47,7 @@ async def test_a_call_is_documented_json_with_a_signature_of_its_time_and_body(c
 async def test_who_cannot_take_it_now_is_asked_again(client: httpx.AsyncClient, status: str) -> None:
     async with listener(lambda call: answered(status, "Retry-After: 120", body="not <b>now</b>")) as (url, _):
         with pytest.raises(ReporterAway, match=status[:3]) as away:
-            await reporter(client, url).tell(posting())
+            await reporter(client, url).tell(outbox_message())
     assert away.value.wait_s == 120.0 and "not <b>now</b>" in str(away.value)
 
 
@@ -55,7 +55,7 @@ async def test_who_cannot_take_it_now_is_asked_again(client: httpx.AsyncClient, 
 async def test_who_will_never_take_it_is_not_asked_again(client: httpx.AsyncClient, status: str) -> None:
     async with listener(lambda call: answered(status)) as (url, _):
         with pytest.raises(ReportRefused, match=status[:3]):
-            await reporter(client, url).tell(posting())
+            await reporter(client, url).tell(outbox_message())
 
 
 async def test_nobody_is_sent_elsewhere_by_who_answers(client: httpx.AsyncClient) -> None:
@@ -66,7 +66,7 @@ async def test_nobody_is_sent_elsewhere_by_who_answers(client: httpx.AsyncClient
 
         async with listener(away) as (url, _):
             with pytest.raises(ReportRefused, match="redirections are not followed"):
-                await reporter(client, url).tell(posting())
+                await reporter(client, url).tell(outbox_message())
     assert not asked
 
 
@@ -74,7 +74,7 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "")
     async with webhook_client() as client, listener(lambda call: answered("200 OK")) as (url, calls):
-        await reporter(client, url).tell(posting())
+        await reporter(client, url).tell(outbox_message())
     assert len(calls) == 1
 
 
@@ -82,10 +82,10 @@ async def test_an_answer_without_end_and_a_server_that_hangs_up_hold_up_nobody(c
     endless = answered("500 Oops", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
     async with listener(lambda call: endless + b"10000\r\n" + b"x" * 0x10000 + b"\r\n") as (url, _):
         with pytest.raises(ReporterAway) as away:
-            await reporter(client, url).tell(posting())
+            await reporter(client, url).tell(outbox_message())
     assert len(str(away.value)) < 400
     async with listener(lambda call: b"") as (url, _):
         with pytest.raises(ReporterAway):
-            await reporter(client, url).tell(posting())
+            await reporter(client, url).tell(outbox_message())
     with pytest.raises(ReporterAway):
-        await reporter(client, url).tell(posting())
+        await reporter(client, url).tell(outbox_message())

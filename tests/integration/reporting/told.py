@@ -35,7 +35,7 @@ REPORT = QueueReport(
 )
 
 
-def posting(key: str = "k1", options: dict[str, Any] | None = None, **changed: Any) -> OutboxMessage:
+def outbox_message(key: str = "k1", options: dict[str, Any] | None = None, **changed: Any) -> OutboxMessage:
     return OutboxMessage("", replace(REPORT, **changed), options=options or {}, key=key)
 
 

@@ -33,10 +33,12 @@ def test_no_type_that_was_written_is_forgotten() -> None:
 RELEASED: dict[str, str] = json.loads((FILE.parent / "release-1139183.json").read_text())
 """Bytes that a release wrote, by the name it had for their type."""
 NAMES = {
+    "Notices": "PublishedEvents",
     "PipelineRecord": "State",
     "QueueRecord": "Queue",
     "ItemRecord": "Item",
     "BuildSetRecord": "BuildSet",
+    "Postings": "OutboxMessages",
     "Proposed": "ProposedFiles",
     "Standing": "ChangeState",
     "Troubles": "RepositoryProblems",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from headgate.gate.actions import Record
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Queue, State
-from headgate.services.scheduler.notices import notices
+from headgate.services.scheduler.turnoutput import turn_events
 
 CHANGE = Change("local", "git.example/app", "master", topic="one", commit="a" * 40)
 
@@ -17,7 +17,7 @@ def state(*items: Item) -> State:
 
 
 def told(before: State, after: State, *ended: Record) -> list[tuple[str, str]]:
-    return [(one.kind, one.item) for one in notices("example", "gate", before, after, ended, 1)]
+    return [(one.kind, one.item) for one in turn_events("example", "gate", before, after, ended, 1)]
 
 
 def test_an_item_is_told_from_its_beginning_to_its_end() -> None:

@@ -21,7 +21,7 @@ from headgate.ports.reporter import ReportPutOff
 class Tells(Protocol):
     """Report on changes."""
 
-    async def tell(self, posting: OutboxMessage) -> None: ...
+    async def tell(self, outgoing: OutboxMessage) -> None: ...
 
 
 class Lands(Protocol):
@@ -81,10 +81,10 @@ class RestDriver(ABC):
         """Return the current state of a change of a project (canonical name). Raise NotThere, ForgeDenied, Rejected,
         ReporterAway."""
 
-    async def report(self, posting: OutboxMessage) -> None:
+    async def report(self, outgoing: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
         try:
-            await self._teller.tell(posting)
+            await self._teller.tell(outgoing)
         except ForgeServerError as error:
             raise ReportPutOff(str(error)) from error
 

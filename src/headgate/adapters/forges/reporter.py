@@ -70,14 +70,14 @@ class ChangeReporter(ABC):
         """Return advice about a refusal, for people."""
         return ""
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Perform the reporter's actions. Raise ReporterAway, ReportRefused."""
-        change, how = posting.change, posting.how
+        change, how = outgoing.change, outgoing.how
         assert change is not None, "what is told at a forge is told of a change"
         project = self.short(change.project)
         with self._refused(change, "does not take the report"):
             key = await self._who.of(project)
-            await self.all(key, self.place(project), change, posting.report, how)
+            await self.all(key, self.place(project), change, outgoing.report, how)
 
     async def conclude(self, change: Change, commit: str) -> None:
         """Close a change that landed by a push and is still open. Raise ReporterAway, ReportRefused."""

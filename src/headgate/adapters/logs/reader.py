@@ -102,17 +102,17 @@ class KeptLogs:
     def _parts(self, manifest: Manifest) -> Content:
         build, sizes = manifest.build, [part.size_bytes for part in manifest.parts]
         keys = [part_key(build, number) for number in range(len(sizes))]
-        notice = f"{missing(manifest)}\n".encode()
+        warning = f"{missing(manifest)}\n".encode()
 
         async def read(start: int, end: int) -> AsyncGenerator[bytes, None]:
-            for number, low, high in spans([*sizes, len(notice)], start, end):
+            for number, low, high in spans([*sizes, len(warning)], start, end):
                 if number == len(sizes):
-                    yield notice[low:high]
+                    yield warning[low:high]
                     continue
                 packed = await self._stored(keys[number], 0, manifest.parts[number].stored_bytes)
                 yield (await _unpacked(keys[number], zlib.MAX_WBITS + 16, packed, sizes[number]))[low:high]
 
-        return Content(sum(sizes) + len(notice), TEXT, "", read)
+        return Content(sum(sizes) + len(warning), TEXT, "", read)
 
     async def _unpacked(
         self, key: str, stored: tuple[int, ...], sizes: list[int], start: int, end: int

@@ -118,7 +118,7 @@ def _held(map: Map, mirror: Mirror) -> Series:
 
 
 def _messages(map: Map, mirror: Mirror) -> Series:
-    found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.notices.queue.path))})
+    found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.published_events.queue.path))})
     for template, keys, _ in _located(map, mirror, map.reports.path):
         found[keys["connection"],] += template.endswith("/queue")
     return found

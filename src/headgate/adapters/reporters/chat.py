@@ -52,20 +52,20 @@ class ChatReporter:
         """Make a reporter from its section of the settings. Raise ChatUnusable."""
         return cls(options.get("url", ""))
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReportPutOff."""
-        why = await asyncio.to_thread(self._tell, *self.message(posting))
+        why = await asyncio.to_thread(self._tell, *self.message(outgoing))
         if why is not None:
             raise ReportPutOff(why)
 
     @staticmethod
-    def message(posting: OutboxMessage) -> tuple[str, str, str]:
+    def message(outgoing: OutboxMessage) -> tuple[str, str, str]:
         """Return title, text and whether the result is good, as apprise wants them."""
-        report = posting.report
+        report = outgoing.report
         kind = {"success": "success", "start": "info", "enqueue": "info", "dequeue": "warning"}.get(
             report.report, "failure"
         )
-        heading = title(report, posting.options.get("title", ""))
+        heading = title(report, outgoing.options.get("title", ""))
         return _calling_nobody(heading), _calling_nobody(summary(report) or heading), kind
 
     def _tell(self, heading: str, text: str, kind: str) -> str | None:

@@ -95,10 +95,10 @@ class ElasticReporter:
         self._first = 0
         """Index of the server that answered last."""
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway or ReportRefused."""
-        index = index_of(posting.options.get("index") or INDEX, posting.report)
-        body = b"".join(_lines(posting, index))
+        index = index_of(outgoing.options.get("index") or INDEX, outgoing.report)
+        body = b"".join(_lines(outgoing, index))
         for number in range(len(self._servers)):
             at = (self._first + number) % len(self._servers)
             try:
@@ -163,8 +163,8 @@ def index_of(pattern: str, report: QueueReport) -> str:
     return _NOT_TAKEN.sub("_", named.lower()).lstrip("._-+")[:INDEX_MAX_BYTES] or "zuul"
 
 
-def _lines(posting: OutboxMessage, index: str) -> Iterator[bytes]:
-    report, key = posting.report, posting.key or posting.report.id
+def _lines(outgoing: OutboxMessage, index: str) -> Iterator[bytes]:
+    report, key = outgoing.report, outgoing.key or outgoing.report.id
     buildset = {
         "build_type": "buildset",
         "uuid": report.buildset,

@@ -77,14 +77,14 @@ class MailReporter:
     def __init__(self, server: MailServer) -> None:
         self._server = server
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
-        message, to = self.message(posting)
+        message, to = self.message(outgoing)
         await asyncio.to_thread(self._send, message, to)
 
-    def message(self, posting: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
+    def message(self, outgoing: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
         """Return the mail, and its recipients. Raises ReportRefused."""
-        report, options = posting.report, posting.options
+        report, options = outgoing.report, outgoing.options
         sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):
             raise ReportRefused(f"{sender!r} is not an address to send from")
@@ -94,7 +94,7 @@ class MailReporter:
         message["To"] = ", ".join(to)
         message["Date"] = format_datetime(datetime.fromtimestamp(report.at_ms / 1000, UTC))
         host = parseaddr(sender)[1].rpartition("@")[2]
-        message["Message-ID"] = f"<{_hexadecimal(posting.key or report.id)}@{host}>"
+        message["Message-ID"] = f"<{_hexadecimal(outgoing.key or report.id)}@{host}>"
         message["References"] = f"<{_hexadecimal(report.tenant, report.project, _change(report))}@{host}>"
         message["Auto-Submitted"] = "auto-generated"
         message["X-Headgate-Report"] = report.report

@@ -91,14 +91,14 @@ class MqttReporter:
             raise MqttUnusable(MISSING) from error
         self._broker, self._library = broker, aiomqtt
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway or ReportRefused."""
-        options, broker, library = posting.options, self._broker, self._library
-        topic = topic_of(options.get("topic") or TOPIC, posting.report)
+        options, broker, library = outgoing.options, self._broker, self._library
+        topic = topic_of(options.get("topic") or TOPIC, outgoing.report)
         qos = int(options.get("qos") or 0)
         if not topic or qos > 2:
             raise ReportRefused(f"nobody can be told at the topic {topic!r} with quality of service {qos}")
-        body = msgspec.json.encode(message(posting))
+        body = msgspec.json.encode(message(outgoing))
         client = library.Client(
             broker.host,
             broker.port,
@@ -135,12 +135,12 @@ def topic_of(pattern: str, report: QueueReport) -> str:
     return topic.encode()[:TOPIC_MAX_BYTES].decode(errors="ignore")
 
 
-def message(posting: OutboxMessage) -> dict[str, Any]:
+def message(outgoing: OutboxMessage) -> dict[str, Any]:
     """Return the message; times are in seconds since 1970."""
-    report = posting.report
+    report = outgoing.report
     change, _, patchset = report.change.partition(",")
     document = {
-        "id": posting.key or report.id,
+        "id": outgoing.key or report.id,
         "timestamp": report.at_ms / 1000,
         "action": report.report,
         "tenant": report.tenant,

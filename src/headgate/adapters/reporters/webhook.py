@@ -58,14 +58,14 @@ class WebhookReporter:
         """Use a `client` as `webhook_client` makes it."""
         self._client, self._hook, self._now_s = client, hook, now_s
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
-        body, at_s = msgspec.json.encode(posting.report), int(self._now_s())
+        body, at_s = msgspec.json.encode(outgoing.report), int(self._now_s())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "headgate",
             "X-Headgate-Event": "report",
-            "X-Headgate-Delivery": posting.key or posting.report.id,
+            "X-Headgate-Delivery": outgoing.key or outgoing.report.id,
             "X-Headgate-Timestamp": str(at_s),
         }
         if self._hook.secret:

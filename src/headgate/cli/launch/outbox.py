@@ -1,4 +1,4 @@
-"""Build from the settings the parts that send notices and reports, and the sources whose messages start pipelines."""
+"""Build from the settings what publishes events and sends reports, and the sources whose messages start pipelines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from headgate.ports.forge import Forge
 from headgate.ports.occasions import OccasionSource
 from headgate.ports.reporter import Reporter
 from headgate.services.context import Context
-from headgate.services.notices.posts import PARTITIONS, ServerPosts
-from headgate.services.notices.publisher import Publisher
+from headgate.services.publisher.posts import PARTITIONS, ServerPosts
+from headgate.services.publisher.publisher import Publisher
 from headgate.services.reports.courier import Courier
 from headgate.services.reports.forges import ForgeReporter
 from headgate.services.reports.queues import QueueReporter
@@ -53,9 +53,9 @@ async def telling(
     if context.publishing:
         named = ("url", "app_key", "partitions")
         posts = await _posts({option: settings.get("notices", option) for option in named}, settings, stack)
-        found["posting to notices"] = Publisher(context, posts).run
+        found["publishing events"] = Publisher(context, posts).run
         if FLAGS[settings.get("notices", "inventory").lower()]:
-            from headgate.services.notices.objects import ObjectPublisher  # a large import that few need
+            from headgate.services.publisher.objects import ObjectPublisher  # a large import that few need
 
             found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run
     return found

@@ -1,4 +1,4 @@
-"""A message server and a worker beside the demo: the worker prints the notices of the gate."""
+"""A message server and a worker beside the demo: the worker prints the events of the gate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.base.tasks import run_until
-from headgate.map.outbox import Notice, QueueReport
+from headgate.map.outbox import PublishedEvent, QueueReport
 from headgate.map.workers import QueueMap
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
@@ -31,7 +31,7 @@ APP, KEY = "demo", "demo"
 
 @asynccontextmanager
 async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator[str]:
-    """Provide the URL to which notices are posted."""
+    """Provide the URL to which events are posted."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
     heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, ApplicationKeys({APP: [KEY]}), stop, MESSAGE_PAGES)
@@ -50,13 +50,13 @@ async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator
 
 async def _listen(url: str, say: Callable[[str], None], stop: asyncio.Event) -> None:
     async def job(message: Message, context: None) -> None:
-        notice = msgspec.json.decode(message.body, type=Notice)
-        if notice.kind == "report":
+        event = msgspec.json.decode(message.body, type=PublishedEvent)
+        if event.kind == "report":
             report = msgspec.json.decode(message.body, type=QueueReport)
             jobs = ", ".join(f"{build.job} {build.result}" for build in report.builds)
             say(f"report of {report.pipeline}, {report.report}: {report.change} ({jobs})")
-        elif not notice.kind.startswith("build-"):
-            say(f"{notice.kind}: {notice.project} {notice.change} in {notice.pipeline}")
+        elif not event.kind.startswith("build-"):
+            say(f"{event.kind}: {event.project} {event.change} in {event.pipeline}")
 
     async with MessageClient.open([url], KEY) as source:
         routes = Routing((RoutingRule("gate-*", job, Policy()),))

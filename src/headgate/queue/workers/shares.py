@@ -227,7 +227,7 @@ class PartitionSharing:
     async def _look(self, now: SharingView, *, settled: bool) -> bool:
         """Take and leave lanes according to the share; return whether there are any lanes."""
         self._reap()
-        self._notice(now)
+        self._stop_lost(now)
         share = self._share(now)
         gone = [lane for lane in self._runners if lane not in now.lanes]
         for lane in gone:
@@ -242,7 +242,7 @@ class PartitionSharing:
         await asyncio.gather(*(self._take(now, strand, wanted) for strand in free))
         return bool(now.lanes)
 
-    def _notice(self, now: SharingView) -> None:
+    def _stop_lost(self, now: SharingView) -> None:
         """Stop the lanes whose owner entries named this worker and no longer do: their next commit would be
         refused. The entry of a lane that its runner gives back may disappear before the runner has ended."""
         ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}

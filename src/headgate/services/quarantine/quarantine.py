@@ -16,7 +16,7 @@ import msgspec
 from headgate.base.ids import derived
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import ReportRequest
-from headgate.map.outbox import Postings
+from headgate.map.outbox import OutboxMessages
 from headgate.map.places import PipelineEvents
 from headgate.map.records import Quarantined
 from headgate.map.tree import Undecodable
@@ -101,13 +101,13 @@ class Quarantine:
         ops = self.put(name, "event", subject, error, tenant, queue, waiting.body, body.value if body else b"")
         return [*ops, *waiting.consume()]
 
-    def report(self, waiting: Unread[Postings], queue: str, connection: str, error: Exception) -> list[Op]:
+    def report(self, waiting: Unread[OutboxMessages], queue: str, connection: str, error: Exception) -> list[Op]:
         """Return operations that move reports that their receiver refuses from its outbox into the quarantine. If there
         are very many, only the first ones are kept.
         """
         if self._full():
             return waiting.consume()
-        reports = [one.report for one in waiting.event.postings]
+        reports = [one.report for one in waiting.event.messages]
         tenant, body = reports[0].tenant if reports else "", self._context.mirror.get(waiting.body)
         of = ", ".join(f"{one.report} of {one.change or one.ref} of {one.project} in {one.pipeline}" for one in reports)
         subject, name = f"the report to {connection}: {of}", waiting.body.rpartition("/")[2]

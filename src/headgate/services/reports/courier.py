@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from headgate.base.texts import line
-from headgate.map.outbox import OutboxMessage, Postings
+from headgate.map.outbox import OutboxMessage, OutboxMessages
 from headgate.map.queues import ReportsQueue
 from headgate.map.records import OutboxWish, RepositoryProblem
 from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
@@ -146,12 +146,12 @@ class Courier:
         while (left_s := until_s - loop.time()) > 0 and self.context.mirror.get(self._place.wish.path) is None:
             await part.moved_within(left_s, part.moves)
 
-    def _chosen(self, waiting: Sequence[Unread[Postings]], now_s: float) -> Iterator[Unread[Postings]]:
+    def _chosen(self, waiting: Sequence[Unread[OutboxMessages]], now_s: float) -> Iterator[Unread[OutboxMessages]]:
         """Yield the oldest report of each change that is not postponed, the projects in turn; only one, of a
         different change each time, while it is unknown whether any is accepted."""
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
         turns: Counter[str] = Counter()
-        found = list[tuple[bool, int, int, Unread[Postings]]]()
+        found = list[tuple[bool, int, int, Unread[OutboxMessages]]]()
         self._resting = {project: until_s for project, until_s in self._resting.items() if until_s > now_s}
         for place, event in enumerate(waiting):
             whose = _change(event)
@@ -169,12 +169,12 @@ class Courier:
             self._probed.clear()
         yield from (event for *_, event in heapq.nsmallest(most, found, key=lambda one: one[:3]))
 
-    async def _tell_all(self, chosen: Sequence[Unread[Postings]], guard: At) -> None:
+    async def _tell_all(self, chosen: Sequence[Unread[OutboxMessages]], guard: At) -> None:
         """Deliver every report to its end, whatever happens to the others."""
         results = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
         found = [self._judged(event, result) for event, result in zip(chosen, results, strict=True)]
         ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
-        ended = list[Unread[Postings]]()
+        ended = list[Unread[OutboxMessages]]()
         for event, result in zip(chosen, found, strict=True):
             if isinstance(result, ReporterAway):
                 away.append(result)
@@ -193,7 +193,7 @@ class Courier:
             await self.context.mirror.gone(ended[-1].entry)
         await self._counted(away, len(ended), now_s, guard)
 
-    def _ends(self, event: Unread[Postings], result: list[Op] | Exception) -> list[Op]:
+    def _ends(self, event: Unread[OutboxMessages], result: list[Op] | Exception) -> list[Op]:
         """Return the operations that remove a report from the outbox, because it was taken or never will be."""
         if not isinstance(result, Exception):
             return [*event.consume(), *result]
@@ -216,7 +216,7 @@ class Courier:
         elif ended and not self._resting:
             await self._well(guard)
 
-    def _judged(self, event: Unread[Postings], result: list[Op] | BaseException) -> list[Op] | BaseException:
+    def _judged(self, event: Unread[OutboxMessages], result: list[Op] | BaseException) -> list[Op] | BaseException:
         """Return the result of a delivery. A change whose reports get no answer, while those of others do, is treated
         alone; otherwise all would wait for it, for ever."""
         whose = _change(event)
@@ -231,22 +231,22 @@ class Courier:
             return result
         return ReportRefused(str(result)) if times > BROKEN_MAX and self._is_late(event) else _Broken(str(result))
 
-    async def _tell(self, event: Unread[Postings]) -> list[Op]:
+    async def _tell(self, event: Unread[OutboxMessages]) -> list[Op]:
         """Deliver the reports; return the answers that pipelines wait for. Raise the reporter's errors."""
         name, answers = event.body.rpartition("/")[2], list[Op]()
-        for number, posting in enumerate(event.event.postings):
-            if posting.land is not None and self.lander is not None and self._session is not None:
-                answers += await self.lander.land(posting, posting.land, self._session)
+        for number, outgoing in enumerate(event.event.messages):
+            if outgoing.land is not None and self.lander is not None and self._session is not None:
+                answers += await self.lander.land(outgoing, outgoing.land, self._session)
             else:
-                await self.reporter.tell(replace(posting, key=posting.key or f"{name}-{number}"))
+                await self.reporter.tell(replace(outgoing, key=outgoing.key or f"{name}-{number}"))
         return answers
 
-    def _unasked(self, event: Unread[Postings], why: str) -> list[Op]:
+    def _unasked(self, event: Unread[OutboxMessages], why: str) -> list[Op]:
         """Return operations that answer the pipelines that wait for requests that are given up."""
         found = [(one, one.land) for one in _landings(event) if one.land is not None]
         return [op for one, work in found if self.lander for op in self.lander.given_up(one, work, why)]
 
-    def _given_up(self, event: Unread[Postings], error: Exception) -> bool:
+    def _given_up(self, event: Unread[OutboxMessages], error: Exception) -> bool:
         """Return whether the report is to be set aside."""
         if isinstance(error, ReportRefused):
             return True
@@ -256,8 +256,8 @@ class Courier:
         log.error("%s: a report raises in a way nobody foresaw", self.connection, exc_info=error)
         return self._tries.spent(event.entry)
 
-    def _is_late(self, event: Unread[Postings]) -> bool:
-        oldest_ms = min((one.report.at_ms for one in event.event.postings), default=0)
+    def _is_late(self, event: Unread[OutboxMessages]) -> bool:
+        oldest_ms = min((one.report.at_ms for one in event.event.messages), default=0)
         return self.context.now_ms() - oldest_ms > (LAND_MAX_MS if _landings(event) else PUT_OFF_MAX_MS)
 
     @property
@@ -284,23 +284,23 @@ class Courier:
             self._recorded = ""
 
 
-def _landings(event: Unread[Postings]) -> list[OutboxMessage]:
+def _landings(event: Unread[OutboxMessages]) -> list[OutboxMessage]:
     """Return the landings among the reports, whose answers a pipeline awaits."""
-    return [one for one in event.event.postings if one.land is not None]
+    return [one for one in event.event.messages if one.land is not None]
 
 
-def _change(event: Unread[Postings]) -> str:
+def _change(event: Unread[OutboxMessages]) -> str:
     """Return the change whose order must be kept."""
-    return next((whose(one) for one in event.event.postings), "")
+    return next((whose(one) for one in event.event.messages), "")
 
 
-def _project(event: Unread[Postings]) -> str:
-    return next((one.report.project for one in event.event.postings), "")
+def _project(event: Unread[OutboxMessages]) -> str:
+    return next((one.report.project for one in event.event.messages), "")
 
 
-def whose(posting: OutboxMessage) -> str:
+def whose(outgoing: OutboxMessage) -> str:
     """Return the key of the report's order: the change over all its patchsets, the ref, or the lane of what it
     answers."""
-    report = posting.report
+    report = outgoing.report
     line = f" {one.connection} {one.source} {one.lane}" if (one := report.answers) is not None else ""
     return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}{line}"

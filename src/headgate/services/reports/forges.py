@@ -20,8 +20,8 @@ from headgate.map.outbox import OutboxMessage, Pushed
 from headgate.ports.forge import Forge, Hint, MergeLanded, Shows
 from headgate.ports.reporter import ReportPutOff, ReportRefused
 from headgate.services.context import Context
+from headgate.services.forgerequests import to_push
 from headgate.services.orders import shut
-from headgate.services.postings import to_push
 from headgate.services.pushes import kept_back
 from headgate.services.scheduler.hints import store_hint
 from headgate.store.store import Session
@@ -42,58 +42,58 @@ class ForgeReporter:
     context: Context
     forge: Forge
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Deliver the report. Raise ReporterAway, ReportPutOff, ReportRefused."""
-        if posting.pushed is not None:
-            await self._show(posting, posting.pushed)
-        elif self.forge.can.edits or posting.report.report != SETTLED:
-            await self.forge.report(posting)
-            if posting.echoes and (change := posting.change) is not None:
-                hint = Hint(derived("echo", posting.key), change.project, change.number)
+        if outgoing.pushed is not None:
+            await self._show(outgoing, outgoing.pushed)
+        elif self.forge.can.edits or outgoing.report.report != SETTLED:
+            await self.forge.report(outgoing)
+            if outgoing.echoes and (change := outgoing.change) is not None:
+                hint = Hint(derived("echo", outgoing.key), change.project, change.number)
                 await store_hint(self.context, self.forge.name, hint)
 
-    async def land(self, posting: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
+    async def land(self, outgoing: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
         """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not
         merged.  Raise ReporterAway, ReportPutOff."""
         if self.forge.can.lands == "push":
-            return await self._push(posting, work)
-        tenant, pipeline = posting.report.tenant, posting.report.pipeline
+            return await self._push(outgoing, work)
+        tenant, pipeline = outgoing.report.tenant, outgoing.report.pipeline
         if await shut(self.context, session, tenant, pipeline, work.queue):
             change_state = await self.forge.look_up(work.change.key)
             if change_state is None or not change_state.landed or change_state.change.commit != work.change.commit:
-                return self._answer(posting, _of(work, ok=False, error="its queue is closed", shut=True))
+                return self._answer(outgoing, _of(work, ok=False, error="its queue is closed", shut=True))
         found = await self.forge.land(work, work.parts[0])
         if isinstance(found, MergeLanded):
             if found.differs:
                 log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
-            return self._answer(posting, _of(work, ok=True, commit=found.commit, differs=found.differs))
-        return self._answer(posting, _of(work, ok=False, error=found.why, moved=found.moved))
+            return self._answer(outgoing, _of(work, ok=True, commit=found.commit, differs=found.differs))
+        return self._answer(outgoing, _of(work, ok=False, error=found.why, moved=found.moved))
 
     # --- landing by a push
 
-    async def _push(self, posting: OutboxMessage, work: LandRequest) -> list[Op]:
+    async def _push(self, outgoing: OutboxMessage, work: LandRequest) -> list[Op]:
         """Return the request to a merger, which answers; or the answer, if the forge forbids the landing."""
-        report = posting.report
+        report = outgoing.report
         forges = {**self.context.forges, self.forge.name: self.forge}
         if why := await kept_back(forges, work, report.tenant):
-            return self._answer(posting, _of(work, ok=False, error=why))
+            return self._answer(outgoing, _of(work, ok=False, error=why))
         work = replace(work, looked_ms=self.context.now_ms())
-        request = to_push(Land(posting.key, work, posting.precedence), report.item, report.tenant, report.pipeline)
+        request = to_push(Land(outgoing.key, work, outgoing.precedence), report.item, report.tenant, report.pipeline)
         return self.context.merges.submit(request, msgspec.json.encode(work))
 
-    async def _show(self, posting: OutboxMessage, pushed: Pushed) -> None:
+    async def _show(self, outgoing: OutboxMessage, pushed: Pushed) -> None:
         """Make the forge show the landing."""
-        change = posting.change
+        change = outgoing.change
         assert change is not None, "what is told at a forge is told of a change"
         now = await self.forge.look_up(change.key)
         if now is None or not now.open:
             return
         same = now.change.commit == change.commit  # otherwise more was proposed there since
-        if same and pushed.contained and self.context.now_ms() - posting.report.at_ms < SEEN_MAX_MS:
+        if same and pushed.contained and self.context.now_ms() - outgoing.report.at_ms < SEEN_MAX_MS:
             raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
         refused: ReportRefused | None = None
         try:
-            await self.forge.report(replace(posting, pushed=None, how={"comment": True}))
+            await self.forge.report(replace(outgoing, pushed=None, how={"comment": True}))
         except ReportRefused as error:  # where nobody may comment, it is closed all the same
             refused = error
         if same and isinstance(self.forge, Shows):
@@ -101,12 +101,12 @@ class ForgeReporter:
         if refused is not None:
             raise refused
 
-    def given_up(self, posting: OutboxMessage, work: LandRequest, why: str) -> list[Op]:
+    def given_up(self, outgoing: OutboxMessage, work: LandRequest, why: str) -> list[Op]:
         """Return the answer that the forge did not merge the change."""
-        return self._answer(posting, _of(work, ok=False, error=f"the forge did not merge it: {why}"))
+        return self._answer(outgoing, _of(work, ok=False, error=f"the forge did not merge it: {why}"))
 
-    def _answer(self, posting: OutboxMessage, answer: LandAnswer) -> list[Op]:
-        events = self.context.map.events.tenant(posting.report.tenant).pipelines(posting.report.pipeline)
+    def _answer(self, outgoing: OutboxMessage, answer: LandAnswer) -> list[Op]:
+        events = self.context.map.events.tenant(outgoing.report.tenant).pipelines(outgoing.report.pipeline)
         return events.result.stream.append(answer)
 
 

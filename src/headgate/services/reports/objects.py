@@ -31,13 +31,13 @@ class ObjectReporter:
         """Make a reporter with the parameters of `WatchedObjects`."""
         self._name, self._inventory, self._partition, self._project = name, inventory, partition, project
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Write the report to the object. Raise ReporterAway or ReportRefused."""
-        of = posting.report.answers
+        of = outgoing.report.answers
         if of is None or of.connection != self._name:
             raise ReportRefused(f"no object of {self._name} started this item")
         try:
-            wanted = msgspec.json.decode(posting.options.get("wanted", "{}"), type=_Said)
+            wanted = msgspec.json.decode(outgoing.options.get("wanted", "{}"), type=_Said)
             partition = await self._inventory.partition(self._partition)
             update = Update(
                 of.lane,

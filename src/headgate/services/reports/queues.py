@@ -7,7 +7,7 @@ import msgspec
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.services.notices.posts import ServerPosts
+from headgate.services.publisher.posts import ServerPosts
 
 
 class QueueReporter:
@@ -16,14 +16,14 @@ class QueueReporter:
     def __init__(self, posts: ServerPosts) -> None:
         self._posts = posts
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Post the report. Raise ReporterAway or ReportRefused."""
-        report, of = posting.report, posting.report.answers
+        report, of = outgoing.report, outgoing.report.answers
         whose = f"{of.source}/{of.lane}" if of is not None else report.project
         body = (whose, msgspec.json.encode(report).decode())
         try:
-            await self._posts.post(posting.queue, [body], f"report-{posting.key}", posting.ttl_s)
+            await self._posts.post(outgoing.queue, [body], f"report-{outgoing.key}", outgoing.ttl_s)
         except (SourceDown, QueueGone) as down:
             raise ReporterAway(f"the message server: {down}") from down
         except PostRefused as refused:
-            raise ReportRefused(f"the queue {posting.queue} does not take it: {refused}") from refused
+            raise ReportRefused(f"the queue {outgoing.queue} does not take it: {refused}") from refused

@@ -34,7 +34,7 @@ def outboxes(context: Context) -> list[Outbox]:
 def outbox(context: Context, connection: str) -> Outbox:
     place, mirror = context.map.reports(connection), context.mirror
     oldest = place.stream.waiting(mirror, limit=1)
-    oldest_ms = oldest[0].event.postings[0].report.at_ms if oldest and oldest[0].event.postings else None
+    oldest_ms = oldest[0].event.messages[0].report.at_ms if oldest and oldest[0].event.messages else None
     entry = mirror.get(place.problem.path)
     problem = readable(entry, RepositoryProblem) if entry is not None else None
     return Outbox(connection, place.stream.length(mirror), oldest_ms, problem)

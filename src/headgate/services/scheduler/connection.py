@@ -224,8 +224,8 @@ class ConnectionRunner:
             return False
         stream = self._context.map.reports(self._forge.name).stream
         waiting = stream.waiting(self._context.mirror, limit=self._context.waiting_max)
-        postings = (one for event in waiting for one in event.event.postings if one.pushed is not None)
-        return any(one.change is not None and one.change.key == now.change.key for one in postings)
+        messages = (one for event in waiting for one in event.event.messages if one.pushed is not None)
+        return any(one.change is not None and one.change.key == now.change.key for one in messages)
 
     def _in_parts(self, events: Iterable[TriggerEvent]) -> list[list[Op]]:
         """Return the operations that record a change's events, in parts that each fit into a commit; the change's state

@@ -18,7 +18,7 @@ from headgate.map.records import HeldConfiguration, LayoutRecord
 from headgate.recipes.requestforms import Request
 from headgate.services.configuration import Configuration, protection, stored_branches
 from headgate.services.context import Context
-from headgate.services.notices.names import notice
+from headgate.services.publisher.names import published_event
 from headgate.services.scheduler.turn import TurnPart
 
 log = logging.getLogger("headgate.tenant")
@@ -91,7 +91,7 @@ def announcements(
         work = ReportRequest(change, f"tenant {tenant.name}", _note(configuration.wrong_with(project, branch)))
         meta = {"tenant": tenant.name, "pipeline": "", "change": change.id, "project": project}
         pieces.append(TurnPart(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work))))
-        event = notice("configuration-held", id, tenant.name, "", change, "", one.since_ms)
+        event = published_event("configuration-held", id, tenant.name, "", change, "", one.since_ms)
         pieces.append(TurnPart(context.published(replace(event, message=work.note))))
     return pieces
 

@@ -44,9 +44,9 @@ from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.events import Event, complete
 from headgate.services.scheduler.imagereports import image_ops
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
-from headgate.services.scheduler.notices import batched, notices, outboxes, reports, tell_of
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
+from headgate.services.scheduler.turnoutput import batched, outboxes, reports, tell_of, turn_events
 from headgate.services.scheduler.verdicts import PipelinePast
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op, Put, SessionLost, TooLarge, Unavailable
@@ -385,11 +385,11 @@ class PipelineRunner:
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, actions: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
-        """Return the notices and the reports of the turn; if they cannot be composed, nobody is informed."""
-        context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
+        """Return the published events and the reports of the turn; if they cannot be composed, nobody is informed."""
+        context, log_url, found, reported = self._context, self._context.log_url, list[list[Op]](), list[list[Op]]()
         try:
             if context.publishing:
-                events = notices(self.tenant, self.name, self._state, after, actions, context.now_ms(), context.log_url)
+                events = turn_events(self.tenant, self.name, self._state, after, actions, context.now_ms(), log_url)
                 found += [context.published(*some) for some in batched(events)]
             tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()
             reported += image_ops(context.map, self._configuration, actions, world)

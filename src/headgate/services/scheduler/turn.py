@@ -32,8 +32,8 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request
 from headgate.recipes.requests import Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
+from headgate.services.forgerequests import note, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.nodes.zones import IMAGE
-from headgate.services.postings import note, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.changestates import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
@@ -159,11 +159,11 @@ class PipelineTurn:
         if not how:
             request = to_push(action, id, self.tenant, self.pipeline)
             return self.merges.submit(request, msgspec.json.encode(action.work))
-        posting = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
+        outgoing = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
         if how == "merge":
             first = self.outboxes.first(action.work, item) if item is not None else ()
-            return self.outboxes.ask(connection, [*first, replace(posting, land=trimmed(action.work))])
-        return self.outboxes.ask(connection, [replace(posting, precedence=action.precedence)])
+            return self.outboxes.ask(connection, [*first, replace(outgoing, land=trimmed(action.work))])
+        return self.outboxes.ask(connection, [replace(outgoing, precedence=action.precedence)])
 
     def _add(  # noqa: C901 - one case for each kind of action
         self,
@@ -193,8 +193,8 @@ class PipelineTurn:
                     text = note(id, work, self.tenant, self.now_ms, kind)
                     reports.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
             case MarkLanded(work=work):
-                posting = to_mark(action, self.tenant, self.now_ms)
-                piece = TurnPart(self.outboxes.ask(work.change.connection, [posting]))
+                outgoing = to_mark(action, self.tenant, self.now_ms)
+                piece = TurnPart(self.outboxes.ask(work.change.connection, [outgoing]))
                 reports.append(self._landed(work.change, piece) if action.early else piece)
             case Report(id, work, precedence):
                 request = self._request(id, precedence, told_of(work.change))

@@ -101,7 +101,7 @@ class QueueFleet:
 
         await self._until(f"{workers} share {len(self.queues)} queues", holds)
 
-    async def keep_posting(self) -> None:
+    async def post_steadily(self) -> None:
         """Post one message to every queue, again and again, until cancelled."""
         while True:
             body: list[tuple[str, int | None]] = [(str(self.posted), 1)]
@@ -184,12 +184,12 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) ->
             await client.create(name)
         (root / "fleet_jobs.py").write_text(JOBS)
         found = QueueFleet(root, url, store_url, backend, client, names)
-        posting = asyncio.ensure_future(found.keep_posting())
+        task = asyncio.ensure_future(found.post_steadily())
         try:
             yield found
         finally:
-            posting.cancel()
-            await asyncio.gather(posting, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             for worker in (worker for worker in found.workers if worker.returncode is None):
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(worker.pid, signal.SIGCONT)

@@ -168,14 +168,14 @@ class SimHub:
 
     # --- telling and merging
 
-    async def report(self, posting: OutboxMessage) -> None:
+    async def report(self, outgoing: OutboxMessage) -> None:
         await self._ask()
-        change, state = posting.change, posting.how.get("status")
-        if change is None or posting.key in self._hub.pulls[change.key].reported:
+        change, state = outgoing.change, outgoing.how.get("status")
+        if change is None or outgoing.key in self._hub.pulls[change.key].reported:
             return
         if state is not None:
-            self._hub.statuses[change.commit, f"{posting.report.tenant}/{posting.report.pipeline}"] = state
-        self._hub.pulls[change.key].reported.add(posting.key)
+            self._hub.statuses[change.commit, f"{outgoing.report.tenant}/{outgoing.report.pipeline}"] = state
+        self._hub.pulls[change.key].reported.add(outgoing.key)
         self._late()
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:

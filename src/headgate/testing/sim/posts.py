@@ -139,11 +139,11 @@ class SimTaker:
     posts: SimPosts
     chance: random.Random
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Take an answer. Raise ReporterAway."""
         await asyncio.sleep(self.chance.random() * 0.05)
         if self.chance.random() < AWAY:
             raise ReporterAway("it does not answer")
-        self.posts.answered.setdefault(posting.key, posting)
+        self.posts.answered.setdefault(outgoing.key, outgoing)
         if self.chance.random() < AWAY:
             raise ReporterAway("its answer was lost")

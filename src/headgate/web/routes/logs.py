@@ -73,8 +73,8 @@ async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -
         f'<li><a href="{escape(one.url.removeprefix(base))}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>'
         for one in files
     )
-    notice = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
-    return Response(_INDEX.format(build=build, rows=rows, said=notice), media_type="text/html", headers=ASKED)
+    warning = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
+    return Response(_INDEX.format(build=build, rows=rows, said=warning), media_type="text/html", headers=ASKED)
 
 
 def _below(tenant: str, build: str) -> str:

@@ -106,15 +106,15 @@ class GerritForge:
 
     # --- reporting
 
-    async def report(self, posting: OutboxMessage) -> None:
+    async def report(self, outgoing: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
-        change = posting.change
+        change = outgoing.change
         if change is None or not change.is_change:
             return  # Gerrit has no page for a ref
         try:
             info = await self._rest.change(int(change.number))
-            body = review(posting, info)
-            if body is None or is_told(body, posting, info, self._server.user):
+            body = review(outgoing, info)
+            if body is None or is_told(body, outgoing, info, self._server.user):
                 return
             await self._review(info.number, change.commit, body)
         except ValueError as error:  # refusals, and values that are no votes

@@ -23,11 +23,11 @@ COMMENTS_MAX = 1_000
 _CUT = "\n… (truncated)"
 
 
-def review(posting: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
+def review(outgoing: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
     """Return the body of the review (JSON); None if it would be empty. Votes and comments apply to the current patch
     set, the message to the patch set of the report. Gerrit ignores labels that it does not have: the message names
     them, and ValueError is raised where there is no message."""
-    change, how, report = posting.change, posting.how, posting.report
+    change, how, report = outgoing.change, outgoing.how, outgoing.report
     current = change is not None and change.commit == info.current_revision
     body: dict[str, Any] = {"tag": f"{TAG}{report.pipeline}"}
     labels = {name: int(value) for name, value in how.items() if name not in KEYS} if current else {}
@@ -53,12 +53,12 @@ def review(posting: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
     return body
 
 
-def is_told(body: Mapping[str, Any], posting: OutboxMessage, info: ChangeInfo, us: str) -> bool:
+def is_told(body: Mapping[str, Any], outgoing: OutboxMessage, info: ChangeInfo, us: str) -> bool:
     """Return whether the review was already posted by an attempt whose answer was lost."""
     return any(
         message.tag == body["tag"]
         and message.author.username == us
-        and moment(message.date) * 1000 >= posting.report.at_ms - 1_000
+        and moment(message.date) * 1000 >= outgoing.report.at_ms - 1_000
         and (not body.get("message") or body["message"].strip() in message.message)
         for message in info.messages
     )

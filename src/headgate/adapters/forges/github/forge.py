@@ -175,10 +175,10 @@ class GitHubForge:
         except Rejected as error:
             raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
 
-    async def report(self, posting: OutboxMessage) -> None:
+    async def report(self, outgoing: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
         try:
-            await self._teller.tell(posting)
+            await self._teller.tell(outgoing)
         except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
 

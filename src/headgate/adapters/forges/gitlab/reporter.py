@@ -52,12 +52,12 @@ class GitLabReporter:
         """(path of a merge request, mark) -> id of our note; an entry with an empty mark says that our notes there are
         known."""
 
-    async def tell(self, posting: OutboxMessage) -> None:
+    async def tell(self, outgoing: OutboxMessage) -> None:
         """Perform the reporter's actions. Raise ReporterAway, ReportRefused."""
-        change, how = posting.change, posting.how
+        change, how = outgoing.change, outgoing.how
         assert change is not None, "what is told at a forge is told of a change"
         with _refused(change, "does not take the report"):
-            await self._all(change, posting.report, how)
+            await self._all(change, outgoing.report, how)
 
     async def conclude(self, change: Change, commit: str) -> None:
         """Close a merge request that landed by a push and is still open. Raise ReporterAway, ReportRefused."""

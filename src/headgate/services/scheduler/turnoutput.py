@@ -1,6 +1,6 @@
 """Determine what a turn tells others: the difference between two states, and the results of items.
 
-Notices tell everything that happens; reports what the pipeline says, to the connections it names.
+Published events tell everything that happens; reports what the pipeline says, to the connections it names.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from headgate.gate.report import build_url, error_of, filled, kind_of, untested
 from headgate.gate.returns.shape import FileComment
 from headgate.gate.work import LandRequest
 from headgate.gate.world import World
-from headgate.map.outbox import Answered, BuildTold, Notice, OutboxMessage, QueueReport
+from headgate.map.outbox import Answered, BuildTold, OutboxMessage, PublishedEvent, QueueReport
 from headgate.services.context import Context, Outboxes
-from headgate.services.notices.names import notice, queue_of
+from headgate.services.publisher.names import published_event, queue_of
 
 log = logging.getLogger("headgate.pipeline")
 
 T = TypeVar("T")
 
 TOLD_MAX = 20
-"""Limit of notices in one record."""
+"""Limit of events in one record."""
 SUBJECT_MAX = 300
 OPTION_MAX = 4_000
 """Limit of characters of a reporter's option in a pipeline."""
@@ -54,12 +54,12 @@ _BEGUN = ("pending", "queued", "in_progress")
 
 
 def batched(events: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the notices of one turn in parts that each fit into a record."""
+    """Yield the events of one turn in parts that each fit into a record."""
     for start in range(0, len(events), TOLD_MAX):
         yield events[start : start + TOLD_MAX]
 
 
-def notices(
+def turn_events(
     tenant: str,
     pipeline: str,
     before: State,
@@ -67,24 +67,24 @@ def notices(
     actions: Sequence[Action],
     now_ms: int,
     log_url: Callable[[str, str], str] = lambda tenant, build: "",
-) -> list[Notice]:
+) -> list[PublishedEvent]:
     """Return what happened in a turn: items enqueued, reset, builds finished; then the ends of items.
 
-    The notices are in the order of the queues.  Of jobs that run once a change has left, only their builds are told.
+    The events are in the order of the queues.  Of jobs that run once a change has left, only their builds are told.
     `log_url`: where the logs of a tenant's build are.
     """
 
-    def about(kind: str, item: Item, subject: str) -> Iterator[Notice]:
-        """Yield a notice for each change of the item."""
+    def about(kind: str, item: Item, subject: str) -> Iterator[PublishedEvent]:
+        """Yield an event for each change of the item."""
         for change in item.circle:
             own = subject if change == item.change else f"{subject} {change.key}"
-            event = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
+            event = published_event(kind, own, tenant, pipeline, change, item.id, now_ms)
             yield replace(event, buildset=item.buildset.id) if item.buildset is not None else event
 
     ended = [action for action in actions if isinstance(action, Record)]
     now = {item.id: item for _, item in after.items()} | {action.item.id: action.item for action in ended}
     earlier = _earlier(before, now)
-    found: list[Notice] = []
+    found: list[PublishedEvent] = []
     for item in now.values():
         if not item.live:
             continue
@@ -115,8 +115,8 @@ def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | 
     return lambda item: known.get(item.id) or moved.get((item.change.key, item.event))
 
 
-def _builds(was: Item | None, item: Item, about: Mapping[Change, Notice]) -> Iterator[Notice]:
-    """Yield a notice for each build of the item that has ended since the state `was`."""
+def _builds(was: Item | None, item: Item, about: Mapping[Change, PublishedEvent]) -> Iterator[PublishedEvent]:
+    """Yield an event for each build of the item that has ended since the state `was`."""
     if item.buildset is None:
         return
     jobs = {job.id: job for job in item.buildset.jobs}
@@ -299,7 +299,9 @@ def _report(
     kind: str, item: Item, change: Change, result: str, text: str, world: World, again: str = ""
 ) -> QueueReport:
     own = kind if change == item.change else f"{kind} {change.key}"
-    about = notice("report", f"{own} {again}".strip(), world.tenant, world.pipeline.name, change, item.id, world.now_ms)
+    about = published_event(
+        "report", f"{own} {again}".strip(), world.tenant, world.pipeline.name, change, item.id, world.now_ms
+    )
     about = replace(about, result=result, message=text)
     buildset = item.buildset
     return QueueReport(

@@ -11,7 +11,7 @@ import msgspec
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
-from headgate.map.outbox import Notice, QueueReport
+from headgate.map.outbox import PublishedEvent, QueueReport
 from headgate.map.places import Map
 from headgate.map.trees import StoreTree
 from headgate.ports.messages import Poster, QueueGone, SourceDown
@@ -20,8 +20,8 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
-from headgate.services.notices.names import partition_of, queue_of
-from headgate.services.notices.posts import PARTITIONS, ServerPosts
+from headgate.services.publisher.names import partition_of, queue_of
+from headgate.services.publisher.posts import PARTITIONS, ServerPosts
 from headgate.services.reports.queues import QueueReporter
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
@@ -32,17 +32,17 @@ from headgate.testing.repositories import Repositories, run_git
 from .conftest import PIPELINES, TENANTS
 
 
-async def told(client: MessageClient, project: str) -> list[Notice]:
+async def told(client: MessageClient, project: str) -> list[PublishedEvent]:
     """Of one project, in order."""
     lane = Lane(queue_of("example"), partition_of(project, PARTITIONS))
     try:
-        found = [msgspec.json.decode(m.body, type=Notice) for m in await client.read(lane, START, 1000)]
+        found = [msgspec.json.decode(m.body, type=PublishedEvent) for m in await client.read(lane, START, 1000)]
     except QueueGone:
         return []
     return [one for one in found if one.project == project]
 
 
-async def until_told(client: MessageClient, project: str, count: int, kind: str) -> list[Notice]:
+async def until_told(client: MessageClient, project: str, count: int, kind: str) -> list[PublishedEvent]:
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = await told(client, project)
@@ -136,7 +136,7 @@ async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_count
         running.context.waiting_max, running.context.observer = 1, figures
         repositories.propose("code/lib", "one", {"a": "x\n"})
         assert (await running.history.result_of("one", "check")).result == "SUCCESS"
-        assert len(backend.tree.under(running.context.map.notices.queue.path)) == 1
+        assert len(backend.tree.under(running.context.map.published_events.queue.path)) == 1
         with figures.showing_system(running.context.map, running.context.mirror):
             said = figures.text().decode()
     assert 'headgate_messages_waiting{to="notices"} 1.0' in said

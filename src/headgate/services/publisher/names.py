@@ -1,4 +1,4 @@
-"""Make notices, and determine the queue and the partition to which they go."""
+"""Make published events, and determine the queue and the partition to which they go."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import re
 
 from headgate.base.ids import derived
 from headgate.gate.change import Change
-from headgate.map.outbox import Notice
+from headgate.map.outbox import PublishedEvent
 from headgate.queueing.lanes import QUEUE_NAME
 
 VERSION = 1
 
 
-def notice(kind: str, subject: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int) -> Notice:
-    """Make a notice. `subject` distinguishes it from others of its kind."""
-    return Notice(
+def published_event(
+    kind: str, subject: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int
+) -> PublishedEvent:
+    """Make a published event. `subject` distinguishes it from others of its kind."""
+    return PublishedEvent(
         v=VERSION,
         kind=kind,
         id=derived(kind, tenant, pipeline, item, subject),
@@ -32,7 +34,7 @@ def notice(kind: str, subject: str, tenant: str, pipeline: str, change: Change, 
 
 
 def queue_of(tenant: str) -> str:
-    """Return the queue of a tenant's notices, which has the tenant's name if a queue can have it."""
+    """Return the queue of a tenant's events, which has the tenant's name if a queue can have it."""
     name = f"gate-{tenant}"
     if QUEUE_NAME.fullmatch(name):
         return name
@@ -41,5 +43,5 @@ def queue_of(tenant: str) -> str:
 
 
 def partition_of(project: str, partitions: int) -> int:
-    """Return the partition of a project; all its notices go there, so their order is kept."""
+    """Return the partition of a project; all its events go there, so their order is kept."""
     return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1

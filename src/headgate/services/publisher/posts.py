@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headgate.ports.messages import PostedAlready, Poster, PostRefused, QueueGone
-from headgate.services.notices.names import partition_of
+from headgate.services.publisher.names import partition_of
 
 PARTITIONS = 8
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headgate.map.outbox import Notices
+from headgate.map.outbox import PublishedEvents
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Unread, consumed
 from headgate.services.context import Context
-from headgate.services.notices.names import queue_of
-from headgate.services.notices.posts import ServerPosts
+from headgate.services.publisher.names import queue_of
+from headgate.services.publisher.posts import ServerPosts
 from headgate.services.quarantine.quarantine import Quarantine, Tries
 from headgate.store.store import Session
 from headgate.store.types import At
@@ -29,14 +29,14 @@ RETRY_MAX_S = 10.0
 
 @dataclass(slots=True)
 class Publisher:
-    """Post notices; `run` is the body, and one process at a time posts."""
+    """Post the events of gates; `run` is the body, and one process at a time posts."""
 
     context: Context
     posts: ServerPosts
     _tries: Tries = field(default_factory=Tries)
 
     async def run(self, session: Session) -> None:
-        place, mirror = self.context.map.notices, self.context.mirror
+        place, mirror = self.context.map.published_events, self.context.mirror
         wait_s = 0.1
         async with lock(self.context.store, session, place.election.path).hold() as guard:
             while True:
@@ -55,8 +55,8 @@ class Publisher:
                     await asyncio.sleep(wait_s)
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
 
-    async def _posted(self, waiting: Sequence[Unread[Notices]], guard: At) -> Sequence[Unread[Notices]]:
-        """Return the notices that the server accepted, up to the first that it did not. A notice that raises an error
+    async def _posted(self, waiting: Sequence[Unread[PublishedEvents]], guard: At) -> Sequence[Unread[PublishedEvents]]:
+        """Return the records that the server accepted, up to the first that it did not. A record that raises an error
         is set aside after a few attempts."""
         for number, event in enumerate(waiting):
             try:
@@ -67,16 +67,16 @@ class Publisher:
             except Exception as error:
                 log.exception("%s: %s cannot be posted", NAME, event.entry)
                 if self._tries.spent(event.entry):
-                    ops = Quarantine(self.context).event(event, self.context.map.notices.queue.path, error)
+                    ops = Quarantine(self.context).event(event, self.context.map.published_events.queue.path, error)
                     await self.context.store.commit([], ops, guards=[guard])
                     await self.context.mirror.gone(event.entry)
                 return waiting[:number]
         return waiting
 
-    async def _post(self, event: Unread[Notices]) -> None:
-        """Post a notice once, however often it is tried: the entry's name is the key."""
+    async def _post(self, event: Unread[PublishedEvents]) -> None:
+        """Post a record once, however often it is tried: the entry's name is the key."""
         together: dict[str, list[tuple[str, str]]] = {}
-        for one in event.event.notices:
+        for one in event.event.events:
             together.setdefault(queue_of(one.tenant), []).append((one.project, msgspec.json.encode(one).decode()))
         key = f"notice-{event.body.rpartition('/')[2]}"
         for queue, bodies in together.items():

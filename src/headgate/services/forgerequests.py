@@ -9,7 +9,7 @@ from headgate.gate.change import Change
 from headgate.gate.work import LandRequest, ReportRequest, RepoState
 from headgate.map.outbox import OutboxMessage, Pushed, QueueReport
 from headgate.recipes.requestforms import Request
-from headgate.services.notices.names import notice
+from headgate.services.publisher.names import published_event
 
 LAND = "land"
 """Kind of a report, beside the phases of a pipeline: the request to merge a change."""
@@ -18,7 +18,7 @@ LAND = "land"
 def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> OutboxMessage:
     """Return the request to land: a forge that merges is asked for the first change."""
     work = action.work
-    about = notice("report", action.id, tenant, pipeline, work.change, item, now_ms)
+    about = published_event("report", action.id, tenant, pipeline, work.change, item, now_ms)
     report = QueueReport(**asdict(replace(about, buildset=work.buildset, message=work.note)), report=LAND)
     return OutboxMessage("", report, key=action.id, change=work.change, land=work)
 
@@ -36,8 +36,8 @@ def told_of(change: Change) -> dict[str, str]:
 
 def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
     """Return the request to show a change as merged that has landed by a push."""
-    posting = note(action.id, action.work, tenant, now_ms, LANDED)
-    return replace(posting, pushed=Pushed(action.work.landed, action.contained))
+    outgoing = note(action.id, action.work, tenant, now_ms, LANDED)
+    return replace(outgoing, pushed=Pushed(action.work.landed, action.contained))
 
 
 def trimmed(work: LandRequest) -> LandRequest:
@@ -57,7 +57,7 @@ def trimmed(work: LandRequest) -> LandRequest:
 
 def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
     """Return a text for the people of a change, without a vote. `kind` is as in `gate.actions.Report`."""
-    about = notice("report", id, tenant, work.pipeline, work.change, "", now_ms)
+    about = published_event("report", id, tenant, work.pipeline, work.change, "", now_ms)
     return OutboxMessage(
         "", QueueReport(**asdict(replace(about, message=work.note)), report=kind), key=id, change=work.change
     )

@@ -20,9 +20,9 @@ from headgate.services.context import Context
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.pool import MACHINE
 from headgate.services.membership import serve
-from headgate.services.notices import objects
-from headgate.services.notices.objects import ObjectPublisher, queue_of_partition
-from headgate.services.notices.posts import ServerPosts
+from headgate.services.publisher import objects
+from headgate.services.publisher.objects import ObjectPublisher, queue_of_partition
+from headgate.services.publisher.posts import ServerPosts
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 
@@ -73,7 +73,7 @@ async def publishing(world: World, server: Server) -> AsyncIterator[Context]:
         asyncio.ensure_future(context.mirror.run()),
         asyncio.ensure_future(serve(context, "scheduler", publisher.run, stop)),
     ]
-    place = context.map.notices.objects.published
+    place = context.map.published_events.objects.published
     await context.mirror.ready()
     with context.mirror.part(place.path) as part:
         while context.mirror.get(place.path) is None:
@@ -125,7 +125,7 @@ async def test_what_happened_so_long_ago_that_nobody_knows_it_is_passed_over_and
             written = await world.inventory.apply(ADMIN, [Create(machine(number))])
             await world.inventory.journal.reach(written.revision)
         async with publishing(world, server) as context:
-            place = context.map.notices.objects.published
+            place = context.map.published_events.objects.published
             with context.mirror.part(place.path) as part:
                 while place.decode(context.mirror.get(place.path).value).revision < written.revision:  # type: ignore[union-attr]  # it is there
                     await part.moved(part.moves)

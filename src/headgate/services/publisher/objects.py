@@ -1,6 +1,6 @@
 """Post changes of the inventory to the queues of a message server, like events of gates.
 
-A notice names only the object and the user who changed it: those who may read the object look at it there.
+A published change names only the object and the user who changed it: those who may read the object look at it there.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 
 from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.map.occasions import PublishedMoment
-from headgate.map.outbox import ObjectNotice
+from headgate.map.outbox import PublishedObjectChange
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.inventory.errors import MomentExpired
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import JournalCommit
-from headgate.services.notices.names import VERSION
-from headgate.services.notices.posts import ServerPosts
+from headgate.services.publisher.names import VERSION
+from headgate.services.publisher.posts import ServerPosts
 from headgate.store.store import Session
 from headgate.store.types import At
 
@@ -32,7 +32,7 @@ log = logging.getLogger("headgate.notices")
 
 NAME = "notices of the inventory"
 TOGETHER_MAX = 200
-"""Limit of notices in one post."""
+"""Limit of changes in one post."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 10.0
 QUIET_S = 3_600.0
 WORDS = {
@@ -43,7 +43,7 @@ WORDS = {
 
 
 def queue_of_partition(name: str) -> str:
-    """Return the queue of a partition's notices: named after it, if queues can be."""
+    """Return the queue of a partition's changes: named after it, if queues can be."""
     queue = f"inventory-{name}"
     if len(queue) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", queue):
         return queue
@@ -62,7 +62,7 @@ class ObjectPublisher:
     """Uuid of a partition -> its name."""
 
     async def run(self, session: Session) -> None:
-        place, store = self.context.map.notices.objects, self.context.store
+        place, store = self.context.map.published_events.objects, self.context.store
         async with lock(store, session, place.election.path).hold() as guard:
             while True:
                 entry = await store.get(place.published.path)
@@ -86,18 +86,18 @@ class ObjectPublisher:
 
     async def _posted(self, revision: int, guard: At) -> None:
         """Record that everything up to the revision is posted."""
-        put = self.context.map.notices.objects.published.put(PublishedMoment(revision))
+        put = self.context.map.published_events.objects.published.put(PublishedMoment(revision))
         await self.context.store.commit([], [put], guards=[guard])
 
     async def _post(self, commit: JournalCommit) -> None:
         """Post the changes of one commit until they are accepted; posting them again changes nothing."""
-        recorded, together = commit.recorded, dict[str, list[ObjectNotice]]()
+        recorded, together = commit.recorded, dict[str, list[PublishedObjectChange]]()
         for number, change in enumerate(recorded.changes, 1):
-            notice = _notice(change, f"{commit.revision}.{number}", recorded.user, recorded.at_ms)
+            published = _published(change, f"{commit.revision}.{number}", recorded.user, recorded.at_ms)
             queue = queue_of_partition(await self._named(change.object.partition))
-            together.setdefault(queue, []).append(notice)
-        for queue, notices in together.items():
-            for number, some in enumerate(_portions(notices)):
+            together.setdefault(queue, []).append(published)
+        for queue, all_changes in together.items():
+            for number, some in enumerate(_portions(all_changes)):
                 bodies = [(one.uuid, msgspec.json.encode(one).decode()) for one in some]
                 await self._until_taken(queue, bodies, f"objects-{commit.revision}-{number}")
 
@@ -122,9 +122,9 @@ class ObjectPublisher:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
-def _notice(change: ObjectChange, id: str, user: str, at_ms: int) -> ObjectNotice:
+def _published(change: ObjectChange, id: str, user: str, at_ms: int) -> PublishedObjectChange:
     object = change.object
-    return ObjectNotice(
+    return PublishedObjectChange(
         v=VERSION,
         kind=WORDS[change.kind],
         id=id,
@@ -138,6 +138,6 @@ def _notice(change: ObjectChange, id: str, user: str, at_ms: int) -> ObjectNotic
     )
 
 
-def _portions(notices: Sequence[ObjectNotice]) -> Iterator[Sequence[ObjectNotice]]:
-    for start in range(0, len(notices), TOGETHER_MAX):
-        yield notices[start : start + TOGETHER_MAX]
+def _portions(changes: Sequence[PublishedObjectChange]) -> Iterator[Sequence[PublishedObjectChange]]:
+    for start in range(0, len(changes), TOGETHER_MAX):
+        yield changes[start : start + TOGETHER_MAX]
