@@ -83,10 +83,10 @@ async def test_a_flood_of_messages_waits_where_it_is_and_delays_nobody_else(
             begun, mirror = running.context.map.cache.connection("bus").occasions.begun.path, running.context.mirror
             async with asyncio.timeout(DEADLINE_S):
                 with mirror.part(begun) as part:
-                    while len(mirror.under(begun)) < 4 * WatchedQueues.of_a_lane_max:
+                    while len(mirror.under(begun)) < 4 * WatchedQueues.of_a_partition_max:
                         await part.moved(part.moves)
             running.runner.hold.set()
             result = await running.history.result_of("honest", "check")
             done = sum(spec.job.name == "pack" for spec in running.runner.ran)
             assert result.result == "SUCCESS" and done < 100, f"{done} of 1,000 messages came before it"
-            assert len(mirror.under(begun)) <= 4 * WatchedQueues.of_a_lane_max, "the rest stays in its queue"
+            assert len(mirror.under(begun)) <= 4 * WatchedQueues.of_a_partition_max, "the rest stays in its queue"

@@ -20,7 +20,7 @@ from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ZoneLabels
 from headgate.map.workers import Control, QueueMap, WorkerRecord
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import NEW, Progress
 from headgate.recipes.codec import encode
 from headgate.services.configuration import Configuration
@@ -338,12 +338,12 @@ async def test_queues_of_messages_and_their_workers_are_shown(client: Client, ru
         [],
         [
             Append(app.workers.path, app.workers.encode(WorkerRecord(("q",), "host-1")), None, "worker-"),
-            app.progress(Lane("q")).put(done),
-            app.progress(Lane("q", 2)).put(NEW),
+            app.progress(QueuePartition("q")).put(done),
+            app.progress(QueuePartition("q", 2)).put(NEW),
             Put(f"{app.workers.path}/worker-9999999999", b"not json"),
-            Put(app.progress(Lane("bad")).path, b'{"last": "yesterday"}'),
-            Put(app.owner(Lane("q")).path, b"worker-0000000000"),
-            app.controls(Lane("q", 2)).put(Control(paused=True)),
+            Put(app.progress(QueuePartition("bad")).path, b'{"last": "yesterday"}'),
+            Put(app.owner(QueuePartition("q")).path, b"worker-0000000000"),
+            app.controls(QueuePartition("q", 2)).put(Control(paused=True)),
         ],
     )
     (found,) = (await client.get("/api/queues")).json()

@@ -20,7 +20,7 @@ from headgate.ports.messages import QueueGone
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.services.publisher.posts import ServerPosts
 from headgate.services.reports.queues import QueueReporter
 from headgate.services.scheduler.occasions import runner
@@ -83,7 +83,7 @@ async def answers(client: MessageClient, count: int) -> list[QueueReport]:
 
     async def enough() -> Sequence[Any]:  # messages
         try:
-            found = await client.read(Lane("answers", 1), START, 500)
+            found = await client.read(QueuePartition("answers", 1), START, 500)
         except QueueGone:
             return ()
         return found if len(found) >= count else ()
@@ -97,7 +97,7 @@ async def post(client: MessageClient, *bodies: str, queue: str = "orders") -> li
     await client.create(queue)
     for body in bodies:
         await client.post_many(queue, [(body, 1)], fresh())
-    return [one.message_id for one in await client.read(Lane(queue, 1), START, 1_000)]
+    return [one.message_id for one in await client.read(QueuePartition(queue, 1), START, 1_000)]
 
 
 def failing_on(word: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ async def test_messages_are_items_in_order_and_their_ends_are_answers(
         assert [by_id[id].result for id in ids] == ["SUCCESS", "FAILURE", "FAILURE", "SUCCESS", "SUCCESS"]
         assert f"at most {BODY_MAX_BYTES}" in by_id[ids[2]].message and not by_id[ids[2]].builds
         one = by_id[ids[0]].answers
-        assert one is not None and (one.connection, one.source, one.lane) == ("bus", "orders", "1")
+        assert one is not None and (one.connection, one.source, one.ordering_key) == ("bus", "orders", "1")
         assert [spec.zuul["trigger"]["body"] for spec in specs] == [bodies[0], bodies[1], bodies[3]], "in order"
         first = specs[0]
         assert first.zuul["trigger"]["data"] == {"n": 1} and "data" not in specs[1].zuul["trigger"]

@@ -16,7 +16,7 @@ from headgate.gate.change import EventKind, Occasion
 from headgate.map.occasions import Begun
 from headgate.map.orders import TenantState
 from headgate.ports.forge import Sighting
-from headgate.ports.occasions import NextOccasion, OccasionLane
+from headgate.ports.occasions import NextOccasion, OccasionPartition
 from headgate.recipes.codec import encode
 from headgate.services.orders import ordered
 from headgate.services.scheduler.occasions import runner
@@ -35,10 +35,10 @@ __all__ = ["repositories"]  # a fixture
 
 @dataclass(slots=True)
 class Lines:
-    """`ports.occasions.Watched` of one lane, whose numbers come one after the other."""
+    """`ports.occasions.Watched` of one partition, whose numbers come one after the other."""
 
     name: str = "bus"
-    of_a_lane_max: int = 10
+    of_a_partition_max: int = 10
     numbers: int = 0
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -46,21 +46,21 @@ class Lines:
         self.numbers += count
         self.stirred.set()
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
-        return [OccasionLane("orders", "1")]
+    async def partitions(self, trigger: TriggerFilter) -> Sequence[OccasionPartition]:
+        return [OccasionPartition("orders", "1")]
 
-    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
+    async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
         return "0"
 
     async def after(
-        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+        self, trigger: TriggerFilter, partition: OccasionPartition, position: str, limit: int
     ) -> Sequence[NextOccasion]:
         new = range(int(position) + 1, self.numbers + 1)[:limit]
         return [
             NextOccasion(str(n), EventKind.POSTED, Occasion("bus", "orders", "1", str(n), f"line {n}")) for n in new
         ]
 
-    async def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
+    async def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
         while True:
             yield None
             await self.stirred.wait()

@@ -19,7 +19,7 @@ from headgate.ports.reporter import Reporter
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.services.publisher.names import partition_of, queue_of
 from headgate.services.publisher.posts import PARTITIONS, ServerPosts
 from headgate.services.reports.queues import QueueReporter
@@ -34,9 +34,9 @@ from .conftest import PIPELINES, TENANTS
 
 async def told(client: MessageClient, project: str) -> list[PublishedEvent]:
     """Of one project, in order."""
-    lane = Lane(queue_of("example"), partition_of(project, PARTITIONS))
+    partition = QueuePartition(queue_of("example"), partition_of(project, PARTITIONS))
     try:
-        found = [msgspec.json.decode(m.body, type=PublishedEvent) for m in await client.read(lane, START, 1000)]
+        found = [msgspec.json.decode(m.body, type=PublishedEvent) for m in await client.read(partition, START, 1000)]
     except QueueGone:
         return []
     return [one for one in found if one.project == project]
@@ -97,8 +97,8 @@ class Faltering:
     async def create(self, queue: str, partitions: int = 1) -> None:
         await self._client.create(queue, partitions)
 
-    async def partitions(self, queue: str) -> int:
-        return await self._client.partitions(queue)
+    async def partition_count(self, queue: str) -> int:
+        return await self._client.partition_count(queue)
 
     async def post_many(
         self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
@@ -155,7 +155,7 @@ class Absent:
     ) -> None:
         raise SourceDown("nobody there")
 
-    async def partitions(self, queue: str) -> int:
+    async def partition_count(self, queue: str) -> int:
         raise SourceDown("nobody there")
 
 
@@ -225,8 +225,8 @@ async def reports(client: MessageClient, queue: str, count: int) -> list[QueueRe
     """Of all partitions, in the order they were made; waits until there are so many."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            lanes = [lane for lane in await client.lanes() if lane.queue == queue]
-            bodies = [message.body for lane in lanes for message in await client.read(lane, START, 1000)]
+            partitions = [partition for partition in await client.partitions() if partition.queue == queue]
+            bodies = [message.body for partition in partitions for message in await client.read(partition, START, 1000)]
             if len(bodies) >= count:
                 found = [msgspec.json.decode(body, type=QueueReport) for body in bodies]
                 return sorted(found, key=lambda one: one.at_ms)

@@ -15,7 +15,7 @@ from headgate.queue import QueueFull, Queues
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.queue.messages.database import SqliteDatabase
-from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY
 from tests.integration.queue_site import Site, site
 

@@ -18,7 +18,7 @@ from headgate.cli.queue.worker import run as run_worker
 from headgate.cli.queue.workerfile import read_worker_file
 from headgate.queue.messages.board import MessageBoard
 from headgate.queueing import Message
-from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import QueueHarness, harness, serving

@@ -18,7 +18,7 @@ from headgate.cli.queue.queue import command
 from headgate.queue import Queues, SyncQueues
 from headgate.queue.messages.board import MessageBoard
 from headgate.queueing.ids import START
-from headgate.queueing.lanes import TTL_MAX_S
+from headgate.queueing.partitions import TTL_MAX_S
 from headgate.testing.queues.harness import APP, KEY
 from tests.integration.queue_site import Site, site
 

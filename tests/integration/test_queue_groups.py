@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from headgate.cli.queue.queue import command
 from headgate.map.workers import QueueMap
 from headgate.queueing import progress as steps
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import NEW, Progress
 from headgate.store.sqlite import SqliteBackend
 from headgate.testing.queues.harness import APP, KEY
@@ -38,7 +38,10 @@ class World(Site):
         """Progress as workers with a store keep it: partition -> the last message that is done."""
         app = QueueMap().app(f"{APP}@{group}" if group else APP)
         backend = await SqliteBackend.open(self.root_dir / "workers.sqlite")
-        ops = [app.progress(Lane("q", n)).put(steps.done(NEW, id) if id else Progress("")) for n, id in done.items()]
+        ops = [
+            app.progress(QueuePartition("q", n)).put(steps.done(NEW, id) if id else Progress(""))
+            for n, id in done.items()
+        ]
         await backend.commit([], ops)
         await backend.close()
 

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from headgate.queue.messages.board import MessageBoard
-from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import OTHER_KEY
 from tests.integration.queue_site import Site, site

@@ -20,8 +20,8 @@ from headgate.queue.workers.processor import JobPace
 from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import Message, Reject, StopWorker
 from headgate.queueing.ids import START
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
@@ -68,7 +68,7 @@ class Hands:
         await self.stop(worker)
 
     async def letters(self) -> list[tuple[str, str, int]]:
-        found = [dead_letter(one.body) for one in await self.source.read(Lane(DEAD_LETTERS, 1), START, 100)]
+        found = [dead_letter(one.body) for one in await self.source.read(QueuePartition(DEAD_LETTERS, 1), START, 100)]
         return [(head.queue, head.error, head.attempts) for head, _ in found]
 
 
@@ -114,11 +114,11 @@ async def test_two_share_partitions_and_groups_have_progress_of_their_own(hands:
 
     def job(name: str) -> Callable[[Message, Any], Any]:
         async def run(message: Message, _: Any) -> None:
-            lane = f"{'g' if name == 'other' else 'w'}{message.partition}"
-            assert lane not in at_once
-            at_once.add(lane)
+            partition = f"{'g' if name == 'other' else 'w'}{message.partition}"
+            assert partition not in at_once
+            at_once.add(partition)
             await slow(0.01)
-            at_once.discard(lane)
+            at_once.discard(partition)
             seen[name].append(message.body)
 
         return run
@@ -140,7 +140,7 @@ async def test_only_the_partitions_it_is_for(hands: Hands) -> None:
     for n in (1, 2):
         await hands.post("q", f"m{n}", partitions=2, partition=n)
     await hands.post("r", "r")
-    worker = hands.start(lambda message, _: seen.append(message.body), only=frozenset({Lane("q", 2)}))
+    worker = hands.start(lambda message, _: seen.append(message.body), only=frozenset({QueuePartition("q", 2)}))
     await until("the first is processed", lambda: seen)
     await until("nothing is held any more", lambda: not worker.held)
     assert seen == ["m2"]

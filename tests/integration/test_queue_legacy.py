@@ -21,7 +21,7 @@ from headgate.base.ids import fresh
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START, position_of, ticks_of, unix_text
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.store.memory import MemoryBackend
 from headgate.testing.queues.harness import APP, KEY, harness, serving
 from headgate.testing.servers.zookeeper import ZooKeeper
@@ -74,7 +74,7 @@ async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(
         for name in (QUEUE, OTHER):
             await client.create(name)
             await client.post_many(name, [(f"{name[0]}{n}", 1) for n in range(3)], fresh())
-        done = (await client.read(Lane(QUEUE), START, 2))[1]
+        done = (await client.read(QueuePartition(QUEUE), START, 2))[1]
         zk = KazooClient(f"127.0.0.1:{zookeeper_server.port}")
         await asyncio.to_thread(zk.start)
         tree = f"{chroot}/{APP}"
@@ -85,7 +85,7 @@ async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(
         assert sorted(await seen(tmp_path, 4)) == ["90", "91", "92", "a2"]
         worker.terminate()
         assert await worker.wait() == 0
-        last = (await client.read(Lane(QUEUE), START, 3))[2].message_id
+        last = (await client.read(QueuePartition(QUEUE), START, 3))[2].message_id
         record = json.loads(zk.get(f"{tree}/queues/{QUEUE}")[0])
         assert (record["last"], record["id"], record["epoch"]) == (str(ticks_of(last)), last, 1)
         assert len(zk.get_children(f"{tree}/workers")) >= 1, "the old one lives"
@@ -101,7 +101,7 @@ async def test_the_status_queue_is_imported_and_never_backwards(tmp_path: Path, 
         await client.create(QUEUE, 9)
         for partition in (8, 9):
             await client.post_many(QUEUE, [(f"{partition}{n}", partition) for n in range(3)], fresh())
-        at = {partition: await client.read(Lane(QUEUE, partition), START, 3) for partition in (8, 9)}
+        at = {partition: await client.read(QueuePartition(QUEUE, partition), START, 3) for partition in (8, 9)}
         said = [
             {"partition": f"{QUEUE}-8", "processed": at[8][0].message_id, "last_worker": "old-1"},
             {"partition": f"{QUEUE}-9", "processed": at[9][1].message_id, "last_worker": "old-2"},

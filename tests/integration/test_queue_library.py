@@ -34,8 +34,8 @@ from headgate.queue.messages.holders import CREW
 from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.messages.records import NoQueue
 from headgate.queueing.ids import START
-from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from tests.waiting import slow, until

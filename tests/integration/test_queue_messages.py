@@ -29,7 +29,7 @@ from headgate.queueing.ids import (
     ticks_of,
     ticks_of_unix_ns,
 )
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.postgres import new_database
 
@@ -127,9 +127,9 @@ async def test_what_one_process_posts_wakes_the_other(url: str, board: MessageBo
             async with asyncio.timeout(DEADLINE_S):
                 await listener.wait()  # it hears
                 await board.post(APP, "q", [MessageDraft("x")])
-                lanes: set[Lane] = set()
-                while Lane("q") not in lanes:
-                    lanes, _ = await listener.wait()
+                partitions: set[QueuePartition] = set()
+                while QueuePartition("q") not in partitions:
+                    partitions, _ = await listener.wait()
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

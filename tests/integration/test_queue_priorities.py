@@ -22,7 +22,7 @@ from headgate.queue.workers.calls import JobCaller
 from headgate.queue.workers.processor import JobPace
 from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import Message
-from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S

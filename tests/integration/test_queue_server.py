@@ -18,7 +18,7 @@ import pytest
 
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.records import BATCH_MAX, BODY_MAX_BYTES
-from headgate.queueing.lanes import TTL_MAX_S
+from headgate.queueing.partitions import TTL_MAX_S
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import KEY, OTHER_KEY, serving
 from tests.waiting import until

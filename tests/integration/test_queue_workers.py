@@ -36,11 +36,21 @@ from headgate.queue.workers.calls import JobExit
 from headgate.queue.workers.control import steer
 from headgate.queue.workers.hold import take
 from headgate.queue.workers.shares import WorkerScope
-from headgate.queueing import Lane, Message, Policy, Reject, RetryLater, Routing, RoutingRule, StopWorker, TimeLimit
+from headgate.queueing import (
+    Message,
+    Policy,
+    QueuePartition,
+    Reject,
+    RetryLater,
+    Routing,
+    RoutingRule,
+    StopWorker,
+    TimeLimit,
+)
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
-from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import DeadLetter, dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.queueing.progress import NEW, Progress
 from headgate.queueing.tally import Tally
 from headgate.store.memory import MemoryBackend
@@ -70,11 +80,11 @@ class Log:
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
-        self.of: dict[Lane, list[str]] = defaultdict(list)
+        self.of: dict[QueuePartition, list[str]] = defaultdict(list)
 
     async def __call__(self, message: Message, context: Any) -> None:
         self.bodies.append(message.body)
-        self.of[Lane(message.queue, message.partition)].append(message.body)
+        self.of[QueuePartition(message.queue, message.partition)].append(message.body)
 
     def has(self, count: int) -> Callable[[], bool]:
         return lambda: len(self.bodies) >= count
@@ -82,15 +92,15 @@ class Log:
 
 async def dead_letters(hands: QueueHarness) -> list[tuple[DeadLetter, str]]:
     try:
-        return [dead_letter(m.body) for m in await hands.source.read(Lane(DEAD_LETTERS), START, 100)]
+        return [dead_letter(m.body) for m in await hands.source.read(QueuePartition(DEAD_LETTERS), START, 100)]
     except QueueGone:
         return []
 
 
-async def progress(hands: QueueHarness, lane: Lane) -> Progress:
-    entry = await hands.backend.get(hands.app.progress(lane).path)
+async def progress(hands: QueueHarness, partition: QueuePartition) -> Progress:
+    entry = await hands.backend.get(hands.app.progress(partition).path)
     assert entry is not None
-    return hands.app.progress(lane).decode(entry.value)
+    return hands.app.progress(partition).decode(entry.value)
 
 
 # --- in order, shared
@@ -105,9 +115,9 @@ async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: Q
     await hands.until("all are processed", log.has(1500))
     await hands.stop(worker)
     for partition in (1, 2, 3):
-        assert log.of[Lane("q", partition)] == [f"{partition}-{n}" for n in range(500)]
-        (last,) = (await hands.source.read(Lane("q", partition), START, 1000))[-1:]
-        kept = await progress(hands, Lane("q", partition))
+        assert log.of[QueuePartition("q", partition)] == [f"{partition}-{n}" for n in range(500)]
+        (last,) = (await hands.source.read(QueuePartition("q", partition), START, 1000))[-1:]
+        kept = await progress(hands, QueuePartition("q", partition))
         assert (kept.id, kept.owner, kept.ahead) == (last.message_id, "", "")
     entries = await hands.backend.list(ROOT)
     assert not [e.path for e in entries if e.lease], "nothing is left behind"
@@ -129,7 +139,7 @@ async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(han
     workers.append(hands.start(log))
     await hands.until("four share", lambda: sizes() == [6, 7, 7, 7])
     after = await hands.owners()
-    assert sum(after[lane] != before[lane] for lane in before) == 6
+    assert sum(after[partition] != before[partition] for partition in before) == 6
     await hands.until("the records say so", lambda: sorted(len(w.sharing._shown) for w in workers) == [6, 7, 7, 7])
     records = [hands.app.workers.decode(e.value) for e in await hands.backend.list(hands.app.workers.path)]
     assert sorted(q for record in records for q in record.queues) == sorted(map(str, after))
@@ -159,38 +169,38 @@ async def test_after_a_crash_only_what_was_in_flight_runs_again(hands: QueueHarn
 
 
 async def test_a_stale_owner_is_refused(hands: QueueHarness) -> None:
-    store, lane = Store(hands.backend), Lane("q")
-    await hands.backend.commit([], [hands.app.progress(lane).put(NEW)])
+    store, partition = Store(hands.backend), QueuePartition("q")
+    await hands.backend.commit([], [hands.app.progress(partition).put(NEW)])
     async with store.session("one") as one, store.session("two") as two:
-        (stale,) = await take(store, one, hands.app, [lane], "worker-1", pytest.fail)
-        assert await take(store, two, hands.app, [lane], "worker-2", pytest.fail) == []
+        (stale,) = await take(store, one, hands.app, [partition], "worker-1", pytest.fail)
+        assert await take(store, two, hands.app, [partition], "worker-2", pytest.fail) == []
         await hands.backend.revoke(one.lease)  # as when it ran out
-        (fresh,) = await take(store, two, hands.app, [lane], "worker-2", pytest.fail)
+        (fresh,) = await take(store, two, hands.app, [partition], "worker-2", pytest.fail)
         assert fresh.stored.epoch == stale.stored.epoch + 1
         done = make_id(7, 0, 0)
         await fresh.commit(steps.done(fresh.stored, done))
         for attempt in (stale.commit(stale.stored), stale.release(stale.stored), stale.commit(NEW)):
             with pytest.raises(GuardLost):
                 await attempt
-        assert (await progress(hands, lane)).id == done
+        assert (await progress(hands, partition)).id == done
 
 
 async def test_a_strand_is_taken_as_a_whole_but_for_what_cannot_be_read(hands: QueueHarness) -> None:
-    store, strand = Store(hands.backend), [Lane("q", n) for n in (1, 2, 3)]
-    await hands.backend.commit([], [hands.app.progress(lane).put(NEW) for lane in strand])
+    store, strand = Store(hands.backend), [QueuePartition("q", n) for n in (1, 2, 3)]
+    await hands.backend.commit([], [hands.app.progress(partition).put(NEW) for partition in strand])
     async with store.session("one") as one, store.session("two") as two:
         await take(store, one, hands.app, strand[1:2], "worker-1", pytest.fail)
         assert await take(store, two, hands.app, strand, "worker-2", pytest.fail) == []
         assert await hands.owners() == {strand[1]: "worker-1"}, "nothing was taken"
         held = await take(store, one, hands.app, strand, "worker-1", pytest.fail)
-        assert sorted(hold.lane for hold in held) == strand and set(await hands.owners()) == set(strand)
+        assert sorted(hold.partition for hold in held) == strand and set(await hands.owners()) == set(strand)
         for hold in held:
             await hold.commit(hold.stored)
         await hands.backend.revoke(one.lease)
         await hands.backend.commit([], [Put(hands.app.progress(strand[2]).path, b"{")])
-        told = list[Lane]()
-        held = await take(store, two, hands.app, strand, "worker-2", lambda lane, _: told.append(lane))
-        assert [hold.lane for hold in held] == strand[:2] and told == strand[2:]
+        told = list[QueuePartition]()
+        held = await take(store, two, hands.app, strand, "worker-2", lambda partition, _: told.append(partition))
+        assert [hold.partition for hold in held] == strand[:2] and told == strand[2:]
 
 
 async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: QueueHarness) -> None:
@@ -205,7 +215,7 @@ async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(ha
 
     worker = hands.start(job)
     await hands.until("it is at it", lambda: seen and worker.sharing and worker.sharing._seen)
-    await hands.backend.commit([], [Delete(hands.app.owner(Lane("q")).path)])
+    await hands.backend.commit([], [Delete(hands.app.owner(QueuePartition("q")).path)])
     await hands.until("it begins anew", lambda: seen == [1, 2])
     assert worker.processor.figures.lost._value.get() == 1
 
@@ -225,7 +235,7 @@ async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands
     await hands.until("it has both", lambda: first.sharing and len(first.sharing.owned()) == 2)
     leaving = asyncio.ensure_future(hands.stop(first))
     log = Log()
-    second = hands.start(log, choice=WorkerScope(only=frozenset({Lane("idle")})))
+    second = hands.start(log, choice=WorkerScope(only=frozenset({QueuePartition("idle")})))
     await hands.until("the other has the idle one", lambda: second.sharing and second.sharing.owned())
     assert not leaving.done(), "while the busy one is ended"
     go_on.set()
@@ -387,7 +397,7 @@ async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_onc
     for now_ms, name in ((1, "first"), (2, "second")):
         worker.processor.worker, worker.processor.now_ms = name, lambda now_ms=now_ms: now_ms
         await worker.processor.bury(message, Tally(failed=3), ValueError("bad"))
-    (letter,) = await hands.source.read(Lane(DEAD_LETTERS), START, 10)
+    (letter,) = await hands.source.read(QueuePartition(DEAD_LETTERS), START, 10)
     assert dead_letter(letter.body)[0].worker == "first"
     assert "no dead letter" not in caplog.text
 
@@ -589,7 +599,7 @@ async def test_with_the_settings_as_they_are_a_slow_job_of_one_queue_delays_no_o
 
 
 async def _head(hands: QueueHarness) -> Tally:
-    return (await progress(hands, Lane("q"))).tally or Tally()
+    return (await progress(hands, QueuePartition("q"))).tally or Tally()
 
 
 async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_failed_nor_died(
@@ -648,19 +658,19 @@ async def test_paused_resumed_and_sent_back(hands: QueueHarness) -> None:
     worker = hands.start(log)
     store = Store(hands.backend)
     await hands.until("both are processed", log.has(2))
-    await steer(store, hands.app, Lane("q"), paused=True)
-    await hands.until("it is told", lambda: worker.sharing and worker.sharing._controls.get(Lane("q")))
+    await steer(store, hands.app, QueuePartition("q"), paused=True)
+    await hands.until("it is told", lambda: worker.sharing and worker.sharing._controls.get(QueuePartition("q")))
     await hands.post("q", "c")
-    await steer(store, hands.app, Lane("q"), seek="")
-    controls = hands.app.controls(Lane("q")).path
+    await steer(store, hands.app, QueuePartition("q"), seek="")
+    controls = hands.app.controls(QueuePartition("q")).path
     tree = hands.backend.tree  # type: ignore[attr-defined]  # in memory
     await hands.until("it has gone back", lambda: tree.entries[controls].value == b'{"paused":true}')
     assert log.bodies == ["a", "b"], "paused"
-    await steer(store, hands.app, Lane("q"), paused=False)
+    await steer(store, hands.app, QueuePartition("q"), paused=False)
     await hands.until("all again, and the new one", log.has(5))
     assert log.bodies == ["a", "b", "a", "b", "c"]
     with pytest.raises(LookupError, match="no worker knows"):
-        await steer(store, hands.app, Lane("unknown"), paused=True)
+        await steer(store, hands.app, QueuePartition("unknown"), paused=True)
 
 
 async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(hands: QueueHarness) -> None:
@@ -672,7 +682,7 @@ async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(
     two = hands.start(None, routes=Routing((RoutingRule("mail", mail),)), choice=WorkerScope(("mail",)))
     await hands.until("both are processed", lambda: len(orders.bodies) == 2 and mail.bodies)
     assert (sorted(orders.bodies), mail.bodies) == (["orders-1", "orders-2"], ["mail"])
-    assert one.sharing and two.sharing and [str(r.lane) for r in two.sharing.owned()] == ["mail"]
+    assert one.sharing and two.sharing and [str(r.partition) for r in two.sharing.owned()] == ["mail"]
 
 
 async def test_lag_and_what_waits_are_measured(hands: QueueHarness) -> None:
@@ -709,10 +719,10 @@ async def test_on_sqlite_progress_outlives_the_process(board: MessageBoard, tmp_
 async def test_progress_in_any_older_form_is_gone_on_from(hands: QueueHarness, form: str) -> None:
     await hands.source.create("q")
     await hands.post("q", "old", "new")
-    first, _ = await hands.source.read(Lane("q"), START, 2)
+    first, _ = await hands.source.read(QueuePartition("q"), START, 2)
     ticks = ticks_of(first.message_id)
     last = {"ticks": f"{ticks}", "ticks with L": f"{ticks}L", "seconds": unix_text(ticks), "id": first.message_id}[form]
-    path = hands.app.progress(Lane("q")).path
+    path = hands.app.progress(QueuePartition("q")).path
     await hands.backend.commit([], [Put(path, f'{{"last": "{last}"}}'.encode())])
     log = Log()
     hands.start(log)
@@ -724,7 +734,7 @@ async def test_progress_that_cannot_be_understood_is_left_alone(hands: QueueHarn
     for name in ("bad", "good"):
         await hands.source.create(name)
         await hands.post(name, name)
-    path = hands.app.progress(Lane("bad")).path
+    path = hands.app.progress(QueuePartition("bad")).path
     await hands.backend.commit([], [Put(path, b'{"last": "yesterday"}')])
     log = Log()
     hands.start(log)
@@ -739,8 +749,8 @@ async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: QueueHa
     await hands.post("q", "x")
     garbled = {
         f"{hands.app.workers.path}/worker-9999999999": b"not json",
-        hands.app.controls(Lane("other")).path: b"[",
-        hands.app.controls(Lane("q")).path: b'{"seek": "yesterday"}',
+        hands.app.controls(QueuePartition("other")).path: b"[",
+        hands.app.controls(QueuePartition("q")).path: b'{"seek": "yesterday"}',
         f"{hands.app.queues.path}/q/partitions/many": b"{}",
     }
     await hands.backend.commit([], [Put(path, value) for path, value in garbled.items()])
@@ -748,7 +758,9 @@ async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: QueueHa
     worker = hands.start(log)
     await hands.until("it is processed", log.has(1))
     await hands.stop(worker)
-    assert await hands.backend.get(hands.app.controls(Lane("q")).path) is None, "the wish nobody can fulfil is gone"
+    assert await hands.backend.get(hands.app.controls(QueuePartition("q")).path) is None, (
+        "the wish nobody can fulfil is gone"
+    )
 
 
 async def test_a_worker_of_the_layout_is_seen_by_eye(hands: QueueHarness) -> None:
@@ -1002,7 +1014,7 @@ async def test_each_group_gets_every_message_and_has_dead_letters_of_its_own(
     await hands.until("both go on", lambda: seen["all"][2:] == seen["billing"][2:] == ["3"])
 
     async def both() -> list[Message]:
-        found = list(await hands.source.read(Lane(DEAD_LETTERS), START, 10))
+        found = list(await hands.source.read(QueuePartition(DEAD_LETTERS), START, 10))
         return found if len(found) >= 2 else []
 
     buried = await until("both are buried", both, every_s=0.01)

@@ -20,7 +20,7 @@ SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300")) // 5
 @pytest.fixture(autouse=True)
 def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(later, "EACH_MAX", 2)
-    monkeypatch.setattr(later, "LANES_MAX", 2)
+    monkeypatch.setattr(later, "PARTITIONS_AT_ONCE", 2)
 
 
 @pytest.fixture
@@ -46,38 +46,38 @@ def delivered_in_the_order_of_posting(patch: pytest.MonkeyPatch) -> None:
 
 def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
     """Store a message under the id of its answer, as some systems do: cursors have passed it already."""
-    real = later._deliver_lane
+    real = later._deliver_partition
 
     def deliver(
         database: later.Database, of: later.QueueRecord, partition: int, now_ns: int, node: int, most: int
     ) -> int:
-        lane = of.id, partition
+        queue_partition = of.id, partition
         sql = "select ticks, id from later where queue = ? and partition = ? and due_ms <= ? order by due_ms, ticks"
-        found = database.execute(f"{sql} limit 2", (*lane, now_ns // 1_000_000))
+        found = database.execute(f"{sql} limit 2", (*queue_partition, now_ns // 1_000_000))
         chars = real(database, of, partition, now_ns, node, most)
         top = "select max(ticks) from message where queue = ? and partition = ?"
-        newest = database.execute(top, lane)[0][0]
+        newest = database.execute(top, queue_partition)[0][0]
         for n, (ticks, id) in enumerate(reversed(found)):
             sql = "update message set ticks = ?, id = ? where queue = ? and partition = ? and ticks = ?"
-            database.execute(sql, (ticks, id, *lane, newest - n))
+            database.execute(sql, (ticks, id, *queue_partition, newest - n))
         return chars
 
-    patch.setattr(later, "_deliver_lane", deliver)
+    patch.setattr(later, "_deliver_partition", deliver)
 
 
 def what_waits_behind_a_held_one_holds_up_nobody(patch: pytest.MonkeyPatch) -> None:
     real = HeldBack.take
 
-    def take(self: HeldBack, lane: tuple[int, int], ticks: int, id: str, draft: later.MessageDraft) -> int:
-        if not draft.hold and self.held.get(lane, 0) <= self.now_ms:
-            self.held.pop(lane, None)
-        return real(self, lane, ticks, id, draft)
+    def take(self: HeldBack, queue_partition: tuple[int, int], ticks: int, id: str, draft: later.MessageDraft) -> int:
+        if not draft.hold and self.held.get(queue_partition, 0) <= self.now_ms:
+            self.held.pop(queue_partition, None)
+        return real(self, queue_partition, ticks, id, draft)
 
     patch.setattr(HeldBack, "take", take)
 
 
 def what_holds_up_others_does_not(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(later, "waiting", lambda database, lanes, now_ms: HeldBack(now_ms, {}))
+    patch.setattr(later, "waiting", lambda database, partitions, now_ms: HeldBack(now_ms, {}))
 
 
 def delivered_a_little_early(patch: pytest.MonkeyPatch) -> None:

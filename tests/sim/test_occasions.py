@@ -41,22 +41,22 @@ def the_end_frees_no_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turn, "Delete", keeping)
 
 
-def messages_of_a_lane_run_beside_each_other(patch: pytest.MonkeyPatch) -> None:
+def messages_of_a_partition_run_beside_each_other(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Occasion, "line", property(lambda one: f"{one.connection} {one.id}"))
 
 
 def what_is_too_large_is_dropped_in_silence(patch: pytest.MonkeyPatch) -> None:
     real = messages.occasion
 
-    def silent(connection: str, lane: Any, message: Any) -> Any:
-        found = real(connection, lane, message)
+    def silent(connection: str, partition: Any, message: Any) -> Any:
+        found = real(connection, partition, message)
         return None if found.problem else found
 
     patch.setattr(messages, "occasion", silent)
 
 
 def what_is_new_is_never_looked_for_once_a_stream_breaks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OccasionRunner, "_heard", lambda self, lanes: None)
+    patch.setattr(OccasionRunner, "_heard", lambda self, partitions: None)
     patch.setattr(runner, "LOOK_S", 1e9)
 
 
@@ -74,7 +74,7 @@ def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
     [
         (how_far_it_is_is_not_kept, range(22, 110)),
         (the_end_frees_no_place, range(5)),
-        (messages_of_a_lane_run_beside_each_other, range(40)),
+        (messages_of_a_partition_run_beside_each_other, range(40)),
         (what_is_too_large_is_dropped_in_silence, range(40)),
         (what_is_new_is_never_looked_for_once_a_stream_breaks, range(40)),
         (answers_are_told_once_the_item_is_gone, range(380, 460)),

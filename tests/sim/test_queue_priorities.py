@@ -67,11 +67,11 @@ def what_is_late_has_every_turn(patch: pytest.MonkeyPatch) -> None:
 
 
 def strands_are_taken_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SharingView, "head", lambda self, lane: lane)
-    patch.setattr(SharingView, "strand", lambda self, lane: [lane])
+    patch.setattr(SharingView, "head", lambda self, partition: partition)
+    patch.setattr(SharingView, "strand", lambda self, partition: [partition])
 
 
-def each_lane_has_turns_of_its_own(patch: pytest.MonkeyPatch) -> None:
+def each_partition_has_turns_of_its_own(patch: pytest.MonkeyPatch) -> None:
     real = StrandTurns.of
     new = lambda self: StrandTurns(self.count, self.patience_s, self.now_ms, self.changed)  # noqa: E731
     patch.setattr(StrandTurns, "of", lambda self, which: real(new(self), which))
@@ -86,7 +86,7 @@ MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     what_is_late_waits_on,
     what_is_late_has_every_turn,
     strands_are_taken_apart,
-    each_lane_has_turns_of_its_own,
+    each_partition_has_turns_of_its_own,
     nobody_waits_for_one_that_is_about_to_say,
 )
 

@@ -11,10 +11,10 @@ import pytest
 
 from headgate.queue.workers import hold
 from headgate.queue.workers.hold import Hold
-from headgate.queue.workers.lane import LaneRunner
+from headgate.queue.workers.partition import PartitionRunner
 from headgate.queueing import assignment
 from headgate.queueing import progress as steps
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.tally import Tally
 from headgate.store.store import Store
 from headgate.store.types import Op, Put, Unavailable
@@ -80,8 +80,10 @@ def owners_outlive_their_session(patch: pytest.MonkeyPatch) -> None:
 
 
 def assignment_not_sticky(patch: pytest.MonkeyPatch) -> None:
-    def dealt(workers: Collection[str], lanes: Iterable[Lane], held: Mapping[Lane, str]) -> dict[str, tuple[Lane, ...]]:
-        names, every = sorted(workers), sorted(lanes)
+    def dealt(
+        workers: Collection[str], partitions: Iterable[QueuePartition], held: Mapping[QueuePartition, str]
+    ) -> dict[str, tuple[QueuePartition, ...]]:
+        names, every = sorted(workers), sorted(partitions)
         return {name: tuple(every[n :: len(names)]) for n, name in enumerate(names)}
 
     patch.setattr(assignment, "assign", dealt)
@@ -89,9 +91,9 @@ def assignment_not_sticky(patch: pytest.MonkeyPatch) -> None:
 
 def assignment_drops_the_remainder(patch: pytest.MonkeyPatch) -> None:
     def floored(
-        workers: Collection[str], lanes: Iterable[Lane], held: Mapping[Lane, str]
-    ) -> dict[str, tuple[Lane, ...]]:
-        names, every = sorted(workers), sorted(lanes)
+        workers: Collection[str], partitions: Iterable[QueuePartition], held: Mapping[QueuePartition, str]
+    ) -> dict[str, tuple[QueuePartition, ...]]:
+        names, every = sorted(workers), sorted(partitions)
         share = len(every) // max(len(names), 1)
         return {name: tuple(every[n * share : (n + 1) * share]) for n, name in enumerate(names)}
 
@@ -99,30 +101,30 @@ def assignment_drops_the_remainder(patch: pytest.MonkeyPatch) -> None:
 
 
 def recorded_before_it_is_run(patch: pytest.MonkeyPatch) -> None:
-    real = LaneRunner._first
+    real = PartitionRunner._first
 
-    async def early(self: LaneRunner, batch: Sequence[Any]) -> bool:
+    async def early(self: PartitionRunner, batch: Sequence[Any]) -> bool:
         await self._hold.commit(hold.steps.done(self.now, batch[-1].message_id))
         return await real(self, batch)
 
-    patch.setattr(LaneRunner, "_first", early)
+    patch.setattr(PartitionRunner, "_first", early)
 
 
 def tries_not_counted_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
-    from headgate.queue.workers import lane
+    from headgate.queue.workers import partition
 
-    patch.setattr(lane.steps, "begun", lambda progress, ahead: progress)
+    patch.setattr(partition.steps, "begun", lambda progress, ahead: progress)
 
 
 def counted_before_there_is_a_place(patch: pytest.MonkeyPatch) -> None:
-    real = LaneRunner._again
+    real = PartitionRunner._again
 
-    async def early(self: LaneRunner, message: Any) -> None:
+    async def early(self: PartitionRunner, message: Any) -> None:
         tally = steps.tally_of(self.now, message.message_id)
         await self._commit(steps.tried(self.now, message.message_id, tally.opened("somebody", handed=True)))
         await real(self, message)
 
-    patch.setattr(LaneRunner, "_again", early)
+    patch.setattr(PartitionRunner, "_again", early)
 
 
 def deaths_are_not_counted(patch: pytest.MonkeyPatch) -> None:

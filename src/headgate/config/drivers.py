@@ -13,7 +13,7 @@ from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.keyterms import Dialect, forms
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.forms import any_of, events, queue, texts, time, words
-from headgate.queueing.lanes import TTL_MAX_S
+from headgate.queueing.partitions import TTL_MAX_S
 
 
 class Driver(NamedTuple):

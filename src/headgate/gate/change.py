@@ -54,8 +54,8 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
     connection: str
     source: str
     """Name of the message's queue, or type of the object."""
-    lane: str
-    """Part of the source within which order is kept: a partition of the queue, or the object."""
+    ordering_key: str = msgspec.field(name="lane")
+    """Part of the source within which order is kept: number of a partition of the queue, or uuid of the object."""
     id: str
     """Id of the message, or of the change to the object; unique in its connection."""
     name: str
@@ -68,7 +68,7 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def line(self) -> str:
         """Return the name of the line within which its order is kept."""
-        return f"{self.connection} {self.source} {self.lane}"
+        return f"{self.connection} {self.source} {self.ordering_key}"
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

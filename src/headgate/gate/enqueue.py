@@ -179,7 +179,7 @@ def _append(state: State, item: Item, world: World) -> State:
 
 
 def _in_line(state: State, item: Item, world: World, actions: list[Action]) -> State:
-    """Return the state with the item at the end of its line; for an occasion, that is the line of its lane. A
+    """Return the state with the item at the end of its line; for an occasion, that is the line of its ordering key. A
     supercedent pipeline keeps only the first item, which runs, and the last."""
     change, serial = item.change, world.pipeline.manager == "serial"
     if change.occasion is not None:

@@ -316,7 +316,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     unfollowed: Mapping[str, Unfollowed] = {}
     """project -> configuration that landed from this queue and that the layout does not include yet."""
     dynamic: bool = False
-    """Whether the queue was made for one change or one lane of occasions; it is removed when empty."""
+    """Whether the queue was made for one change or one ordering key of occasions; it is removed when empty."""
 
 
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

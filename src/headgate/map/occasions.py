@@ -8,15 +8,16 @@ from headgate.map.records import Empty
 from headgate.map.tree import Dir, place
 
 
-class LaneProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record how far one pipeline has read one lane: everything up to the position has been started, or cannot be."""
+class OccasionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Record how far one pipeline has read one partition: everything up to the position has been started, or cannot
+    be."""
 
     tenant: str
     pipeline: str
     source: str
     """A queue, or a type of objects."""
-    lane: str = ""
-    """Partition of the queue; empty for objects, which have a single lane."""
+    partition: str = msgspec.field(default="", name="lane")
+    """Number of the queue's partition; empty for objects of a type, which are not divided."""
     position: str = ""
 
 
@@ -26,7 +27,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
     tenant: str
     pipeline: str
     source: str
-    lane: str
+    partition: str = msgspec.field(name="lane")
     id: str
     since_ms: int = 0
 
@@ -48,7 +49,7 @@ class OccasionPlaces(Dir):
     """Hold what the messages, or the objects, of one connection start."""
 
     taken = place(
-        LaneProgress,
+        OccasionProgress,
         "How far each pipeline is; written with the events that tell of what it took.",
         by="scheduler",
         node="keyed",

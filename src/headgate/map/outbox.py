@@ -103,8 +103,8 @@ class Answered(msgspec.Struct, frozen=True):
     connection: str
     source: str
     """The queue of the message, or the type of the object."""
-    lane: str
-    """The partition of the queue, or the uuid of the object."""
+    ordering_key: str = msgspec.field(name="lane")
+    """The number of the queue's partition, or the uuid of the object."""
     id: str
     """The id of the message or of the change."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.map.records import Raw
 from headgate.map.tree import Address, Dir, each, place, unescape
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import Progress
 
 R = TypeVar("R")
@@ -103,13 +103,13 @@ class Application(Dir):
     shapes = each(QueueShapePlace, key="queue", doc="Queues with priorities.", seed=False)
     control = each(QueueControls, key="queue", doc="What people asked for.", seed=False)
 
-    def lane_of(self, path: str) -> Lane | None:
-        """Return the lane of a progress, owner or control entry, or None for anything else."""
+    def partition_of(self, path: str) -> QueuePartition | None:
+        """Return the partition of a progress, owner or control entry, or None for anything else."""
         match path[len(self.path) + 1 :].split("/"):
             case ["queues", queue]:
-                return Lane(unescape(queue))
+                return QueuePartition(unescape(queue))
             case ["queues", queue, "partitions", number] | ["owners" | "control", queue, number]:
-                return Lane(unescape(queue), int(number)) if number.isdecimal() else None
+                return QueuePartition(unescape(queue), int(number)) if number.isdecimal() else None
         return None
 
     def queue_of(self, path: str) -> str | None:
@@ -123,19 +123,19 @@ class Application(Dir):
         """Return the place of the shape of the queue."""
         return self.shapes(queue).record
 
-    def progress(self, lane: Lane) -> Address[Progress]:
-        queue = self.queues(lane.queue)
-        return queue.record if lane.partition == 1 else _numbered(queue.partitions, lane)
+    def progress(self, partition: QueuePartition) -> Address[Progress]:
+        queue = self.queues(partition.queue)
+        return queue.record if partition.number == 1 else _numbered(queue.partitions, partition)
 
-    def owner(self, lane: Lane) -> Address[Raw]:
-        return _numbered(self.owners(lane.queue).partition, lane)
+    def owner(self, partition: QueuePartition) -> Address[Raw]:
+        return _numbered(self.owners(partition.queue).partition, partition)
 
-    def controls(self, lane: Lane) -> Address[Control]:
-        return _numbered(self.control(lane.queue).partition, lane)
+    def controls(self, partition: QueuePartition) -> Address[Control]:
+        return _numbered(self.control(partition.queue).partition, partition)
 
 
-def _numbered(place: Address[R], lane: Lane) -> Address[R]:
-    return Address(f"{place.path}/{lane.partition}", place.type)
+def _numbered(place: Address[R], partition: QueuePartition) -> Address[R]:
+    return Address(f"{place.path}/{partition.number}", place.type)
 
 
 class QueueMap(Dir):

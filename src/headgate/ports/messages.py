@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.queueing.ids import Position
-from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import QueuePartition
 
 
 class SourceDown(OSError):
@@ -46,22 +46,24 @@ class NoStream(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """Name the lanes that have new messages. None means that any lane may, including lanes that did not exist
-    before."""
+    """Name the partitions that have new messages. None means that any may, including some that did not
+    exist before."""
 
-    lanes: frozenset[Lane] | None
+    partitions: frozenset[QueuePartition] | None
 
 
 @dataclass(frozen=True, slots=True)
-class LaneBacklog:
-    """Describe the backlog of one lane behind a position."""
+class PartitionBacklog:
+    """Describe the backlog of one partition behind a position."""
 
     waiting: int
+    """Messages that wait, counted up to a limit of the server."""
     newest: str
+    """Id of the newest message of the partition, empty when there is none."""
     oldest_waiting: str
-    """Seconds since 1970; empty when nothing waits."""
+    """Timestamp of the first message that waits, in seconds since 1970; empty when none does."""
     delayed: int = 0
-    """Messages that are not due yet, regardless of the position."""
+    """Messages that are not due yet, regardless of the position, counted likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Poster(Protocol):
         """Create the queue if it does not exist."""
         ...
 
-    async def partitions(self, queue: str) -> int:
+    async def partition_count(self, queue: str) -> int:
         """Return how many partitions the queue has. Raise QueueGone."""
         ...
 
@@ -107,20 +109,20 @@ class Poster(Protocol):
 class MessageSource(Protocol):
     """Read and post messages. Every method raises SourceDown; those that name a queue also raise QueueGone."""
 
-    async def lanes(self) -> Sequence[Lane]:
+    async def partitions(self) -> Sequence[QueuePartition]:
         """Return every partition of every queue."""
         ...
 
     async def priorities(self) -> Mapping[str, int]:
-        """Return the number of priorities of the queues that have more than one. Called after `lanes`, it covers all
-        of them."""
+        """Return the number of priorities of the queues that have more than one. Called after `partitions`, it covers
+        all of them."""
         ...
 
-    async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
+    async def read(self, partition: QueuePartition, after: Position, limit: int) -> Sequence[Message]:
         """Return messages in order, starting after the one at `after`."""
         ...
 
-    async def get(self, lane: Lane, id: str) -> Message | None: ...
+    async def get(self, partition: QueuePartition, id: str) -> Message | None: ...
     async def post(self, letter: Letter) -> None:
         """Post a message. Raise PostRefused."""
         ...
@@ -129,7 +131,7 @@ class MessageSource(Protocol):
         """Create the queue if it does not exist."""
         ...
 
-    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog: ...
+    async def backlog(self, partition: QueuePartition, after: Position) -> PartitionBacklog: ...
     def happenings(self) -> AsyncIterator[MessageNews]:
         """Yield news from now on, beginning with news of everything. Raise NoStream; end with SourceDown."""
         ...

@@ -13,16 +13,17 @@ class SourceUnavailable(OSError):
     """Report that the source does not answer; a later call may succeed."""
 
 
-class OccasionLane(NamedTuple):
-    """Name an ordered stream of occasions."""
+class OccasionPartition(NamedTuple):
+    """Name a part of a source that is read in order: a partition of a queue, or all objects of a type."""
 
     source: str
     """Name of a queue, or a type of objects."""
     name: str = ""
+    """Number of the partition; empty for objects."""
 
 
 class NextOccasion(NamedTuple):
-    """Describe what comes next in a lane."""
+    """Describe what comes next in a partition."""
 
     position: str
     """Position of a pipeline that has taken this occasion."""
@@ -36,24 +37,24 @@ class OccasionSource(Protocol):
     watched is found at the first look."""
 
     name: str
-    of_a_lane_max: int
-    """Largest number of occasions of one lane that may be in one pipeline at the same time."""
+    of_a_partition_max: int
+    """Largest number of occasions of one partition that may be in one pipeline at the same time."""
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
-        """Return the lanes that may have occasions for a trigger.  Raise SourceUnavailable."""
+    async def partitions(self, trigger: TriggerFilter) -> Sequence[OccasionPartition]:
+        """Return the partitions that may have occasions for a trigger.  Raise SourceUnavailable."""
         ...
 
-    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
-        """Return the position at which a new trigger begins to read the lane.  Raise SourceUnavailable."""
+    async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
+        """Return the position at which a new trigger begins to read the partition.  Raise SourceUnavailable."""
         ...
 
     async def after(
-        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+        self, trigger: TriggerFilter, partition: OccasionPartition, position: str, limit: int
     ) -> Sequence[NextOccasion]:
         """Return the next occasions after a position, in order.  Raise SourceUnavailable."""
         ...
 
-    def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
-        """Yield the lanes that may have something new, again and again; None, which comes first, for all lanes.  Raise
-        SourceUnavailable."""
+    def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
+        """Yield the partitions that may have something new, again and again; None, which comes first, for all of
+        them.  Raise SourceUnavailable."""
         ...

@@ -1,15 +1,15 @@
-"""Lanes, progress, policies and the messages that jobs receive: rules of queue workers, without store, clock or
+"""Partitions, progress, policies and the messages that jobs receive: rules of queue workers, without store, clock or
 network."""
 
-from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, TimeLimit, Vanished
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 
 __all__ = [
     "Failed",
-    "Lane",
     "Message",
     "Policy",
+    "QueuePartition",
     "Reject",
     "RetryLater",
     "Routing",

@@ -1,5 +1,5 @@
-"""Assign lanes to workers completely and evenly (their numbers differ by at most one), leaving a lane with its
-holder where possible.
+"""Assign partitions to workers completely and evenly (their numbers differ by at most one), leaving a partition with
+its owner where possible.
 
 Every worker computes the assignment by itself from what it sees; only the owner entries in the store decide who
 holds what.
@@ -11,27 +11,27 @@ from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 
 L = TypeVar("L", bound="tuple[object, ...] | str")
-"""Type of lanes: anything that can be sorted and looked up."""
+"""Type of partitions: anything that can be sorted and looked up."""
 
 
-def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
-    """Map each worker to the lanes that it should have, sorted. `held` says who has which lane now; holders that
+def assign(workers: Collection[str], partitions: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
+    """Map each worker to the partitions that it should have, sorted. `held` says who has which one now; owners that
     are not in `workers` do not count.
 
-    From a balanced state a joining or leaving worker moves at most ceil(lanes / workers) of them, and the result
+    From a balanced state a joining or leaving worker moves at most ceil(partitions / workers) of them, and the result
     stays the same while workers carry out those moves.
     """
-    every = sorted(set(lanes))
+    every = sorted(set(partitions))
     names = sorted(set(workers))
     if not names:
         return {}
     keeps: dict[str, list[L]] = {name: [] for name in names}
     free: list[L] = []
-    for lane in every:
-        keeps.get(held.get(lane, ""), free).append(lane)
+    for partition in every:
+        keeps.get(held.get(partition, ""), free).append(partition)
     share = _shares(names, len(every), {name: len(has) for name, has in keeps.items()})
     for name in names:
         free += keeps[name][share[name] :]
@@ -43,18 +43,20 @@ def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) 
 
 
 def share_out(
-    takers: Mapping[str, Collection[str]], lanes: Iterable[Lane], held: Mapping[Lane, str]
-) -> dict[str, tuple[Lane, ...]]:
+    takers: Mapping[str, Collection[str]], partitions: Iterable[QueuePartition], held: Mapping[QueuePartition, str]
+) -> dict[str, tuple[QueuePartition, ...]]:
     """Assign like `assign` where workers take only some queues: `takers` maps each worker to its patterns of
-    queues; without patterns it takes all. Lanes with the same takers are shared out together; a lane without a
+    queues; without patterns it takes all. Partitions with the same takers are shared out together; one without a
     taker is assigned to nobody."""
-    groups: dict[tuple[str, ...], list[Lane]] = {}
+    groups: dict[tuple[str, ...], list[QueuePartition]] = {}
     able: dict[str, tuple[str, ...]] = {}
-    for lane in sorted(set(lanes)):
-        if lane.queue not in able:
-            able[lane.queue] = tuple(sorted(n for n, patterns in takers.items() if takes(patterns, lane.queue)))
-        groups.setdefault(able[lane.queue], []).append(lane)
-    found: dict[str, tuple[Lane, ...]] = dict.fromkeys(takers, ())
+    for partition in sorted(set(partitions)):
+        if partition.queue not in able:
+            able[partition.queue] = tuple(
+                sorted(n for n, patterns in takers.items() if takes(patterns, partition.queue))
+            )
+        groups.setdefault(able[partition.queue], []).append(partition)
+    found: dict[str, tuple[QueuePartition, ...]] = dict.fromkeys(takers, ())
     for workers, some in groups.items():
         for worker, has in assign(workers, some, held).items():
             found[worker] += has
@@ -66,8 +68,8 @@ def takes(patterns: Collection[str], queue: str) -> bool:
 
 
 def _shares(names: list[str], count: int, has: Mapping[str, int]) -> dict[str, int]:
-    """Map each worker to the number of lanes that it should have. The larger shares go to workers that hold most, so
-    that few lanes move."""
+    """Map each worker to the number of partitions that it should have. The larger shares go to workers that have
+    most, so that few partitions move."""
     small, larger = divmod(count, len(names))
     order = sorted(names, key=lambda name: (-min(has[name], small + 1), name))
     return {name: small + (place < larger) for place, name in enumerate(order)}

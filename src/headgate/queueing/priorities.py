@@ -1,4 +1,4 @@
-"""Priorities within a queue: the priority of each partition, and the lane that comes next.
+"""Priorities within a queue: the priority of each partition, and the partition that comes next.
 
 A queue with N priorities has its partitions in strands: N consecutive partitions, one of each priority, the highest
 first. A strand is processed as a whole, by one worker and one message at a time.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 
 PRIORITIES_MAX = 10
 USUAL_COUNT = 3
@@ -22,15 +22,15 @@ SHARE = 5
 PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
 
 
-def head_of(lane: Lane, priorities: int) -> Lane:
-    """Return the first lane of the strand that this lane is in; the strand is named by it."""
-    return Lane(lane.queue, lane.partition - (lane.partition - 1) % priorities)
+def head_of(partition: QueuePartition, priorities: int) -> QueuePartition:
+    """Return the first partition of the strand that this partition is in; the strand is named by it."""
+    return QueuePartition(partition.queue, partition.number - (partition.number - 1) % priorities)
 
 
-def strand_of(lane: Lane, priorities: int) -> tuple[Lane, ...]:
-    """Return the lanes of the strand that this lane is in, the highest priority first."""
-    first = head_of(lane, priorities).partition
-    return tuple(Lane(lane.queue, partition) for partition in range(first, first + priorities))
+def strand_of(partition: QueuePartition, priorities: int) -> tuple[QueuePartition, ...]:
+    """Return the partitions of the strand that this partition is in, the highest priority first."""
+    first = head_of(partition, priorities).number
+    return tuple(QueuePartition(partition.queue, number) for number in range(first, first + priorities))
 
 
 def priority_of(partition: int, priorities: int) -> int:
@@ -72,7 +72,7 @@ def shape_for(priority: str, partition: int | None = None) -> tuple[int, int]:
 
 
 class Next(NamedTuple):
-    """Decide which lane of a strand comes next."""
+    """Decide which partition of a strand comes next."""
 
     which: int
     passed: int
@@ -80,7 +80,7 @@ class Next(NamedTuple):
 
 
 def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float = PATIENCE_S) -> Next | None:
-    """Choose among the lanes of a strand. `since_ms` says when the next message of each was posted (None: it has
+    """Choose among the partitions of a strand. `since_ms` says when the next message of each was posted (None: it has
     none); `passed` is the value that the previous choice returned.
 
     The highest priority comes first; but while messages of lower ones are late, one message in SHARE is the oldest

@@ -1,4 +1,4 @@
-"""Record how far a lane has been processed: one record, which the lane's owner replaces as a whole.
+"""Record how far a partition has been processed: one record, which the partition's owner replaces as a whole.
 
 Every step below returns a new record; none goes backwards except `sought`, which an operator requests.
 """
@@ -12,8 +12,8 @@ from headgate.queueing.ids import START, Position, parse_last, position_of, tick
 from headgate.queueing.tally import Tally
 
 PARKED_MAX = 100
-"""Limit on the failed messages of one lane that wait for their next attempt; when it is reached, the lane waits
-instead."""
+"""Limit on the failed messages of one partition that wait for their next attempt; when it is reached, the partition
+waits instead."""
 
 
 class Parked(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Messages that start a pipeline, as plays: each its own item, in the order of its lane; what its jobs are told."""
+"""Messages that start a pipeline, as plays: each its own item, in the order of its partition; what jobs are told."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def orders(manager: str = "serial", **layout: object) -> Play:
     return play
 
 
-def message(number: int, lane: str = "1", **told: object) -> Change:
+def message(number: int, partition: str = "1", **told: object) -> Change:
     body = json.dumps({"driver": "queue", "queue": "orders", "id": str(number), **told})
-    occasion = Occasion("bus", "orders", lane, str(number), f"orders:{lane}:{number}", body)
+    occasion = Occasion("bus", "orders", partition, str(number), f"orders:{partition}:{number}", body)
     return Change("git", "p", "master", commit=HEAD, ref="refs/heads/master", occasion=occasion)
 
 
@@ -103,25 +103,25 @@ def test_messages_of_one_branch_are_items_of_their_own_and_one_told_twice_is_one
     assert here(play) == ["1", "2"] and sorted(prepared(play)) == ["1", "2"] and sorted(running(play)) == ["1", "2"]
 
 
-def test_a_serial_pipeline_keeps_the_order_of_each_lane_and_lanes_wait_for_nobody() -> None:
+def test_a_serial_pipeline_keeps_the_order_of_each_partition_and_partitions_wait_for_nobody() -> None:
     play = orders()
-    for number, lane in ((1, "1"), (2, "1"), (3, "2"), (4, "1"), (5, "2")):
-        posted(play, message(number, lane))
+    for number, partition in ((1, "1"), (2, "1"), (3, "2"), (4, "1"), (5, "2")):
+        posted(play, message(number, partition))
     order = []
     while here(play):
         prepared(play)
         at_once = running(play)
-        assert len({"1" if n in "124" else "2" for n in at_once}) == len(at_once), "one of a lane at a time"
+        assert len({"1" if n in "124" else "2" for n in at_once}) == len(at_once), "one of a partition at a time"
         order.append(at_once[-1])
         ends(play, int(at_once[-1]), "FAILURE" if at_once[-1] == "2" else "SUCCESS")
     assert [n for n in order if n in "124"] == ["1", "2", "4"] and [n for n in order if n in "35"] == ["3", "5"]
-    assert play.state.queues == (), "a lane that is empty is not kept"
+    assert play.state.queues == (), "a partition that is empty is not kept"
 
 
-def test_a_supercedent_pipeline_keeps_the_newest_of_each_lane() -> None:
+def test_a_supercedent_pipeline_keeps_the_newest_of_each_partition() -> None:
     play = orders("supercedent")
-    for number, lane in ((1, "1"), (2, "1"), (3, "1"), (4, "2")):
-        posted(play, message(number, lane))
+    for number, partition in ((1, "1"), (2, "1"), (3, "1"), (4, "2")):
+        posted(play, message(number, partition))
         if number == 3:
             assert ended(play) == [("2", "DEQUEUED")], "whoever waits for the end of it hears of one"
     assert here(play) == ["1", "3", "4"]
@@ -136,7 +136,7 @@ def test_what_nothing_can_be_started_by_ends_at_once_and_says_why(why: str) -> N
     (record,) = (action for action in play.actions if isinstance(action, Record))
     assert (record.result, record.tested, here(play)) == ("FAILURE", False, [])
     assert (why or "p has no jobs in orders for master") in record.message
-    posted(play, message(2, lane="2"))
+    posted(play, message(2, partition="2"))
     assert (here(play) == ["2"]) is bool(why), "the next is another's matter"
 
 

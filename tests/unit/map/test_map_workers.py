@@ -6,7 +6,7 @@ from headgate.map.check import check
 from headgate.map.tree import render
 from headgate.map.trees import StoreTree
 from headgate.map.workers import ROOT, WORKER_PREFIX, Control, QueueMap, WorkerRecord
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import NEW, Progress
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -24,9 +24,9 @@ def test_the_contract() -> None:
 
 
 def test_queues_and_their_progress() -> None:
-    assert SYNC.progress(Lane(QUEUE)).path == f"{NS}/sync/queues/{QUEUE}"
-    assert SYNC.progress(Lane(QUEUE)).put(NEW).value == b'{"last":""}'
-    assert SYNC.progress(Lane(QUEUE, 2)).path == f"{NS}/sync/queues/{QUEUE}/partitions/2"
+    assert SYNC.progress(QueuePartition(QUEUE)).path == f"{NS}/sync/queues/{QUEUE}"
+    assert SYNC.progress(QueuePartition(QUEUE)).put(NEW).value == b'{"last":""}'
+    assert SYNC.progress(QueuePartition(QUEUE, 2)).path == f"{NS}/sync/queues/{QUEUE}/partitions/2"
 
 
 async def test_workers_are_numbered_and_say_what_they_handle() -> None:
@@ -47,9 +47,9 @@ def test_a_store_written_by_others_is_on_the_map() -> None:
     }
     entries = [Entry(f"{NS}/sync/{path}", value, 1, 1) for path, value in written.items()]
     ours = [
-        Put(SYNC.owner(Lane(QUEUE)).path, b"worker-0000000101"),
-        SYNC.progress(Lane(QUEUE, 7)).put(Progress("", epoch=1)),
-        SYNC.controls(Lane(QUEUE)).put(Control(paused=True)),
+        Put(SYNC.owner(QueuePartition(QUEUE)).path, b"worker-0000000101"),
+        SYNC.progress(QueuePartition(QUEUE, 7)).put(Progress("", epoch=1)),
+        SYNC.controls(QueuePartition(QUEUE)).put(Control(paused=True)),
     ]
     entries += [Entry(put.path, put.value, 1, 1) for put in ours]
     findings = check(entries, [StoreTree(ROOT, QueueMap)])

@@ -10,7 +10,7 @@ from headgate.queue.workers.shares import PartitionSharing
 from headgate.testing.loop import run_virtual
 
 
-class Lane:
+class Runner:
     def leave(self) -> None: ...
 
     async def give_back(self) -> None:
@@ -33,7 +33,7 @@ def times_told(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) ->
     async def main() -> None:
         lost, abort, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
         sharing = PartitionSharing(None, None, SimpleNamespace(lost=lost), None, None, None, None, "here")
-        sharing._runners["lane"] = (Lane(), asyncio.ensure_future(job()))
+        sharing._runners["partition"] = (Runner(), asyncio.ensure_future(job()))
         loop.call_later(signal_s, abort.set)
         loop.call_later(lost_s, lost.set)
         try:

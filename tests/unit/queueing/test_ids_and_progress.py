@@ -23,7 +23,7 @@ from headgate.queueing.ids import (
     ticks_of_unix_ns,
     unix_text,
 )
-from headgate.queueing.lanes import Lane, parse_lane
+from headgate.queueing.partitions import QueuePartition, parse_partition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.queueing.progress import NEW, Parked, Progress, position
 from headgate.queueing.tally import Tally, Unheard
@@ -131,23 +131,23 @@ def test_seeking_forgets_what_was_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lane"),
+    ("text", "partition"),
     [
-        ("a4bb2fb6dcda4b68aad743a4746d7f58", Lane("a4bb2fb6dcda4b68aad743a4746d7f58", 1)),
-        ("a4bb2fb6dcda4b68aad743a4746d7f58-12", Lane("a4bb2fb6dcda4b68aad743a4746d7f58", 12)),
-        ("orders:7", Lane("orders", 7)),
-        ("orders-7", Lane("orders-7", 1)),
+        ("a4bb2fb6dcda4b68aad743a4746d7f58", QueuePartition("a4bb2fb6dcda4b68aad743a4746d7f58", 1)),
+        ("a4bb2fb6dcda4b68aad743a4746d7f58-12", QueuePartition("a4bb2fb6dcda4b68aad743a4746d7f58", 12)),
+        ("orders:7", QueuePartition("orders", 7)),
+        ("orders-7", QueuePartition("orders-7", 1)),
     ],
 )
-def test_lanes_are_read_as_they_are_written(text: str, lane: Lane) -> None:
-    assert parse_lane(text) == lane
-    assert parse_lane(str(lane)) == lane
+def test_partitions_are_read_as_they_are_written(text: str, partition: QueuePartition) -> None:
+    assert parse_partition(text) == partition
+    assert parse_partition(str(partition)) == partition
 
 
 @pytest.mark.parametrize("text", ["", "a:0", "a:201", "a:x", "a/b", "x" * 51])
-def test_what_is_no_lane_is_refused(text: str) -> None:
+def test_what_is_no_partition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="QUEUE:N"):
-        parse_lane(text)
+        parse_partition(text)
 
 
 def test_delays_double_to_a_limit_and_vary_by_chance() -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.priorities import comes_next, head_of, partition_of, priority_named, priority_of, strand_of
 
 
 def test_partitions_that_follow_one_another_are_a_strand_the_highest_priority_first() -> None:
     assert [priority_of(n, 3) for n in range(1, 8)] == [1, 2, 3, 1, 2, 3, 1]
-    assert [str(head_of(Lane("q", n), 3)) for n in range(1, 8)] == ["q", "q", "q", "q:4", "q:4", "q:4", "q:7"]
-    assert strand_of(Lane("q", 5), 3) == (Lane("q", 4), Lane("q", 5), Lane("q", 6))
-    assert strand_of(Lane("q", 5), 1) == (Lane("q", 5),) and head_of(Lane("q", 5), 1) == Lane("q", 5)
+    assert [str(head_of(QueuePartition("q", n), 3)) for n in range(1, 8)] == ["q", "q", "q", "q:4", "q:4", "q:4", "q:7"]
+    assert strand_of(QueuePartition("q", 5), 3) == (
+        QueuePartition("q", 4),
+        QueuePartition("q", 5),
+        QueuePartition("q", 6),
+    )
+    assert strand_of(QueuePartition("q", 5), 1) == (QueuePartition("q", 5),) and head_of(
+        QueuePartition("q", 5), 1
+    ) == QueuePartition("q", 5)
     assert [partition_of(strand, priority, 2) for strand in (1, 2) for priority in (1, 2)] == [1, 2, 3, 4]
 
 

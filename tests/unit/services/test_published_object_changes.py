@@ -40,7 +40,7 @@ class Server:
     async def create(self, queue: str, partitions: int = 1) -> None:
         self.queues.setdefault(queue, [])
 
-    async def partitions(self, queue: str) -> int:
+    async def partition_count(self, queue: str) -> int:
         if queue not in self.queues:
             raise QueueGone(queue)
         return 8

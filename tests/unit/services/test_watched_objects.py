@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.config.model import TriggerFilter
 from headgate.inventory.model import Definition, Object, Permission
 from headgate.map.outbox import Answered, OutboxMessage, QueueReport
-from headgate.ports.occasions import NextOccasion, OccasionLane, SourceUnavailable
+from headgate.ports.occasions import NextOccasion, OccasionPartition, SourceUnavailable
 from headgate.ports.reporter import ReportRefused
 from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Update
@@ -23,7 +23,7 @@ from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 
 EVENTS = ("object-created", "object-updated", "object-deleted")
-LANE = OccasionLane(MACHINE)
+PARTITION = OccasionPartition(MACHINE)
 
 
 def trigger(filter: str = "", events: tuple[str, ...] = EVENTS) -> TriggerFilter:
@@ -46,7 +46,7 @@ async def test_what_comes_to_match_changes_and_ceases_to_is_told_once_and_in_ord
     async with a_world() as world:
         await world.inventory.apply(ADMIN, [Create(machine(9, state="new"))])
         lab, of = watched(world), trigger("state=new")
-        position = await lab.start(of, LANE)
+        position = await lab.start(of, PARTITION)
         for step in (
             Create(machine(1, state="new")),
             Create(machine(2, state="old")),
@@ -58,7 +58,7 @@ async def test_what_comes_to_match_changes_and_ceases_to_is_told_once_and_in_ord
         ):
             written = await world.inventory.apply(ADMIN, [step])
             await world.inventory.journal.reach(written.revision)
-        found = list(await lab.after(of, LANE, position, 100))
+        found = list(await lab.after(of, PARTITION, position, 100))
         assert told(found) == [
             ("object-created", "m1 (created)"),
             ("object-created", "m2 (created)"),
@@ -67,22 +67,22 @@ async def test_what_comes_to_match_changes_and_ceases_to_is_told_once_and_in_ord
             ("object-deleted", "m2 (deleted)"),
         ]
         one = found[2].occasion
-        assert one is not None and (one.source, one.lane) == (MACHINE, machine(1).uuid)
+        assert one is not None and (one.source, one.ordering_key) == (MACHINE, machine(1).uuid)
         body = json.loads(one.body)
         assert body["object"]["properties"] == {"rack": "r1", "state": "new"}
         assert body["before"]["properties"] == {"state": "new"} and body["event"] == "object-updated"
         for number, seen in enumerate(found):  # from wherever a pipeline is
-            rest = await lab.after(of, LANE, seen.position, 100)
+            rest = await lab.after(of, PARTITION, seen.position, 100)
             assert told(list(rest)) == told(found[number + 1 :])
 
 
 async def test_a_batch_is_taken_up_in_portions() -> None:
     async with a_world() as world:
         lab, of = watched(world), trigger(events=("object-created",))
-        position, names = await lab.start(of, LANE), list[str]()
+        position, names = await lab.start(of, PARTITION), list[str]()
         written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in range(1, 8)])
         await world.inventory.journal.reach(written.revision)
-        while found := await lab.after(of, LANE, position, 3):
+        while found := await lab.after(of, PARTITION, position, 3):
             assert len(found) <= 3
             names += [name for _, name in told(list(found))]
             position = found[-1].position
@@ -92,11 +92,11 @@ async def test_a_batch_is_taken_up_in_portions() -> None:
 async def test_events_that_nobody_asks_for_start_nothing() -> None:
     async with a_world() as world:
         lab, of = watched(world), trigger(events=("object-deleted",))
-        position = await lab.start(of, LANE)
+        position = await lab.start(of, PARTITION)
         await world.inventory.apply(ADMIN, [Create(machine(1))])
         written = await world.inventory.apply(ADMIN, [Remove(machine(1).uuid)])
         await world.inventory.journal.reach(written.revision)
-        assert told(list(await lab.after(of, LANE, position, 9))) == [("object-deleted", "m1 (deleted)")]
+        assert told(list(await lab.after(of, PARTITION, position, 9))) == [("object-deleted", "m1 (deleted)")]
 
 
 async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> None:
@@ -104,13 +104,13 @@ async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> N
         world.inventory.journal._kept_max = 3  # a journal that forgets soon
         lab, of = watched(world), trigger("!tested")
         await world.inventory.apply(ADMIN, [Create(machine(9))])
-        position = await lab.start(of, LANE)
+        position = await lab.start(of, PARTITION)
         for n in range(1, 8):
             written = await world.inventory.apply(ADMIN, [Create(machine(n, **({"tested": "yes"} if n == 4 else {})))])
             await world.inventory.journal.reach(written.revision)
-        found = list(await lab.after(of, LANE, position, 100))
+        found = list(await lab.after(of, PARTITION, position, 100))
         assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (1, 2, 3, 5, 6, 7)]
-        assert await lab.after(of, LANE, found[-1].position, 100) == [], "and then it goes on"
+        assert await lab.after(of, PARTITION, found[-1].position, 100) == [], "and then it goes on"
 
 
 async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs() -> None:
@@ -119,12 +119,12 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
         definition = Definition("d" * 32, '{"type": "object"}', rules)
         await world.inventory.admin.set_definition(ADMIN, DefinitionScope(MACHINE, PARTITIONS[0]), definition)
         lab, of = watched(world), trigger()
-        position = await lab.start(of, LANE)
+        position = await lab.start(of, PARTITION)
         await world.inventory.apply(ADMIN, [Create(machine(1, bmc="secret", rack="r1"))])
         large = {f"k{n}": '"' * 1_000 for n in range(TOLD_MAX_BYTES // 2_000 + 1)}
         written = await world.inventory.apply(ADMIN, [Create(machine(2, **large))])
         await world.inventory.journal.reach(written.revision)
-        first, second = (seen.occasion for seen in await lab.after(of, LANE, position, 9))
+        first, second = (seen.occasion for seen in await lab.after(of, PARTITION, position, 9))
         assert first is not None and "secret" not in first.body and "bmc" not in first.body and "r1" in first.body
         assert second is not None and "at most" in second.problem and second.body == "{}"
 
@@ -133,9 +133,9 @@ async def test_a_filter_that_is_none_or_a_partition_there_is_not_is_said() -> No
     async with a_world() as world:
         lab = watched(world)
         with pytest.raises(SourceUnavailable, match="close the quotes"):
-            await lab.after(trigger('"'), LANE, await lab.start(trigger(), LANE), 9)
+            await lab.after(trigger('"'), PARTITION, await lab.start(trigger(), PARTITION), 9)
         with pytest.raises(SourceUnavailable, match="nowhere"):
-            await WatchedObjects("lab", world.inventory, "nowhere", "blue").after(trigger(), LANE, "1.1", 9)
+            await WatchedObjects("lab", world.inventory, "nowhere", "blue").after(trigger(), PARTITION, "1.1", 9)
 
 
 def report(uuid: str, connection: str = "lab", **wanted: object) -> OutboxMessage:

@@ -11,12 +11,12 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.cli.queue.operator import operator
-from headgate.cli.queue.views import config_option, lane_of
+from headgate.cli.queue.views import config_option, partition_named
 from headgate.cli.terminal.say import say
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.ids import is_id, parse_last
-from headgate.queueing.lanes import PARTITIONS_MAX, Lane
+from headgate.queueing.partitions import PARTITIONS_MAX, QueuePartition
 from headgate.queueing.priorities import PRIORITIES_MAX, shape_for
 
 
@@ -97,15 +97,15 @@ def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
     """Delete messages of PARTITION that are not due yet, by the IDS that `headgate queue delayed` shows."""
     if wrong := [id for id in ids if not is_id(id)]:
         raise UserError(f"{wrong[0]}: this is not an id of a message: it has 32 hex digits")
-    count = asyncio.run(_withdrawn(config, lane_of(partition), tuple(dict.fromkeys(ids))))
+    count = asyncio.run(_withdrawn(config, partition_named(partition), tuple(dict.fromkeys(ids))))
     say(f"{count} withdrawn")
     if count < len(set(ids)):
         raise UserError("the others are not delayed there (any more)")
 
 
-async def _withdrawn(config: str, lane: Lane, ids: tuple[str, ...]) -> int:
+async def _withdrawn(config: str, partition: QueuePartition, ids: tuple[str, ...]) -> int:
     async with operator(config) as at:
-        return await Calendar(at.client).withdraw(lane, ids)
+        return await Calendar(at.client).withdraw(partition, ids)
 
 
 @click.command()
@@ -117,7 +117,7 @@ def seek(config: str, partition: str, to: str) -> None:
 
     TO is `start`, `now`, a message id, seconds since 1970, or a time as 2026-01-31T12:00:00Z.
     """
-    asyncio.run(_steered(config, [lane_of(partition)], seek=_position(to)))
+    asyncio.run(_steered(config, [partition_named(partition)], seek=_position(to)))
 
 
 def _position(to: str) -> str:
@@ -139,7 +139,7 @@ def _position(to: str) -> str:
 @click.argument("partitions", nargs=-1, required=True)
 def pause(config: str, partitions: tuple[str, ...]) -> None:
     """Start no more jobs on PARTITIONS until they are resumed; running jobs end."""
-    asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=True))
+    asyncio.run(_steered(config, [partition_named(text) for text in partitions], paused=True))
 
 
 @click.command()
@@ -147,10 +147,12 @@ def pause(config: str, partitions: tuple[str, ...]) -> None:
 @click.argument("partitions", nargs=-1, required=True)
 def resume(config: str, partitions: tuple[str, ...]) -> None:
     """Continue with PARTITIONS."""
-    asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=False))
+    asyncio.run(_steered(config, [partition_named(text) for text in partitions], paused=False))
 
 
-async def _steered(config: str, lanes: list[Lane], *, paused: bool | None = None, seek: str | None = None) -> None:
+async def _steered(
+    config: str, partitions: list[QueuePartition], *, paused: bool | None = None, seek: str | None = None
+) -> None:
     async with operator(config) as at:
-        for lane in lanes:
-            await at.steer(lane, paused=paused, seek=seek)
+        for partition in partitions:
+            await at.steer(partition, paused=paused, seek=seek)

@@ -12,7 +12,7 @@ from headgate.ports.messages import PostRefused, QueueGone
 from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.workers.status import PartitionShape, PartitionStatus, time_of
 from headgate.queueing.ids import START, Position, position_of
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import position
 
 STORE, SERVER = "store", "server"
@@ -22,7 +22,7 @@ STORE, SERVER = "store", "server"
 class GroupStanding:
     """Describe one group in one partition."""
 
-    lane: Lane
+    partition: QueuePartition
     name: str
     """Name of the group; empty: workers with a store that name none."""
     kept_by: str
@@ -35,22 +35,22 @@ class GroupStanding:
     def shape(self) -> PartitionShape:
         """Convert to the form in which partitions of workers with a store are shown."""
         state = "processed" if self.worker else "waiting"
-        return PartitionShape(str(self.lane), state, self.worker, time_of(self.at), self.retrying)
+        return PartitionShape(str(self.partition), state, self.worker, time_of(self.at), self.retrying)
 
 
-async def of_server(at: Operator, lanes: list[Lane], only: str = "") -> list[GroupStanding]:
+async def of_server(at: Operator, partitions: list[QueuePartition], only: str = "") -> list[GroupStanding]:
     """Return the state of groups over HTTP; with `only`, of that one, even if it has not started."""
     found: list[GroupStanding] = []
-    for queue in sorted({lane.queue for lane in lanes}):
+    for queue in sorted({partition.queue for partition in partitions}):
         try:
-            partitions = await MessageLeasing(at.client).partition_status(queue, only)
+            rows = await MessageLeasing(at.client).partition_status(queue, only)
         except (QueueGone, PostRefused):
             continue  # the queue was removed; or the server is of another kind, without groups
-        for one in partitions:
-            lane = Lane(queue, one.partition)
+        for one in rows:
+            partition = QueuePartition(queue, one.partition)
             groups = [
                 GroupStanding(
-                    lane,
+                    partition,
                     known.group,
                     SERVER,
                     known.worker if known.held else "",
@@ -59,7 +59,7 @@ async def of_server(at: Operator, lanes: list[Lane], only: str = "") -> list[Gro
                 )
                 for known in one.groups
             ]
-            found += groups or ([GroupStanding(lane, only, SERVER, "", START, 0)] if only else [])
+            found += groups or ([GroupStanding(partition, only, SERVER, "", START, 0)] if only else [])
     return found
 
 
@@ -68,18 +68,21 @@ async def of_store(at: Operator) -> list[GroupStanding]:
     if at.file.leases:
         return []
     return [
-        of_progress(lane, partition_status or PartitionStatus(), group, workers)
+        of_progress(partition, partition_status or PartitionStatus(), group, workers)
         for group, partition_statuses, workers in await at.groups()
-        for lane, partition_status in partition_statuses.items()
+        for partition, partition_status in partition_statuses.items()
     ]
 
 
 def of_progress(
-    lane: Lane, partition_status: PartitionStatus, group: str = "", workers: Mapping[str, WorkerRecord] | None = None
+    partition: QueuePartition,
+    partition_status: PartitionStatus,
+    group: str = "",
+    workers: Mapping[str, WorkerRecord] | None = None,
 ) -> GroupStanding:
     """Return the state of one group with a store."""
     record = (workers or {}).get(partition_status.owner)
     worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
     return GroupStanding(
-        lane, group, STORE, worker, position(partition_status.progress), len(partition_status.progress.parked)
+        partition, group, STORE, worker, position(partition_status.progress), len(partition_status.progress.parked)
     )

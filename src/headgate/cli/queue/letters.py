@@ -14,11 +14,11 @@ from headgate.cli.queue.views import config_option, json_option, show
 from headgate.cli.terminal.say import pass_on, say
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queueing.ids import START, position_of
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DeadLetter, dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 PAGE = 500
-DEAD = Lane(DEAD_LETTERS)
+DEAD = QueuePartition(DEAD_LETTERS)
 
 
 async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
@@ -55,7 +55,7 @@ def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
 async def _listed(config: str, queue: str) -> list[dict[str, Any]]:  # JSON
     async with operator(config) as at:
         return [
-            {"id": id, "partition": str(Lane(d.queue, d.partition)), "tries": d.attempts, "error": d.error}
+            {"id": id, "partition": str(QueuePartition(d.queue, d.partition)), "tries": d.attempts, "error": d.error}
             async for id, d, _ in letters(at, queue)
         ]
 

@@ -23,7 +23,7 @@ from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.workers.control import steer
 from headgate.queue.workers.status import PartitionStatus, partition_statuses, workers
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
 
@@ -39,14 +39,14 @@ class Operator:
     def app(self) -> Application:
         return self.file.app
 
-    async def partition_statuses(self) -> dict[Lane, PartitionStatus | None]:
+    async def partition_statuses(self) -> dict[QueuePartition, PartitionStatus | None]:
         """Describe every partition that workers know."""
         return partition_statuses(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
         return workers(self.app, await self._entries())
 
-    async def groups(self) -> list[tuple[str, dict[Lane, PartitionStatus | None], dict[str, WorkerRecord]]]:
+    async def groups(self) -> list[tuple[str, dict[QueuePartition, PartitionStatus | None], dict[str, WorkerRecord]]]:
         """Return what is known of each group of the application in the store, by name; the group without a name is
         empty."""
         root = QueueMap(self.file.root)
@@ -59,24 +59,24 @@ class Operator:
                 found.append((group, partition_statuses(root.app(name), entries), workers(root.app(name), entries)))
         return found
 
-    async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
+    async def steer(self, partition: QueuePartition, *, paused: bool | None = None, seek: str | None = None) -> None:
         """Write the control record to the store or, where one process owns the store, ask that process. Raise
         UserError."""
         store_of(self.file)
         url = next((record.url for record in (await self.workers()).values() if record.url), "")
         if self.file.store_url.startswith(SQLITE) and url:
-            await self._ask(url, lane, paused, seek)
+            await self._ask(url, partition, paused, seek)
             return
         backend = await open_telling(self.file.store_url)
         try:
-            await steer(Store(backend), self.app, lane, paused=paused, seek=seek)
+            await steer(Store(backend), self.app, partition, paused=paused, seek=seek)
         except (LookupError, StoreError) as error:
             raise UserError(str(error)) from error
         finally:
             await backend.close()
 
-    async def _ask(self, url: str, lane: Lane, paused: bool | None, seek: str | None) -> None:
-        wanted = {"lane": str(lane), "paused": paused, "seek": seek}
+    async def _ask(self, url: str, partition: QueuePartition, paused: bool | None, seek: str | None) -> None:
+        wanted = {"lane": str(partition), "paused": paused, "seek": seek}
         headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}
         try:
             async with (

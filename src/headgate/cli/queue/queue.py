@@ -49,11 +49,11 @@ async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
             store = Store(backend)
             return [
                 {
-                    "partition": str(lane),
-                    "last": found[lane],
-                    "outcome": await take_over(store, at.app, lane, found[lane]),
+                    "partition": str(partition),
+                    "last": found[partition],
+                    "outcome": await take_over(store, at.app, partition, found[partition]),
                 }
-                for lane in sorted(found)
+                for partition in sorted(found)
             ]
         except StoreError as error:
             raise UserError(str(error)) from error

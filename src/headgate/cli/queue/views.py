@@ -21,7 +21,7 @@ from headgate.queue.messages.calendar import Calendar
 from headgate.queue.messages.holders import CREW
 from headgate.queue.workers.status import PartitionStatus, shape
 from headgate.queueing.ids import START
-from headgate.queueing.lanes import RESERVED, Lane, parse_lane
+from headgate.queueing.partitions import RESERVED, QueuePartition, parse_partition
 from headgate.queueing.priorities import priority_of
 from headgate.queueing.progress import position
 
@@ -39,10 +39,10 @@ SHOWN_MAX = 60
 """Characters of a body that a table shows."""
 
 
-def lane_of(text: str) -> Lane:
-    """Parse a lane. Raise UserError."""
+def partition_named(text: str) -> QueuePartition:
+    """Parse a partition. Raise UserError."""
     try:
-        return parse_lane(text)
+        return parse_partition(text)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -58,12 +58,13 @@ def list_(config: str, as_json: bool) -> None:
 async def _listed(config: str) -> list[Row]:
     async with operator(config) as at:
         if at.file.leases:
-            found = await of_server(at, _usual(await at.client.lanes()), at.file.group or CREW)
+            found = await of_server(at, _usual(await at.client.partitions()), at.file.group or CREW)
             return [msgspec.structs.asdict(one.shape()) for one in found]
         partition_statuses, workers = await at.partition_statuses(), await at.workers()
-        lanes = _usual({*await at.client.lanes(), *partition_statuses})
+        partitions = _usual({*await at.client.partitions(), *partition_statuses})
         shapes = [
-            shape(lane, partition_statuses.get(lane), workers, known=lane in partition_statuses) for lane in lanes
+            shape(partition, partition_statuses.get(partition), workers, known=partition in partition_statuses)
+            for partition in partitions
         ]
         return [msgspec.structs.asdict(one) for one in shapes]
 
@@ -88,31 +89,36 @@ def lag(config: str, as_json: bool, above: int | None, groups: bool) -> None:
 
 async def _lags(config: str, *, every: bool) -> list[Row]:
     async with operator(config) as at:
-        lanes = _usual(await at.client.lanes())
+        partitions = _usual(await at.client.partitions())
         if every:
-            known = [*await of_store(at), *await of_server(at, lanes)]
-            found = sorted((one for one in known if one.lane in set(lanes)), key=lambda one: (one.lane, one.name))
+            known = [*await of_store(at), *await of_server(at, partitions)]
+            found = sorted(
+                (one for one in known if one.partition in set(partitions)), key=lambda one: (one.partition, one.name)
+            )
         elif at.file.leases:
-            found = await of_server(at, lanes, at.file.group or CREW)
+            found = await of_server(at, partitions, at.file.group or CREW)
         else:
             partition_statuses = await at.partition_statuses()
-            found = [of_progress(lane, partition_statuses.get(lane) or PartitionStatus()) for lane in lanes]
+            found = [
+                of_progress(partition, partition_statuses.get(partition) or PartitionStatus())
+                for partition in partitions
+            ]
         priorities = await at.client.priorities()
         return [await _lag(at, one, priorities, named=every) for one in found]
 
 
-def _usual(lanes: Iterable[Lane]) -> list[Lane]:
+def _usual(partitions: Iterable[QueuePartition]) -> list[QueuePartition]:
     """Return the queues that jobs may process, sorted."""
-    return sorted(lane for lane in lanes if not lane.queue.startswith(RESERVED))
+    return sorted(partition for partition in partitions if not partition.queue.startswith(RESERVED))
 
 
 async def _lag(at: Operator, of: GroupStanding, priorities: Mapping[str, int], *, named: bool) -> Row:
-    found = await at.client.backlog(of.lane, of.at)
+    found = await at.client.backlog(of.partition, of.at)
     oldest_s = round(time.time() - float(found.oldest_waiting), 1) if found.oldest_waiting else 0
-    count = priorities.get(of.lane.queue)
+    count = priorities.get(of.partition.queue)
     return {
-        "partition": str(of.lane),
-        **({"priority": priority_of(of.lane.partition, count) if count else ""} if priorities else {}),
+        "partition": str(of.partition),
+        **({"priority": priority_of(of.partition.number, count) if count else ""} if priorities else {}),
         **({"group": of.name or "-", "kept_by": of.kept_by, "worker": of.worker} if named else {}),
         "waiting": found.waiting,
         "oldest_s": oldest_s,
@@ -128,10 +134,10 @@ async def _lag(at: Operator, of: GroupStanding, priorities: Mapping[str, int], *
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 def delayed(config: str, as_json: bool, partition: str, limit: int) -> None:
     """Show the messages of PARTITION (QUEUE or QUEUE:N) that are not due yet, in the order of delivery."""
-    show(asyncio.run(_delayed(config, lane_of(partition), limit, as_json)), as_json)
+    show(asyncio.run(_delayed(config, partition_named(partition), limit, as_json)), as_json)
 
 
-async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[Row]:
+async def _delayed(config: str, partition: QueuePartition, limit: int, as_json: bool) -> list[Row]:
     async with operator(config) as at:
         return [
             {
@@ -140,7 +146,7 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
                 "hold": "yes" if one.hold else "",
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
             }
-            for one in await Calendar(at.client).delayed(lane, limit)
+            for one in await Calendar(at.client).delayed(partition, limit)
         ]
 
 
@@ -156,16 +162,16 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
 )
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
     """Show the next messages of PARTITION (QUEUE or QUEUE:N) as JSON lines, without changing anything."""
-    for one in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
+    for one in asyncio.run(_peeked(config, partition_named(partition), limit, every)):
         say(one)
 
 
-async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
+async def _peeked(config: str, partition: QueuePartition, limit: int, every: bool) -> list[str]:
     async with operator(config) as at:
         known = {} if every or at.file.leases else await at.partition_statuses()
-        partition_status = known.get(lane)
+        partition_status = known.get(partition)
         after = position(partition_status.progress) if partition_status is not None else START
-        return [plain_json(msgspec.json.encode(m).decode()) for m in await at.client.read(lane, after, limit)]
+        return [plain_json(msgspec.json.encode(m).decode()) for m in await at.client.read(partition, after, limit)]
 
 
 def show(rows: list[Row], as_json: bool) -> None:

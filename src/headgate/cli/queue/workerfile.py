@@ -20,7 +20,7 @@ from headgate.map.workers import ROOT, Application, QueueMap
 from headgate.queue.messages.client import ordered
 from headgate.queue.workers.processor import JobPace
 from headgate.queue.workers.shares import WorkerScope
-from headgate.queueing.lanes import Lane, parse_lane
+from headgate.queueing.partitions import QueuePartition, parse_partition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.registry import STORES, scheme_of
 
@@ -162,7 +162,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
     )
     patterns = () if found.job else tuple(pattern for pattern, _, _ in found.queues)
     automatic = (get.text("partitions", "policy") or ("automatic" if connection else "manual")) == "automatic"
-    only = frozenset(get.lane(text) for text in get.listed("partitions", "ids"))
+    only = frozenset(get.partition(text) for text in get.listed("partitions", "ids"))
     return replace(found, choice=WorkerScope(patterns, only, not automatic))
 
 
@@ -241,9 +241,9 @@ class _Values:
     def integer(self, section: str, option: str) -> int:
         return int(float(self.text(section, option)))
 
-    def lane(self, text: str) -> Lane:
+    def partition(self, text: str) -> QueuePartition:
         try:
-            return parse_lane(text)
+            return parse_partition(text)
         except ValueError as error:
             raise UserError(f"{self._ini.at('partitions', 'ids')}: {error}") from error
 

@@ -10,7 +10,7 @@ from headgate.config.files.check import Check, Keys, Schema, StanzaKey, ValueSpo
 from headgate.config.files.check import idle as no_effect
 from headgate.config.files.document import Table
 from headgate.config.files.source import UNKNOWN_WORD, Wrong, nearest
-from headgate.queueing.lanes import QUEUE_NAME
+from headgate.queueing.partitions import QUEUE_NAME
 
 _AGE = re.compile(r"\d+[smhdw]")
 

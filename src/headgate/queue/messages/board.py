@@ -26,7 +26,7 @@ from headgate.queue.messages.postsignal import PostSignal
 from headgate.queue.messages.records import MessageDraft, Posted, QueueRecord, StoredMessage
 from headgate.queue.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
 from headgate.queueing.ids import Position
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 
 def opener(url: str) -> Open:
@@ -137,8 +137,8 @@ class MessageBoard:
         counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
         with counted:
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
-        for lane in {Lane(queue, one.partition) for one in posted if not one.deliver_at}:
-            self.signal.ring(app, lane)
+        for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
+            self.signal.ring(app, partition)
         if any(one.deliver_at for one in posted):
             self._later.set()
         return posted, replayed
@@ -148,7 +148,7 @@ class MessageBoard:
         put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
         await self._write(lambda database: put_ids(database, put), app)
         for partition, _ in ids:
-            self.signal.ring(app, Lane(queue, partition))
+            self.signal.ring(app, QueuePartition(queue, partition))
 
     async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
         await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
@@ -189,9 +189,9 @@ class MessageBoard:
 
     async def _purge_overdue(self) -> int:
         total = 0
-        while lanes := await self._read(lambda database: overdue(database, self._now_ms(), PURGE_MAX)):
-            for lane in lanes:
-                total += await self._write(partial(purge_overdue, lane=lane, most=PURGE_MAX), alone=True)
+        while found := await self._read(lambda database: overdue(database, self._now_ms(), PURGE_MAX)):
+            for place in found:
+                total += await self._write(partial(purge_overdue, place=place, most=PURGE_MAX), alone=True)
         return total
 
     async def upkeep(self) -> None:
@@ -228,9 +228,9 @@ class MessageBoard:
             if next_ms > now_ms:
                 return (next_ms - now_ms) / 1000
 
-    async def _deliver(self, work: Callable[[Database], list[tuple[str, Lane]]]) -> None:
-        for app, lane in await self._write(work, alone=True):
-            self.signal.ring(app, lane)
+    async def _deliver(self, work: Callable[[Database], list[tuple[str, QueuePartition]]]) -> None:
+        for app, partition in await self._write(work, alone=True):
+            self.signal.ring(app, partition)
 
     def _moment(self) -> LeaseMoment:
         return LeaseMoment(self.now_ns(), self._node, self._chance)

@@ -35,12 +35,16 @@ UNLIMITED = ApplicationLimits()
 class PartitionRoom:
     """Check the room in the partitions that one transaction posts to and whose rows it has locked."""
 
-    def __init__(self, database: Database, lanes: Mapping[tuple[int, int], QueueRecord]) -> None:
-        self._bounded = {lane: queue for lane, queue in lanes.items() if queue.messages_max or queue.bytes_max}
+    def __init__(self, database: Database, partitions: Mapping[tuple[int, int], QueueRecord]) -> None:
+        self._bounded = {
+            queue_partition: queue
+            for queue_partition, queue in partitions.items()
+            if queue.messages_max or queue.bytes_max
+        }
         self._usage: dict[tuple[int, int], tuple[int, int]] = {}
-        for lane in self._bounded:
-            found = database.execute(f"select messages, bytes from kept where {_PLACE}", lane)
-            self._usage[lane] = found[0] if found else (0, 0)
+        for queue_partition in self._bounded:
+            found = database.execute(f"select messages, bytes from kept where {_PLACE}", queue_partition)
+            self._usage[queue_partition] = found[0] if found else (0, 0)
 
     def take(
         self, queue: QueueRecord, partitions: Sequence[int], drafts: Sequence[MessageDraft]
@@ -48,10 +52,10 @@ class PartitionRoom:
         """Make room for all of these messages; return None, or why there is no room for all of them."""
         then = dict[tuple[int, int], tuple[int, int]]()
         for partition, draft in zip(partitions, drafts, strict=True):
-            lane = queue.id, partition
-            if lane in self._bounded:
-                messages, size = then.get(lane) or self._usage[lane]
-                then[lane] = messages + 1, size + draft.size_bytes
+            queue_partition = queue.id, partition
+            if queue_partition in self._bounded:
+                messages, size = then.get(queue_partition) or self._usage[queue_partition]
+                then[queue_partition] = messages + 1, size + draft.size_bytes
         for (_, partition), (messages, size) in then.items():
             over = queue.messages_max and messages > queue.messages_max, queue.bytes_max and size > queue.bytes_max
             if any(over) and queue.full == "refuse":
@@ -62,18 +66,20 @@ class PartitionRoom:
 
     def drop(self, database: Database) -> None:
         """Delete the oldest messages of partitions that hold too much, where their queues allow that."""
-        for lane, queue in sorted(self._bounded.items(), key=lambda one: one[0]):
-            messages, size = self._usage[lane]
+        for queue_partition, queue in sorted(self._bounded.items(), key=lambda one: one[0]):
+            messages, size = self._usage[queue_partition]
             over = messages - queue.messages_max if queue.messages_max else 0
             over_bytes = size - queue.bytes_max if queue.bytes_max else 0
             if over <= 0 and over_bytes <= 0:
                 continue
             sql = f"select ticks, id, octet_length(body) from message where {_PLACE} order by ticks, id limit ?"
-            for ticks, id, length in database.execute(sql, (*lane, DROP_MAX if over_bytes > 0 else over)):
+            for ticks, id, length in database.execute(sql, (*queue_partition, DROP_MAX if over_bytes > 0 else over)):
                 if over <= 0 and over_bytes <= 0:
                     break
-                database.execute(f"delete from message where {_PLACE} and ticks = ? and id = ?", (*lane, ticks, id))
-                database.growth.add(lane, -1, -length)
+                database.execute(
+                    f"delete from message where {_PLACE} and ticks = ? and id = ?", (*queue_partition, ticks, id)
+                )
+                database.growth.add(queue_partition, -1, -length)
                 over, over_bytes = over - 1, over_bytes - length
 
 

@@ -11,7 +11,7 @@ from headgate.ports.messages import SourceDown
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.later import Delayed
 from headgate.queue.messages.schedules import MessageSchedule
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 
 
 class Calendar:
@@ -20,19 +20,19 @@ class Calendar:
     def __init__(self, client: MessageClient) -> None:
         self._client = client
 
-    async def delayed(self, lane: Lane, limit: int) -> list[Delayed]:
+    async def delayed(self, partition: QueuePartition, limit: int) -> list[Delayed]:
         """Return the first messages that are not due yet, in order of delivery."""
-        query = {"partition": str(lane.partition), "limit": str(limit)}
-        found = await self._client.ask("GET", f"/{quote(lane.queue)}/delayed", query)
+        query = {"partition": str(partition.number), "limit": str(limit)}
+        found = await self._client.ask("GET", f"/{quote(partition.queue)}/delayed", query)
         try:
             return msgspec.json.decode(found.messages, type=list[Delayed])
         except ValueError as error:
             raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
 
-    async def withdraw(self, lane: Lane, ids: Sequence[str]) -> int:
+    async def withdraw(self, partition: QueuePartition, ids: Sequence[str]) -> int:
         """Withdraw messages and return how many of them had not been delivered yet."""
-        named = "%2C".join(f"{lane.partition}%3A{id}" for id in ids)
-        return (await self._client.ask("DELETE", f"/{quote(lane.queue)}/delayed/{named}")).withdrawn
+        named = "%2C".join(f"{partition.number}%3A{id}" for id in ids)
+        return (await self._client.ask("DELETE", f"/{quote(partition.queue)}/delayed/{named}")).withdrawn
 
     async def schedule(self, queue: str, name: str, wanted: Mapping[str, object]) -> str:
         """Make or change a schedule, `wanted` in the form of the API. Return when it posts next. Raise PostRefused."""

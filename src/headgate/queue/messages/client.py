@@ -13,11 +13,11 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.ports.messages import (
-    LaneBacklog,
     LeaseGone,
     Letter,
     MessageNews,
     NoStream,
+    PartitionBacklog,
     PostedAlready,
     PostRefused,
     QueueFull,
@@ -27,8 +27,8 @@ from headgate.ports.messages import (
 from headgate.queue.messages.records import COUNT_MAX, READ_MAX
 from headgate.queue.messages.schedules import MessageSchedule
 from headgate.queueing.ids import BEHIND_ALL, START, Position, position_of, unix_text
-from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import QueuePartition, parse_partition
 
 TIMEOUT_S = 30.0
 SILENCE_MAX_S = 35.0
@@ -96,9 +96,9 @@ class MessageClient:
         async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
             yield cls(urls, http)
 
-    async def lanes(self) -> list[Lane]:
+    async def partitions(self) -> list[QueuePartition]:
         every = await self._listed()
-        return [Lane(one["queue_name"], n + 1) for one in every for n in range(one.get("partitions", 1))]
+        return [QueuePartition(one["queue_name"], n + 1) for one in every for n in range(one.get("partitions", 1))]
 
     async def priorities(self) -> dict[str, int]:
         return {one["queue_name"]: one["priorities"] for one in await self._listed() if one.get("priorities", 1) > 1}
@@ -115,28 +115,30 @@ class MessageClient:
                 return found
             offset = fresh[-1]["queue_name"]
 
-    async def read(self, lane: Lane, after: Position, limit: int) -> list[Message]:
+    async def read(self, partition: QueuePartition, after: Position, limit: int) -> list[Message]:
         since = after
         while True:
             count = min(limit + 1, READ_MAX)
-            query = {"partitions": str(lane.partition), "limit": str(count), "since": _since(since)}
-            page = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
-            fresh = [msgspec.structs.replace(m, queue=lane.queue) for m in page if position_of(m.message_id) > after]
+            query = {"partitions": str(partition.number), "limit": str(count), "since": _since(since)}
+            page = _messages(await self.ask("GET", f"/{quote(partition.queue)}", query))
+            fresh = [
+                msgspec.structs.replace(m, queue=partition.queue) for m in page if position_of(m.message_id) > after
+            ]
             if fresh or len(page) < count:
                 return fresh[:limit]
             since = position_of(page[-1].message_id)
 
-    async def get(self, lane: Lane, id: str) -> Message | None:
+    async def get(self, partition: QueuePartition, id: str) -> Message | None:
         try:
-            found = _messages(await self.ask("GET", _one(lane, id)))
+            found = _messages(await self.ask("GET", _one(partition, id)))
         except PostRefused:  # the original server cannot return single messages of partitions from 10 on
-            query = {"partitions": str(lane.partition), "limit": "1", "since": id}
-            found = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
+            query = {"partitions": str(partition.number), "limit": "1", "since": id}
+            found = _messages(await self.ask("GET", f"/{quote(partition.queue)}", query))
         found = [message for message in found if message.message_id == id]
-        return msgspec.structs.replace(found[0], queue=lane.queue) if found else None
+        return msgspec.structs.replace(found[0], queue=partition.queue) if found else None
 
-    async def delete(self, lane: Lane, id: str) -> None:
-        await self.ask("DELETE", _one(lane, id))
+    async def delete(self, partition: QueuePartition, id: str) -> None:
+        await self.ask("DELETE", _one(partition, id))
 
     async def post(self, letter: Letter) -> None:
         headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8", **_due(letter)}
@@ -158,7 +160,7 @@ class MessageClient:
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
         await self.ask("POST", f"/{quote(queue)}", data=data, headers=headers)
 
-    async def partitions(self, queue: str) -> int:
+    async def partition_count(self, queue: str) -> int:
         page = (await self.ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
         if not page or page[0]["queue_name"] != queue:
             raise QueueGone(queue)
@@ -175,17 +177,17 @@ class MessageClient:
         """Change the settings of the queue that the form names. Raise what `ask` raises."""
         await self.ask("PUT", f"/{quote(queue)}", data=dict(form))
 
-    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog:
-        query = {"partition": str(lane.partition)}
+    async def backlog(self, partition: QueuePartition, after: Position) -> PartitionBacklog:
+        query = {"partition": str(partition.number)}
         if after != START:
             query["after"] = _since(after)
         try:
-            found = await self.ask("GET", f"/{quote(lane.queue)}/lag", query)
+            found = await self.ask("GET", f"/{quote(partition.queue)}/lag", query)
         except PostRefused:  # another server, which does not count them
-            left = await self.read(lane, after, READ_MAX - 1)
+            left = await self.read(partition, after, READ_MAX - 1)
             newest = left[-1].message_id if left else ""
-            return LaneBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
-        return LaneBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
+            return PartitionBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
+        return PartitionBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
 
     async def happenings(self) -> AsyncIterator[MessageNews]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
@@ -200,7 +202,7 @@ class MessageClient:
                     if event in ("ready", "queues"):
                         yield MessageNews(None)
                     elif event == "posted":
-                        yield MessageNews(frozenset(parse_lane(text) for text in data.split()))
+                        yield MessageNews(frozenset(parse_partition(text) for text in data.split()))
         except (aiohttp.ClientError, TimeoutError) as error:
             raise SourceDown(f"{self._urls[0]}: {_text(error)}") from error
         raise SourceDown(f"{self._urls[0]} ended its stream")
@@ -281,8 +283,8 @@ def _since(position: Position) -> str:
     return unix_text(position.ticks) if position.id in ("", BEHIND_ALL) else position.id
 
 
-def _one(lane: Lane, id: str) -> str:
-    return f"/{quote(lane.queue)}/{lane.partition}%3A{id}"
+def _one(partition: QueuePartition, id: str) -> str:
+    return f"/{quote(partition.queue)}/{partition.number}%3A{id}"
 
 
 def _text(error: BaseException) -> str:

@@ -74,24 +74,24 @@ class PartitionGrowth:
     def __init__(self) -> None:
         self._more: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def add(self, lane: tuple[int, int], messages: int, size_bytes: int) -> None:
+    def add(self, queue_partition: tuple[int, int], messages: int, size_bytes: int) -> None:
         """Add to a partition's sum; the numbers are negative for deletions."""
-        before = self._more.get(lane, (0, 0))
-        self._more[lane] = before[0] + messages, before[1] + size_bytes
+        before = self._more.get(queue_partition, (0, 0))
+        self._more[queue_partition] = before[0] + messages, before[1] + size_bytes
 
     def write(self, database: Database) -> None:
         """Write the sums, except for queues that no longer exist."""
-        for lane, (messages, size) in sorted(self._more.items()):
+        for queue_partition, (messages, size) in sorted(self._more.items()):
             if messages > 0:
                 database.execute(
                     "insert into kept (queue, partition, messages, bytes) values (?, ?, ?, ?) on conflict"
                     " (queue, partition) do update set messages = kept.messages + excluded.messages,"
                     " bytes = kept.bytes + excluded.bytes",
-                    (*lane, messages, size),
+                    (*queue_partition, messages, size),
                 )
             elif messages or size:
                 sql = "update kept set messages = messages + ?, bytes = bytes + ? where queue = ? and partition = ?"
-                database.execute(sql, (messages, size, *lane))
+                database.execute(sql, (messages, size, *queue_partition))
 
     def clear(self) -> None:
         """Reset the sums for the next transaction."""

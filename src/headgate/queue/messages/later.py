@@ -17,9 +17,9 @@ from headgate.queue.messages.database import Database, Row
 from headgate.queue.messages.queues import reserve
 from headgate.queue.messages.records import MessageDraft, QueueRecord
 from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 
-LANES_MAX = 50
+PARTITIONS_AT_ONCE = 50
 """Partitions handled in one transaction; those that have waited longest come first."""
 EACH_MAX = 100
 """Messages of one partition delivered in one transaction."""
@@ -54,22 +54,22 @@ class HeldBack:
 
     now_ms: int
     held: dict[tuple[int, int], int]
-    """Lane -> time until which a message holds it up, in milliseconds since 1970."""
+    """Partition -> time until which a message holds it up, in milliseconds since 1970."""
     rows: list[Row] = field(default_factory=list)
     look: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Lane -> time at which the first of `rows` is due, in milliseconds since 1970."""
+    """Partition -> time at which the first of `rows` is due, in milliseconds since 1970."""
 
-    def take(self, lane: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
+    def take(self, queue_partition: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
         """Keep the message aside and return when it is due, or return 0 if it is due now."""
-        due_ms, held_ms = draft.due_ms(self.now_ms), self.held.get(lane, 0)
+        due_ms, held_ms = draft.due_ms(self.now_ms), self.held.get(queue_partition, 0)
         behind = bool(held_ms) and due_ms <= max(held_ms, self.now_ms)
         if due_ms <= self.now_ms and not behind:
             return 0
         due_ms = max(due_ms, held_ms)
         if draft.hold or behind:
-            self.held[lane] = due_ms
-        self.rows.append((*lane, ticks, due_ms, id, draft.body, draft.ttl_s, int(draft.hold or behind)))
-        self.look[lane] = min(due_ms, self.look.get(lane, due_ms))
+            self.held[queue_partition] = due_ms
+        self.rows.append((*queue_partition, ticks, due_ms, id, draft.body, draft.ttl_s, int(draft.hold or behind)))
+        self.look[queue_partition] = min(due_ms, self.look.get(queue_partition, due_ms))
         return due_ms
 
     def write(self, database: Database) -> None:
@@ -77,22 +77,22 @@ class HeldBack:
         if not self.rows:
             return
         database.insert("later", "queue, partition, ticks, due_ms, id, body, ttl_s, held", self.rows)
-        for lane, look_ms in sorted(self.look.items()):
+        for queue_partition, look_ms in sorted(self.look.items()):
             database.execute(
                 "insert into awaited (queue, partition, look_ms, held_ms) values (?, ?, ?, ?)"
                 " on conflict (queue, partition) do update set held_ms = excluded.held_ms, look_ms ="
                 " case when awaited.look_ms < excluded.look_ms then awaited.look_ms else excluded.look_ms end",
-                (*lane, look_ms, self.held.get(lane, 0)),
+                (*queue_partition, look_ms, self.held.get(queue_partition, 0)),
             )
 
 
-def waiting(database: Database, lanes: Iterable[tuple[int, int]], now_ms: int) -> HeldBack:
-    """Return the state of these lanes, whose rows the transaction has locked."""
+def waiting(database: Database, partitions: Iterable[tuple[int, int]], now_ms: int) -> HeldBack:
+    """Return the state of these partitions, whose rows the transaction has locked."""
     held: dict[tuple[int, int], int] = {}
     if database.execute("select 1 from awaited limit 1"):
-        for lane in lanes:
-            for (held_ms,) in database.execute(f"select held_ms from awaited where {_PLACE}", lane):
-                held[lane] = held_ms
+        for queue_partition in partitions:
+            for (held_ms,) in database.execute(f"select held_ms from awaited where {_PLACE}", queue_partition):
+                held[queue_partition] = held_ms
     return HeldBack(now_ms, held)
 
 
@@ -102,59 +102,68 @@ def next_ms(database: Database) -> int | None:
     return found
 
 
-def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Lane]]:
-    """Deliver due messages, a bounded number of them; return applications and lanes. Run it in a transaction of its
-    own: it locks lanes in their order, as posting does."""
+def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, QueuePartition]]:
+    """Deliver due messages, a bounded number of them; return applications and partitions. Run it in a transaction of
+    its own: it locks partitions in their order, as posting does."""
     now_ms = now_ns // 1_000_000
     due = database.execute(
         "select queue, partition from awaited where look_ms <= ? order by look_ms, queue, partition limit ?",
-        (now_ms, LANES_MAX),
+        (now_ms, PARTITIONS_AT_ONCE),
     )
-    delivered, chars = list[tuple[str, Lane]](), 0
+    delivered, chars = list[tuple[str, QueuePartition]](), 0
     for queue, partition in sorted(due):
         known = queues.named(database, queue)
         if known is None:
             database.execute(f"delete from awaited where {_PLACE}", (queue, partition))
         elif chars < TOGETHER_MAX_CHARS:
             app, of = known
-            chars += _deliver_lane(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
+            chars += _deliver_partition(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
             database.notify(f"{app}\n{of.name}\n{partition}")
-            delivered.append((app, Lane(of.name, partition)))
+            delivered.append((app, QueuePartition(of.name, partition)))
     return delivered
 
 
-def _deliver_lane(database: Database, of: QueueRecord, partition: int, now_ns: int, node: int, most_chars: int) -> int:
+def _deliver_partition(
+    database: Database, of: QueueRecord, partition: int, now_ns: int, node: int, most_chars: int
+) -> int:
     """Deliver the due messages of a partition and return their number of characters."""
-    lane = of.id, partition
+    queue_partition = of.id, partition
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
-    reserve(database, lane, 0, now_ticks)  # until the transaction ends, nobody else delivers or posts to this partition
+    # until the transaction ends, nobody else delivers or posts to this partition
+    reserve(database, queue_partition, 0, now_ticks)
     sql = f"select ticks, ttl_s, length(body) from later where {_PLACE} and due_ms <= ? order by {ORDER} limit ?"
     found, chars = list[Row](), 0
-    for row in database.execute(sql, (*lane, now_ms, EACH_MAX)):
+    for row in database.execute(sql, (*queue_partition, now_ms, EACH_MAX)):
         if chars < most_chars:
             found.append(row)
             chars += row[2]
-    first = reserve(database, lane, len(found), now_ticks)
+    first = reserve(database, queue_partition, len(found), now_ticks)
     for n, (ticks, ttl_s, _) in enumerate(found):
         database.execute(
             "insert into message (queue, partition, ticks, id, body, expires_ms)"
             f" select queue, partition, ?, ?, body, ? from later where {_PLACE} and ticks = ?",
-            (first + n, of.id_of(partition, first + n, node), now_ms + of.kept_s(ttl_s) * 1000, *lane, ticks),
+            (
+                first + n,
+                of.id_of(partition, first + n, node),
+                now_ms + of.kept_s(ttl_s) * 1000,
+                *queue_partition,
+                ticks,
+            ),
         )
-        database.execute(f"delete from later where {_PLACE} and ticks = ?", (*lane, ticks))
-    _look_again(database, lane, now_ms)
+        database.execute(f"delete from later where {_PLACE} and ticks = ?", (*queue_partition, ticks))
+    _look_again(database, queue_partition, now_ms)
     return chars
 
 
-def _look_again(database: Database, lane: tuple[int, int], now_ms: int) -> None:
+def _look_again(database: Database, queue_partition: tuple[int, int], now_ms: int) -> None:
     """Queue a partition with more due messages behind those that wait already."""
-    left = database.execute(f"select due_ms from later where {_PLACE} order by {ORDER} limit 1", lane)
+    left = database.execute(f"select due_ms from later where {_PLACE} order by {ORDER} limit 1", queue_partition)
     if not left:
-        database.execute(f"delete from awaited where {_PLACE}", lane)
+        database.execute(f"delete from awaited where {_PLACE}", queue_partition)
         return
     (due_ms,) = left[0]
     sql = f"update awaited set look_ms = ?, held_ms = case when held_ms < ? then 0 else held_ms end where {_PLACE}"
-    database.execute(sql, (max(due_ms, now_ms), due_ms, *lane))
+    database.execute(sql, (max(due_ms, now_ms), due_ms, *queue_partition))
 
 
 def delayed(database: Database, queue: int, partition: int, limit: int) -> list[Delayed]:
@@ -169,16 +178,18 @@ def delayed(database: Database, queue: int, partition: int, limit: int) -> list[
 def withdraw(database: Database, queue: int, ids: Iterable[tuple[int, str]], now_ns: int) -> int:
     """Withdraw messages by (partition, id) and return how many there were. Messages that a withdrawn one delayed
     stay delayed."""
-    lanes, count = set[tuple[int, int]](), 0
+    partitions, count = set[tuple[int, int]](), 0
     for partition, id in ids:
         sql = f"delete from later where {_PLACE} and ticks = ? and id = ? returning octet_length(body)"
         for (size,) in database.execute(sql, (queue, partition, ticks_of(id), id)):
             database.growth.add((queue, partition), -1, -size)
-            lanes.add((queue, partition))
+            partitions.add((queue, partition))
             count += 1
-    for lane in sorted(lanes):
-        reserve(database, lane, 0, ticks_of_unix_ns(now_ns))
-        held = database.execute(f"select coalesce(max(due_ms), 0) from later where {_PLACE} and held = 1", lane)
-        database.execute(f"update awaited set held_ms = ? where {_PLACE}", (held[0][0], *lane))
-        _look_again(database, lane, now_ns // 1_000_000)
+    for queue_partition in sorted(partitions):
+        reserve(database, queue_partition, 0, ticks_of_unix_ns(now_ns))
+        held = database.execute(
+            f"select coalesce(max(due_ms), 0) from later where {_PLACE} and held = 1", queue_partition
+        )
+        database.execute(f"update awaited set held_ms = ? where {_PLACE}", (held[0][0], *queue_partition))
+        _look_again(database, queue_partition, now_ns // 1_000_000)
     return count

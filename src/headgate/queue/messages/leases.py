@@ -31,7 +31,7 @@ from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.records import InvalidPost, StoredMessage
 from headgate.queue.messages.retries import alone, as_handed, due_one, fail, forget
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.priorities import comes_next, head_of
 
 
@@ -43,7 +43,7 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
         raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
     heads: Sequence[int] = range(1, queue.partitions + 1, queue.priorities)
     if wanted.partition is not None:
-        heads = (head_of(Lane(queue.name, wanted.partition), queue.priorities).partition,)
+        heads = (head_of(QueuePartition(queue.name, wanted.partition), queue.priorities).number,)
     sql = "select partition, epoch, ticks, id, expires_ms from lease where queue = ? and crew = ?"
     known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.crew))}
     every = [[known.get(n, _unknown(n)) for n in range(head, head + queue.priorities)] for head in heads]
@@ -82,8 +82,8 @@ def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
 class _Strand:
     """Represent what one lease covers: a strand, or one partition if the queue has no priorities."""
 
-    lanes: tuple[HeldLease, ...]
-    """Lanes of the strand, the highest priority first."""
+    leases: tuple[HeldLease, ...]
+    """Those of the partitions of the strand, the highest priority first."""
     handed: int = 0
     """Partition of the message that was handed out last; 0: none was."""
     passed: int = 0
@@ -93,8 +93,8 @@ class _Strand:
 
     def write(self, database: Database, what: str, *values: object) -> None:
         """Change the rows of all its partitions."""
-        for lane in self.lanes:
-            write(database, lane, what, *values)
+        for held in self.leases:
+            write(database, held, what, *values)
 
     def keep(self, database: Database) -> None:
         """Store whose turn it is."""
@@ -102,7 +102,7 @@ class _Strand:
             "insert into turn (queue, crew, partition, handed, passed, then_passed) values (?, ?, ?, ?, ?, ?)"
             " on conflict (queue, crew, partition) do update set handed = excluded.handed, passed = excluded.passed,"
             " then_passed = excluded.then_passed",
-            (*self.lanes[0].place, self.handed, self.passed, self.then_passed),
+            (*self.leases[0].place, self.handed, self.passed, self.then_passed),
         )
 
 
@@ -120,22 +120,22 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
         turn = database.execute(f"select handed, passed, then_passed from turn where {PLACE}", (queue.id, crew, head))
         between = f"{sql} and crew = ? and partition between ? and ? order by partition"
         rows = database.execute(between, (queue.id, crew, head, head + queue.priorities - 1))
-    lanes = tuple(
+    leases = tuple(
         HeldLease(queue, crew, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
         for crew, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
     )
-    return _Strand(lanes, *turn[0]) if turn else _Strand(lanes)
+    return _Strand(leases, *turn[0]) if turn else _Strand(leases)
 
 
 def release(database: Database, app: str, queue: str, token: str, moment: LeaseMoment) -> None:
     """Give a lease back. This declares that fetched messages that are not done were not started. Raise LeaseLost or
     NoQueue."""
     strand = _held(database, app, queue, token, moment.now_ms)
-    for lane in strand.lanes:
-        place = (*lane.place, lane.epoch)
+    for held in strand.leases:
+        place = (*held.place, held.epoch)
         database.execute(f"update tried set handed = 0 where {PLACE} and handed = ?", place)
-        if lane.ahead_epoch == lane.epoch:
-            write(database, lane, "ahead_ticks = ticks, ahead_id = id")
+        if held.ahead_epoch == held.epoch:
+            write(database, held, "ahead_ticks = ticks, ahead_id = id")
     strand.write(database, "token = '', expires_ms = 0")
 
 
@@ -144,16 +144,16 @@ def fetch(database: Database, app: str, queue: str, token: str, limit: int, mome
     A message whose last attempt failed, or has no known outcome, comes alone; in a queue with priorities each
     message does. Raise LeaseLost, NoQueue."""
     strand = _held(database, app, queue, token, moment.now_ms)
-    if len(strand.lanes) == 1:
-        return _fetch(database, strand.lanes[0], limit, moment)
+    if len(strand.leases) == 1:
+        return _fetch(database, strand.leases[0], limit, moment)
     while True:
-        since_ms = [_since_ms(database, lane, moment.now_ms) for lane in strand.lanes]
+        since_ms = [_since_ms(database, held, moment.now_ms) for held in strand.leases]
         following = comes_next(since_ms, moment.now_ms, strand.passed)
         if following is None:
             return []
-        lane = strand.lanes[following.which]
-        if found := _fetch(database, lane, 1, moment):
-            replace(strand, handed=lane.partition, then_passed=following.passed).keep(database)
+        held = strand.leases[following.which]
+        if found := _fetch(database, held, 1, moment):
+            replace(strand, handed=held.partition, then_passed=following.passed).keep(database)
             return found
         strand = _held(database, app, queue, token, moment.now_ms)  # it was given up, or has expired
 
@@ -196,37 +196,37 @@ def commit(database: Database, app: str, queue: str, token: str, outcome: Outcom
     Raise LeaseLost, NoQueue, InvalidPost.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
-    reports = [_checked(database, lane, part, moment) for lane, part in _by_lane(database, strand, outcome)]
+    reports = [_checked(database, held, part, moment) for held, part in _by_partition(database, strand, outcome)]
     for report in reports:
         _record(database, report, moment)
-    if reports and len(strand.lanes) > 1:
+    if reports and len(strand.leases) > 1:
         replace(strand, passed=strand.then_passed).keep(database)
     strand.write(database, "expires_ms = ?", until(moment, outcome.ttl))
-    head = strand.lanes[0]
+    head = strand.leases[0]
     processed = next((report.last.id for report in reports if report.held is head), head.at.id)
-    return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.lanes))
+    return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.leases))
 
 
-def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:
+def _by_partition(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:
     """Split an outcome by partition. An id may exist in several; it then means the one that was handed out last."""
     if not outcome.done and not outcome.failed:
         return []
-    lanes = sorted(strand.lanes, key=lambda lane: lane.partition != strand.handed)
-    if len(lanes) == 1:
-        return [(lanes[0], outcome)]
-    waiting = [_waiting(database, lane) for lane in lanes]
+    leases = sorted(strand.leases, key=lambda held: held.partition != strand.handed)
+    if len(leases) == 1:
+        return [(leases[0], outcome)]
+    waiting = [_waiting(database, held) for held in leases]
 
     def of(id: str) -> HeldLease:
         at = position_of(id)
-        known = zip(lanes, waiting, strict=True)
-        return next((lane for lane, ids in known if lane.at < at <= lane.ahead or id in ids), lanes[0])
+        known = zip(leases, waiting, strict=True)
+        return next((held for held, ids in known if held.at < at <= held.ahead or id in ids), leases[0])
 
     found: dict[int, tuple[HeldLease, Outcome]] = {}
-    for lane in lanes:
-        done = tuple(id for id in outcome.done if of(id) is lane)
-        failed = tuple(one for one in outcome.failed if of(one.message_id) is lane)
+    for held in leases:
+        done = tuple(id for id in outcome.done if of(id) is held)
+        failed = tuple(one for one in outcome.failed if of(one.message_id) is held)
         if done or failed:
-            found[lane.partition] = lane, Outcome(done, failed, outcome.ttl, outcome.attempts)
+            found[held.partition] = held, Outcome(done, failed, outcome.ttl, outcome.attempts)
     return list(found.values())
 
 

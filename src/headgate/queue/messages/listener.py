@@ -9,7 +9,7 @@ import threading
 from headgate.queue.messages.database import DatabaseDown
 from headgate.queue.messages.postgres import listen
 from headgate.queue.messages.postsignal import PostSignal
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 
 log = logging.getLogger("headgate.messages")
 
@@ -40,5 +40,7 @@ def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop:
             loop.call_soon_threadsafe(signal.ring_all)
             first = False
         if payload is not None:
-            app, *lane = payload.split("\n")
-            loop.call_soon_threadsafe(signal.ring, app, Lane(lane[0], int(lane[1])) if lane else None)
+            app, *partition = payload.split("\n")
+            loop.call_soon_threadsafe(
+                signal.ring, app, QueuePartition(partition[0], int(partition[1])) if partition else None
+            )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from headgate.ports.messages import PartitionBacklog
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import COUNT_MAX, READ_MAX_CHARS, PartitionBacklog, StoredMessage
+from headgate.queue.messages.records import COUNT_MAX, READ_MAX_CHARS, StoredMessage
 from headgate.queueing.ids import Position, ticks_of, unix_text
 
 FIRST = 16

@@ -24,7 +24,7 @@ from headgate.queue.messages.records import (
     QueueRecord,
 )
 from headgate.queueing.ids import ticks_of_unix_ns, unix_text
-from headgate.queueing.lanes import partition_of_key
+from headgate.queueing.partitions import partition_of_key
 from headgate.queueing.priorities import partition_of, priority_named
 
 _REUSED = "this Idempotency-Key was used for other messages"
@@ -146,7 +146,10 @@ def _write(
 ) -> None:
     counts = Counter((queue.id, partition) for _, queue, partitions in accepted for partition in partitions)
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
-    ticks = {lane: queues.reserve(database, lane, count, now_ticks) for lane, count in sorted(counts.items())}
+    ticks = {
+        queue_partition: queues.reserve(database, queue_partition, count, now_ticks)
+        for queue_partition, count in sorted(counts.items())
+    }
     room = PartitionRoom(database, {(queue.id, partition): queue for _, queue, some in accepted for partition in some})
     aside = later.waiting(database, ticks, now_ms)
     rows: list[Row] = []

@@ -6,33 +6,35 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 
 
 class Listener:
-    """Remember which lanes of one application (or one of its queues) were rung, each once."""
+    """Remember which partitions of one application (or one of its queues) were rung, each once."""
 
     def __init__(self, app: str, queue: str | None) -> None:
         self.app, self.queue = app, queue
-        self._lanes: set[Lane] = set()
+        self._partitions: set[QueuePartition] = set()
         self._queues_changed = False
         self._some = asyncio.Event()
 
-    def tell(self, lane: Lane | None) -> None:
-        if lane is None:
+    def tell(self, partition: QueuePartition | None) -> None:
+        if partition is None:
             self._queues_changed = True
-        elif self.queue in (None, lane.queue):
-            self._lanes.add(lane)
+        elif self.queue in (None, partition.queue):
+            self._partitions.add(partition)
         else:
             return
         self._some.set()
 
-    async def wait(self) -> tuple[set[Lane], bool]:
-        """Wait, and return the lanes rung since the last call, and whether queues were added, removed or enlarged."""
+    async def wait(self) -> tuple[set[QueuePartition], bool]:
+        """Wait, and return the partitions with posts since the last call, and whether queues were added, removed or
+        enlarged."""
         await self._some.wait()
         self._some.clear()
-        lanes, changed, self._lanes, self._queues_changed = self._lanes, self._queues_changed, set(), False
-        return lanes, changed
+        partitions, self._partitions = self._partitions, set()
+        changed, self._queues_changed = self._queues_changed, False
+        return partitions, changed
 
 
 class PostSignal:
@@ -51,10 +53,10 @@ class PostSignal:
             if not self._listeners[app]:
                 del self._listeners[app]
 
-    def ring(self, app: str, lane: Lane | None) -> None:
-        """Wake callers that wait for a lane; None means that the queues themselves have changed."""
+    def ring(self, app: str, partition: QueuePartition | None) -> None:
+        """Wake callers that wait for a partition; None means that the queues themselves have changed."""
         for listener in self._listeners.get(app, ()):
-            listener.tell(lane)
+            listener.tell(partition)
 
     def ring_all(self) -> None:
         """Wake everybody, because something may have been missed."""
@@ -62,4 +64,4 @@ class PostSignal:
             for listener in listeners:
                 listener.tell(None)
                 if listener.queue is not None:
-                    listener.tell(Lane(listener.queue))
+                    listener.tell(QueuePartition(listener.queue))

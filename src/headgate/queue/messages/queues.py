@@ -68,7 +68,7 @@ def create(database: Database, app: str, wanted: QueueRecord) -> None:
             " values (?, ?, ?, ?, ?, ?, ?) returning id",
             values,
         )
-        _add_lanes(database, app, rows[0][0], wanted.name, range(1, wanted.partitions + 1))
+        _add_partitions(database, app, rows[0][0], wanted.name, range(1, wanted.partitions + 1))
         _bound(database, rows[0][0], wanted)
         if wanted.priorities > 1:
             database.execute("insert into ranked (queue, priorities) values (?, ?)", (rows[0][0], wanted.priorities))
@@ -90,7 +90,7 @@ def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecor
     )
     _bound(database, known.id, wanted)
     if wanted.partitions > known.partitions:
-        _add_lanes(database, app, known.id, known.name, range(known.partitions + 1, wanted.partitions + 1))
+        _add_partitions(database, app, known.id, known.name, range(known.partitions + 1, wanted.partitions + 1))
 
 
 def _bound(database: Database, queue: int, wanted: QueueRecord) -> None:
@@ -103,7 +103,7 @@ def _bound(database: Database, queue: int, wanted: QueueRecord) -> None:
         database.execute("insert into aged (queue, age_max_s) values (?, ?)", (queue, wanted.age_max_s))
 
 
-def _add_lanes(database: Database, app: str, queue: int, name: str, partitions: range) -> None:
+def _add_partitions(database: Database, app: str, queue: int, name: str, partitions: range) -> None:
     """Add partitions whose ids follow those of an earlier queue of this name, so that workers continue where they
     were."""
     before = database.execute("select last_ticks from retired where app = ? and name = ?", (app, name))
@@ -127,12 +127,12 @@ def remove(database: Database, app: str, name: str) -> None:
     database.notify(app)
 
 
-def reserve(database: Database, lane: tuple[int, int], count: int, now_ticks: int) -> int:
+def reserve(database: Database, queue_partition: tuple[int, int], count: int, now_ticks: int) -> int:
     """Reserve `count` ticks that are later than all earlier ones of the partition, and return the first. The row
     stays locked until the transaction ends, so that messages become visible in the order of their ids."""
     rows = database.execute(
         "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
         " where queue = ? and partition = ? returning last_ticks",
-        (now_ticks, count, now_ticks + count - 1, *lane),
+        (now_ticks, count, now_ticks + count - 1, *queue_partition),
     )
     return int(rows[0][0]) - count + 1

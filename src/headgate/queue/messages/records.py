@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.queueing.ids import make_id
-from headgate.queueing.lanes import TTL_MAX_S
+from headgate.queueing.partitions import TTL_MAX_S
 
 TTL_DEFAULT_S = 259_200
 BODY_MAX_BYTES = 1_048_576
@@ -124,19 +124,6 @@ class QueueRecord(msgspec.Struct, frozen=True):
     def id_of(self, partition: int, ticks: int, node: int) -> str:
         """Return a message id that is unique in its partition and, in a queue with priorities, in its strand."""
         return make_id(ticks, partition if self.priorities > 1 else 0, node)
-
-
-class PartitionBacklog(msgspec.Struct, frozen=True):
-    """Describe what lies behind a position of one partition."""
-
-    waiting: int
-    """Messages that wait, counted to COUNT_MAX."""
-    newest: str
-    """Id of the newest message of the partition, empty when there is none."""
-    oldest_waiting: str
-    """Timestamp of the first message that waits; empty when none does."""
-    delayed: int = 0
-    """Messages that are not due yet, counted to COUNT_MAX."""
 
 
 def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:

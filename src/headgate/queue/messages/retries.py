@@ -8,8 +8,8 @@ from headgate.queue.messages.holders import PLACE, USUAL, Failure, Handed, HeldL
 from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, StoredMessage
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 _VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
 
@@ -93,10 +93,10 @@ def _bury(
 ) -> None:
     """Move the message to the application's dead letters, in the transaction that deletes it here."""
     (app,) = database.execute("select app from queue where id = ?", (held.queue.id,))[0]
-    lane = Lane(held.queue.name, held.partition)
+    partition = QueuePartition(held.queue.name, held.partition)
     head = DeadLetter(
-        queue=lane.queue,
-        partition=lane.partition,
+        queue=partition.queue,
+        partition=partition.number,
         message_id=one.message_id,
         timestamp=one.timestamp,
         attempts=failed + died,
@@ -109,7 +109,7 @@ def _bury(
         queues.find(database, app, DEAD_LETTERS)
     except NoQueue:
         queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
-    key = f"dead-{held.crew}-{lane}-{one.message_id}"
+    key = f"dead-{held.crew}-{partition}-{one.message_id}"
     draft = MessageDraft(letter_of(head, one.body), DEAD_TTL_S, 1)
     post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
     (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)

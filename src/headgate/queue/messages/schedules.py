@@ -18,7 +18,7 @@ from headgate.queue.messages.holders import LeaseMoment
 from headgate.queue.messages.later import seconds
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import TTL_DEFAULT_S, InvalidPost, MessageDraft
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.priorities import priority_named
 
 SCHEDULES_MAX = 1_000
@@ -123,8 +123,8 @@ def next_ms(database: Database) -> int | None:
     return found
 
 
-def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
-    """Post the messages that are due, a bounded number of them; return applications and lanes. Run it in a
+def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, QueuePartition]]:
+    """Post the messages that are due, a bounded number of them; return applications and partitions. Run it in a
     transaction of its own."""
     due = database.execute(
         f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
@@ -145,14 +145,14 @@ def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
         for at_ms in moments:
             posts.append(MessagePost(app, queue_name, (_draft(row, at_ms),)))
             of.append((queue, name))
-    posted = list[tuple[str, Lane]]()
+    posted = list[tuple[str, QueuePartition]]()
     answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
     for post, (queue, name), answer in zip(posts, of, answers, strict=True):
         if isinstance(answer, Exception):
             sql = "update schedule set trouble = ? where queue = ? and name = ?"
             database.execute(sql, (str(answer)[:500], queue, name))
         else:
-            posted += [(post.app, Lane(post.queue, one.partition)) for one in answer[0]]
+            posted += [(post.app, QueuePartition(post.queue, one.partition)) for one in answer[0]]
     return posted
 
 

@@ -110,16 +110,16 @@ def overdue(database: Database, now_ms: int, most: int) -> list[tuple[int, int, 
     return [(queue, partition, ticks) for queue, partition, ticks in rows]
 
 
-def purge_overdue(database: Database, lane: tuple[int, int, int], most: int) -> int:
-    """Remove at most `most` messages that `overdue` found; return how many."""
+def purge_overdue(database: Database, place: tuple[int, int, int], most: int) -> int:
+    """Remove at most `most` messages at one of the places that `overdue` found; return how many."""
     old = "select ticks, id from message where queue = ? and partition = ? and ticks < ? order by ticks, id limit ?"
     gone = database.execute(
         f"delete from message where queue = ? and partition = ? and (ticks, id) in ({old})"
         " returning octet_length(body)",
-        (*lane[:2], *lane, most),
+        (*place[:2], *place, most),
     )
     for (size,) in gone:
-        database.growth.add(lane[:2], -1, -size)
+        database.growth.add(place[:2], -1, -size)
     return len(gone)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import asdict
+
 from prometheus_client import generate_latest
 
 from headgate.queue.messages import later
@@ -65,7 +66,7 @@ async def get_lag(site: MessageSite, request: HttpRequest, app: str, queue: str)
     partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
-    return answer({**OK, **msgspec.structs.asdict(found)})
+    return answer({**OK, **asdict(found)})
 
 
 @get("/v1/{app:str}/{queue:str}/delayed")

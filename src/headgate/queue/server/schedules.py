@@ -11,7 +11,7 @@ from headgate.queue.messages.records import TTL_DEFAULT_S, InvalidPost
 from headgate.queue.messages.schedules import BODY_MAX_CHARS, MessageSchedule
 from headgate.queue.server import forms
 from headgate.queue.server.state import OK, MessageSite, answer, now_ms
-from headgate.queueing.lanes import QUEUE_NAME
+from headgate.queueing.partitions import QUEUE_NAME
 from headgate.rest import HttpRequest, Response, delete, get, put
 
 

@@ -13,7 +13,7 @@ from headgate.queue.messages.records import NoQueue, QueueRecord, StoredMessage
 from headgate.queue.server.forms import MessagePage
 from headgate.queue.server.state import MessageSite
 from headgate.queueing.ids import Position, position_of
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.rest import ServerSentEvents
 
 PING_INTERVAL_S = 10.0
@@ -117,18 +117,18 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
                     if site.stop.is_set() or not still():
                         return
                     yield {"event": "ping", "data": ""}
-                lanes, changed = rung
+                partitions, changed = rung
                 if not still():
                     return
                 if changed:
                     yield {"event": "queues", "data": ""}
-                if lanes:
-                    yield {"event": "posted", "data": " ".join(str(lane) for lane in sorted(lanes))}
+                if partitions:
+                    yield {"event": "posted", "data": " ".join(str(partition) for partition in sorted(partitions))}
 
     return ServerSentEvents(events())
 
 
-async def _rung(site: MessageSite, listener: Listener) -> tuple[set[Lane], bool] | None:
+async def _rung(site: MessageSite, listener: Listener) -> tuple[set[QueuePartition], bool] | None:
     """Wait for the listener; return None when nothing happened for PING_INTERVAL_S, or the server is to stop."""
     try:
         async with asyncio.timeout(PING_INTERVAL_S):

@@ -15,7 +15,7 @@ from headgate.queue.workers.control import steer
 from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing.ids import parse_last
-from headgate.queueing.lanes import Lane, parse_lane
+from headgate.queueing.partitions import QueuePartition, parse_partition
 from headgate.rest import HttpRequest, Response, WebApplication, get, post
 from headgate.store.types import StoreError
 
@@ -26,7 +26,7 @@ NEEDED = "the application's key is needed: Authorization: Application KEY; witho
 class PartitionChange(msgspec.Struct, frozen=True):
     """Request a change of one partition; missing fields stay unchanged."""
 
-    lane: str
+    partition: str = msgspec.field(name="lane")
     paused: bool | None = None
     seek: str | None = None
 
@@ -52,13 +52,13 @@ async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
     """
     worker = site.worker
     if isinstance(worker, LeaseWorker):
-        well, name, lanes = worker.well, worker.name, worker.lanes
+        well, name, partitions = worker.well, worker.name, worker.partitions
     else:
         sharing = worker.sharing
         well = sharing is not None and bool(sharing.name) and not sharing.session.lost.is_set()
-        lanes = [str(runner.lane) for runner in sharing.owned()] if sharing is not None else []
+        partitions = [str(runner.partition) for runner in sharing.owned()] if sharing is not None else []
         name = sharing.name if sharing else ""
-    shown = {"status": "ok" if well else "joining", "worker": name, "lanes": lanes}
+    shown = {"status": "ok" if well else "joining", "worker": name, "lanes": partitions}
     return Response(shown, status_code=200 if well else 503)
 
 
@@ -83,17 +83,17 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
         return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
     try:
         wanted = msgspec.json.decode(await request.body(), type=PartitionChange)
-        lane: Lane = parse_lane(wanted.lane)
+        partition: QueuePartition = parse_partition(wanted.partition)
         parse_last(wanted.seek or "")
     except (ValueError, RecursionError) as error:
         return _refused(400, str(error))
     try:
-        now: Control = await steer(worker.store, worker.app, lane, paused=wanted.paused, seek=wanted.seek)
+        now: Control = await steer(worker.store, worker.app, partition, paused=wanted.paused, seek=wanted.seek)
     except LookupError as error:
         return _refused(404, str(error))
     except StoreError as error:
         return _refused(503, str(error))
-    return Response({"status": "ok", "lane": str(lane), "paused": now.paused, "seek": now.seek})
+    return Response({"status": "ok", "lane": str(partition), "paused": now.paused, "seek": now.seek})
 
 
 def _refused(status: int, why: str) -> Response[dict[str, Any]]:  # JSON

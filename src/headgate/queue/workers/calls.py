@@ -48,12 +48,13 @@ class _Waiting:
     plain: bool
     place: asyncio.Future[None]
     rank: Rank | None
-    """Rank of the lane, which must have the turn; None: no turn is needed."""
+    """Rank of the partition, which must have the turn; None: no turn is needed."""
 
 
 class CallSlots:
     """Limit the calls that run at once, and among them those of plain functions. First come, first served, but a
-    call that needs no thread does not wait for one, and a call whose lane does not have the turn is passed over."""
+    call that needs no thread does not wait for one, and a call whose partition does not have the turn is passed
+    over."""
 
     def __init__(self, calls_max: int, threads: int) -> None:
         self._calls, self._threads = calls_max, threads

@@ -12,7 +12,7 @@ from headgate.map.workers import Application, QueueSettings
 from headgate.ports.messages import SourceDown
 from headgate.queue.workers.calls import log
 from headgate.queue.workers.processor import MessageProcessor
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import NEW, Progress
 from headgate.recipes.mirror import Mirror
 from headgate.store.store import Store
@@ -53,9 +53,9 @@ async def discover(
 
 async def _look(processor: MessageProcessor, store: Store, app: Application, mirror: Mirror) -> None:
     try:
-        lanes = await processor.source.lanes()
+        partitions = await processor.source.partitions()
         priorities = await processor.source.priorities()
-        found = [*shaped(app, mirror, priorities), *changes(app, mirror, lanes, processor.now_ms())]
+        found = [*shaped(app, mirror, priorities), *changes(app, mirror, partitions, processor.now_ms())]
         for piece in _pieces(found):
             await store.commit([check for check, _ in piece], [op for _, ops in piece for op in ops])
     except SourceDown as down:
@@ -81,37 +81,41 @@ def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> l
     return found
 
 
-def changes(app: Application, mirror: Mirror, lanes: Iterable[Lane], now_ms: int) -> list[Change]:
+def changes(app: Application, mirror: Mirror, partitions: Iterable[QueuePartition], now_ms: int) -> list[Change]:
     """Return the changes that bring the store in line with the server. A partition with an owner is changed only by
     its owner."""
-    there = frozenset(lanes)
-    known: dict[Lane, Entry] = {lane: e for e in mirror.under(app.queues.path) if (lane := app.lane_of(e.path))}
-    owned = {lane for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
+    there = frozenset(partitions)
+    known: dict[QueuePartition, Entry] = {
+        partition: e for e in mirror.under(app.queues.path) if (partition := app.partition_of(e.path))
+    }
+    owned = {partition for e in mirror.under(app.owners.path) if (partition := app.partition_of(e.path))}
     found: list[Change] = []
-    for lane in sorted(there - known.keys()):
-        place = app.progress(lane)
+    for partition in sorted(there - known.keys()):
+        place = app.progress(partition)
         found.append((At(place.path, None), (place.put(NEW),)))
-    for lane, entry in known.items():
-        place = app.progress(lane)
+    for partition, entry in known.items():
+        place = app.progress(partition)
         try:
             progress = place.decode(entry.value)
         except ValueError:
-            continue  # the worker that tries to take the lane reports it
-        ops = _marked(lane, progress, lane in there, lane in owned, now_ms, app)
+            continue  # the worker that tries to take the partition reports it
+        ops = _marked(partition, progress, partition in there, partition in owned, now_ms, app)
         if ops:
             found.append((At(place.path, entry.version), ops))
     return found
 
 
-def _marked(lane: Lane, progress: Progress, there: bool, owned: bool, now_ms: int, app: Application) -> tuple[Op, ...]:
-    place = app.progress(lane)
+def _marked(
+    partition: QueuePartition, progress: Progress, there: bool, owned: bool, now_ms: int, app: Application
+) -> tuple[Op, ...]:
+    place = app.progress(partition)
     if there:
         return (place.put(replace(progress, gone_ms=0)),) if progress.gone_ms else ()
     if not progress.gone_ms:
         return () if owned else (place.put(replace(progress, gone_ms=now_ms)),)
     if now_ms - progress.gone_ms < GONE_KEPT_MS:
         return ()
-    return Delete(place.path), app.controls(lane).delete()
+    return Delete(place.path), app.controls(partition).delete()
 
 
 def _pieces(found: list[Change]) -> Iterable[list[Change]]:

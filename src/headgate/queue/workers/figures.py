@@ -18,10 +18,10 @@ class WorkerMetrics:
         self.commits = Counter("headgate_queue_commits", "Records of progress written.", registry=of)
         self.hook_errors = Counter("headgate_queue_hook_errors", "Failures of job_failure.", registry=of)
         self.source_errors = Counter("headgate_queue_source_errors", "Requests the server did not answer.", registry=of)
-        self.lost = Counter("headgate_queue_lanes_lost", "Partitions another worker took.", registry=of)
-        self.moved = Counter("headgate_queue_lanes_moved", "Partitions handed over to other workers.", registry=of)
+        self.lost = Counter("headgate_queue_partitions_lost", "Partitions another worker took.", registry=of)
+        self.moved = Counter("headgate_queue_partitions_moved", "Partitions handed over to other workers.", registry=of)
         self.running = Gauge("headgate_queue_in_flight", "Jobs running now.", registry=of)
-        self.owned = Gauge("headgate_queue_lanes", "Partitions owned now.", registry=of)
+        self.owned = Gauge("headgate_queue_partitions", "Partitions owned now.", registry=of)
         self.parked = Gauge(
             "headgate_queue_parked", "Messages waiting for another try.", ["queue", "partition"], registry=of
         )

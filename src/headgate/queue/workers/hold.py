@@ -1,4 +1,4 @@
-"""Ownership of a lane: its progress, and the guard that every commit to it carries."""
+"""Ownership of a partition: its progress, and the guard that every commit to it carries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headgate.map.workers import Application, Control
 from headgate.queue.workers.calls import log
 from headgate.queueing import progress as steps
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import Progress
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, Unavailable
@@ -19,12 +19,12 @@ RETRY_MAX_S = 5.0
 
 @dataclass(slots=True)
 class Hold:
-    """Own a lane until a commit raises GuardLost, in which case nothing was written."""
+    """Own a partition until a commit raises GuardLost, in which case nothing was written."""
 
     store: Store
     session: Session
     app: Application
-    lane: Lane
+    partition: QueuePartition
     guard: At
     name: str
     """Name of this worker."""
@@ -35,13 +35,13 @@ class Hold:
 
     async def commit(self, progress: Progress) -> None:
         """Write the progress. Raise GuardLost or SessionLost."""
-        await self._write([self.app.progress(self.lane).put(progress)])
+        await self._write([self.app.progress(self.partition).put(progress)])
         self.stored = progress
 
     async def seek(self, progress: Progress) -> Progress | None:
         """Move the position as an operator requested; the request is deleted in the same commit. Return None if
         there is no request any more."""
-        place = self.app.controls(self.lane)
+        place = self.app.controls(self.partition)
         entry = await self._read(place.path)
         control = place.decode(entry.value) if entry is not None else Control()
         if entry is None or control.seek is None:
@@ -49,11 +49,11 @@ class Hold:
         try:
             there = steps.sought(progress, control.seek)
         except ValueError as error:
-            log.error("%s: nobody can go on behind %r: %s", self.lane, control.seek, error)
+            log.error("%s: nobody can go on behind %r: %s", self.partition, control.seek, error)
             there = progress
         left = Control(paused=control.paused)
         ops: list[Op] = [
-            self.app.progress(self.lane).put(there),
+            self.app.progress(self.partition).put(there),
             place.put(left) if left != Control() else place.delete(),
         ]
         try:
@@ -66,17 +66,17 @@ class Hold:
         return there
 
     async def release(self, progress: Progress) -> None:
-        """Give the lane back, so that another worker can take it at once."""
+        """Give the partition back, so that another worker can take it at once."""
         left = steps.released(progress)
-        await self._write([self.app.progress(self.lane).put(left), Delete(self.guard.path)])
+        await self._write([self.app.progress(self.partition).put(left), Delete(self.guard.path)])
 
     async def _write(self, ops: list[Op], *checks: At) -> None:
         """Write operations, the first of which is the progress. Raise Conflict if one of `checks` fails.
 
         An answer may be lost, and the request may arrive much later: the guard refuses it if another worker owns
-        the lane by then, the version if this worker has written since.
+        the partition by then, the version if this worker has written since.
         """
-        path, value = self.app.progress(self.lane).path, ops[0].value if isinstance(ops[0], Put) else b""
+        path, value = self.app.progress(self.partition).path, ops[0].value if isinstance(ops[0], Put) else b""
         wait_s = 0.05
         while True:
             self.session.check()
@@ -112,17 +112,17 @@ async def take(
     store: Store,
     session: Session,
     app: Application,
-    lanes: Sequence[Lane],
+    partitions: Sequence[QueuePartition],
     name: str,
-    unreadable: Callable[[Lane, ValueError], None],
+    unreadable: Callable[[QueuePartition, ValueError], None],
 ) -> list[Hold]:
-    """Take the lanes if nobody owns any of them; a lane that this worker owns, from a commit whose answer was lost,
-    counts as taken. Return an empty list if another worker owns one. A lane with unreadable progress is reported
+    """Take the partitions if nobody owns any of them; one that this worker owns, from a commit whose answer was lost,
+    counts as taken. Return an empty list if another worker owns one. A partition with unreadable progress is reported
     and left out."""
     checks, ops, found = list[At](), list[Op](), list[Hold]()
-    fresh = list[tuple[Lane, Progress]]()
-    for lane in lanes:
-        owner, place = app.owner(lane), app.progress(lane)
+    fresh = list[tuple[QueuePartition, Progress]]()
+    for partition in partitions:
+        owner, place = app.owner(partition), app.progress(partition)
         owned, stored = await store.get(owner.path), await store.get(place.path)
         if owned is not None and owned.value != name.encode():  # a name belongs to a single session
             return []
@@ -132,20 +132,20 @@ async def take(
             now = place.decode(stored.value)
             steps.position(now)
         except ValueError as error:
-            unreadable(lane, error)
+            unreadable(partition, error)
             continue
         if owned is not None:
-            found.append(Hold(store, session, app, lane, At(owner.path, owned.version), name, now, stored.version))
+            found.append(Hold(store, session, app, partition, At(owner.path, owned.version), name, now, stored.version))
             continue
-        fresh.append((lane, steps.taken(now, name)))
+        fresh.append((partition, steps.taken(now, name)))
         checks += [At(owner.path, None), At(place.path, stored.version)]
         ops += [Put(owner.path, name.encode(), session.lease), place.put(fresh[-1][1])]
     try:
         entries = await store.commit(checks, ops) if ops else []
     except (Conflict, Unavailable):
         return []
-    for (lane, mine), entry, progress in zip(fresh, entries[::2], entries[1::2], strict=True):
+    for (partition, mine), entry, progress in zip(fresh, entries[::2], entries[1::2], strict=True):
         assert entry is not None and progress is not None, "a put answers with its entry"
         guard = At(entry.path, entry.version)
-        found.append(Hold(store, session, app, lane, guard, name, mine, progress.version))
+        found.append(Hold(store, session, app, partition, guard, name, mine, progress.version))
     return found

@@ -10,7 +10,7 @@ from headgate.map.workers import Application
 from headgate.ports.messages import MessageSource
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, parse_last, position_of
-from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME, Lane
+from headgate.queueing.partitions import PARTITIONS_MAX, QUEUE_NAME, QueuePartition
 from headgate.queueing.progress import NEW
 from headgate.store.store import Store, Txn
 from headgate.store.types import Entry
@@ -28,37 +28,37 @@ class _Status(msgspec.Struct):
     processed: str = ""
 
 
-def lane_named(name: str) -> Lane | None:
+def partition_named(name: str) -> QueuePartition | None:
     """Parse `<queue>-<n>`, or return None."""
     queue, _, number = name.rpartition("-")
     good = QUEUE_NAME.fullmatch(queue) and number.isdecimal() and 1 <= int(number) <= PARTITIONS_MAX
-    return Lane(queue, int(number)) if good else None
+    return QueuePartition(queue, int(number)) if good else None
 
 
-async def recorded(source: MessageSource) -> dict[Lane, str]:
-    """Map each lane to the greatest `last` in all partitions of the status queue. Raise SourceDown or QueueGone."""
-    found: dict[Lane, str] = {}
-    for lane in await source.lanes():
+async def recorded(source: MessageSource) -> dict[QueuePartition, str]:
+    """Map each partition to the greatest `last` that the status queue says. Raise SourceDown or QueueGone."""
+    found: dict[QueuePartition, str] = {}
+    for partition in await source.partitions():
         after = START
-        while lane.queue == STATUS and (page := await source.read(lane, after, PAGE)):
+        while partition.queue == STATUS and (page := await source.read(partition, after, PAGE)):
             after = position_of(page[-1].message_id)
             for message in page:
                 _keep(found, *_parsed_status(message.body))
     return found
 
 
-def with_tree(known: Mapping[Lane, str], entries: Iterable[Entry]) -> dict[Lane, str]:
+def with_tree(known: Mapping[QueuePartition, str], entries: Iterable[Entry]) -> dict[QueuePartition, str]:
     """Add the positions in the entries below TREE; the greater position wins."""
     found = dict(known)
     for entry in entries:
-        _keep(found, lane_named(entry.path.rpartition("/")[2]), entry.value.decode(errors="replace").strip())
+        _keep(found, partition_named(entry.path.rpartition("/")[2]), entry.value.decode(errors="replace").strip())
     return found
 
 
-async def take_over(store: Store, app: Application, lane: Lane, last: str) -> str:
+async def take_over(store: Store, app: Application, partition: QueuePartition, last: str) -> str:
     """Take over a position and return the outcome: taken over, further already, or in use by a worker, which then
     continues unaffected. Raise StoreError."""
-    place, owner = app.progress(lane), app.owner(lane)
+    place, owner = app.progress(partition), app.owner(partition)
 
     async def body(txn: Txn) -> str:
         entry = await txn.get(place.path)
@@ -73,18 +73,18 @@ async def take_over(store: Store, app: Application, lane: Lane, last: str) -> st
     return await store.transact(body)
 
 
-def _parsed_status(body: str) -> tuple[Lane | None, str]:
+def _parsed_status(body: str) -> tuple[QueuePartition | None, str]:
     try:
         status = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, ValueError):
         return None, ""
-    return lane_named(status.partition), status.processed
+    return partition_named(status.partition), status.processed
 
 
-def _keep(found: dict[Lane, str], lane: Lane | None, last: str) -> None:
+def _keep(found: dict[QueuePartition, str], partition: QueuePartition | None, last: str) -> None:
     """Keep the greater position; ignore unreadable ones."""
     try:
-        if lane is not None and parse_last(last) > parse_last(found.get(lane, "")):
-            found[lane] = last
+        if partition is not None and parse_last(last) > parse_last(found.get(partition, "")):
+            found[partition] = last
     except ValueError:
         return

@@ -1,4 +1,4 @@
-"""Hold what all lanes of a worker share: where messages come from, how jobs are called, where failures go."""
+"""Hold what all partitions of a worker share: where messages come from, how jobs are called, where failures go."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from headgate.ports.messages import Letter, MessageSource, PostedAlready, PostRefused, QueueGone
 from headgate.queue.workers.calls import JobCaller, log
 from headgate.queue.workers.figures import WorkerMetrics
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Failure, Routing
 from headgate.queueing.priorities import PATIENCE_S
 from headgate.queueing.tally import Tally
@@ -23,17 +23,17 @@ class JobPace:
     """Limit how much is done at once and how long it may take."""
 
     page: int = 200
-    """Messages of a lane that are fetched, and marked as started, together."""
+    """Messages of a partition that are fetched, and marked as started, together."""
     commit_count: int = 200
-    """Messages of a lane after which progress is recorded at the latest."""
+    """Messages of a partition after which progress is recorded at the latest."""
     commit_s: float = 1.0
     """Seconds after which progress is recorded at the latest."""
     idle_s: float = 30.0
-    """Seconds after which a lane is looked at even if no post was announced."""
+    """Seconds after which a partition is looked at even if no post was announced."""
     poll_s: float = 1.0
     """Like `idle_s`, where the server does not announce posts."""
     settle_s: float = 0.2
-    """Seconds without a worker joining or leaving that must pass before lanes are handed over."""
+    """Seconds without a worker joining or leaving that must pass before partitions are handed over."""
     drain_s: float = 30.0
     """Seconds that running jobs may take to end when the worker is to stop."""
     discover_s: float = 30.0
@@ -64,11 +64,11 @@ class MessageProcessor:
     async def bury(self, message: Message, tally: Tally, error: BaseException) -> None:
         """Post the message to the dead letters, then call the hook. Raise SourceDown; after a retry it is there at
         most once."""
-        lane = Lane(message.queue, message.partition)
+        partition = QueuePartition(message.queue, message.partition)
         why = f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
         head = DeadLetter(
-            queue=lane.queue,
-            partition=lane.partition,
+            queue=partition.queue,
+            partition=partition.number,
             message_id=message.message_id,
             timestamp=message.timestamp,
             attempts=tally.begun,
@@ -81,15 +81,15 @@ class MessageProcessor:
             unsure=tally.recorded - tally.begun,
         )
         body = letter_of(head, message.body)
-        key = f"dead-{f'{self.group}-' if self.group else ''}{lane}-{message.message_id}"
+        key = f"dead-{f'{self.group}-' if self.group else ''}{partition}-{message.message_id}"
         try:
             await self._post(Letter(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:
-            log.info("%s: the dead letter of message %s is there already", lane, message.message_id)
+            log.info("%s: the dead letter of message %s is there already", partition, message.message_id)
         except PostRefused as refused:
-            log.error("%s: message %s is given up, and no dead letter: %s", lane, message.message_id, refused)
-        self.figures.dead.labels(lane.queue).inc()
-        log.warning("%s: message %s is given up after %s tries: %s", lane, message.message_id, tally.recorded, why)
+            log.error("%s: message %s is given up, and no dead letter: %s", partition, message.message_id, refused)
+        self.figures.dead.labels(partition.queue).inc()
+        log.warning("%s: message %s is given up after %s tries: %s", partition, message.message_id, tally.recorded, why)
         if self.failure is not None:
             await self._tell(self.failure, message, error)
 

@@ -1,6 +1,6 @@
-"""Divide lanes among workers: each computes its share from what it sees, takes free lanes and hands back the rest.
+"""Divide partitions among workers: each computes its share from what it sees, takes free ones and hands back the rest.
 
-The store decides: a lane belongs to the worker that its owner entry names, and an owner entry disappears with the
+The store decides: a partition belongs to the worker that its owner entry names, and an owner entry disappears with the
 worker's session.
 """
 
@@ -20,12 +20,12 @@ from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerReco
 from headgate.queue.workers.calls import JobExit, Stuck, log
 from headgate.queue.workers.discovery import DiscoveryTurn
 from headgate.queue.workers.hold import take
-from headgate.queue.workers.lane import Around, LaneRunner
+from headgate.queue.workers.partition import Around, PartitionRunner
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank, StrandTurns
 from headgate.queueing.assignment import share_out
-from headgate.queueing.lanes import RESERVED, Lane
 from headgate.queueing.message import StopWorker
+from headgate.queueing.partitions import RESERVED, QueuePartition
 from headgate.queueing.priorities import head_of, priority_of, strand_of
 from headgate.recipes.mirror import Mirror
 from headgate.store.store import Session, Store
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 RETRY_S = 0.5
 AGAIN_S = 5.0
-"""Seconds after which a lane whose runner failed unexpectedly is taken up again."""
+"""Seconds after which a partition whose runner failed unexpectedly is taken up again."""
 REST_MIN_S = 0.005
 REST_FACTOR = 9.0
 """Rest after a look, as a multiple of its duration: looking takes at most a tenth of the time."""
@@ -46,23 +46,23 @@ class SharingView:
     """Hold what the mirror shows."""
 
     workers: Mapping[str, WorkerRecord]
-    owners: Mapping[Lane, str]
-    lanes: frozenset[Lane]
-    """Lanes that exist."""
-    controls: Mapping[Lane, Control]
+    owners: Mapping[QueuePartition, str]
+    partitions: frozenset[QueuePartition]
+    """Partitions that exist."""
+    controls: Mapping[QueuePartition, Control]
     alive: frozenset[str]
     """Names that live workers had in sessions they have lost."""
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Queue -> its number of priorities, for queues with more than one."""
 
-    def head(self, lane: Lane) -> Lane:
-        """Return the first lane of the strand that this lane is in, which represents the strand where work is
+    def head(self, partition: QueuePartition) -> QueuePartition:
+        """Return the first partition of the strand that this partition is in, which represents the strand where work is
         shared out."""
-        return head_of(lane, self.priorities.get(lane.queue, 1))
+        return head_of(partition, self.priorities.get(partition.queue, 1))
 
-    def strand(self, lane: Lane) -> list[Lane]:
-        """Return the existing lanes of the strand."""
-        return [one for one in strand_of(lane, self.priorities.get(lane.queue, 1)) if one in self.lanes]
+    def strand(self, partition: QueuePartition) -> list[QueuePartition]:
+        """Return the existing partitions of the strand."""
+        return [one for one in strand_of(partition, self.priorities.get(partition.queue, 1)) if one in self.partitions]
 
 
 def view(app: Application, mirror: Mirror) -> SharingView:
@@ -75,21 +75,27 @@ def view(app: Application, mirror: Mirror) -> SharingView:
     }
     workers = {name: record for name, record in everybody.items() if record.name}
     others = {text for record in everybody.values() if not record.name for text in record.queues}
-    owners = {lane: e.value.decode() for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
-    controls, lanes = dict[Lane, Control](), set[Lane]()
+    owners = {
+        partition: e.value.decode() for e in mirror.under(app.owners.path) if (partition := app.partition_of(e.path))
+    }
+    controls, partitions = dict[QueuePartition, Control](), set[QueuePartition]()
     for entry in mirror.under(app.control.path):
-        lane = app.lane_of(entry.path)
-        if lane is not None and (control := _read(app.controls(lane), entry)) is not None:
-            controls[lane] = control
+        partition = app.partition_of(entry.path)
+        if partition is not None and (control := _read(app.controls(partition), entry)) is not None:
+            controls[partition] = control
     for entry in mirror.under(app.queues.path):
-        if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value and str(lane) not in others:
-            lanes.add(lane)
+        if (
+            (partition := app.partition_of(entry.path))
+            and b'"gone_ms"' not in entry.value
+            and str(partition) not in others
+        ):
+            partitions.add(partition)
     alive = frozenset(name for record in workers.values() for name in record.was)
     priorities = dict[str, int]()
     for entry in mirror.under(app.shapes.path):
         if (queue := app.queue_of(entry.path)) and (shape := _read(app.shape(queue), entry)) is not None:
             priorities[queue] = shape.priorities
-    return SharingView(workers, owners, frozenset(lanes), controls, alive, priorities)
+    return SharingView(workers, owners, frozenset(partitions), controls, alive, priorities)
 
 
 def _read(place: Address[R], entry: Entry) -> R | None:
@@ -105,10 +111,10 @@ class WorkerScope:
 
     patterns: tuple[str, ...] = ()
     """Patterns of queues that the worker processes; empty: all."""
-    only: frozenset[Lane] = frozenset()
-    """Lanes that the worker processes; empty: all."""
+    only: frozenset[QueuePartition] = frozenset()
+    """Partitions that the worker processes; empty: all."""
     manual: bool = False
-    """Whether the worker takes all lanes that it processes, regardless of other workers."""
+    """Whether the worker takes all partitions that it processes, regardless of other workers."""
 
 
 @dataclass(slots=True)
@@ -128,13 +134,13 @@ class PartitionSharing:
     """Names of this worker in earlier sessions, which it has lost."""
     name: str = ""
     _path: str = ""
-    _runners: dict[Lane, tuple[LaneRunner, asyncio.Task[None]]] = field(default_factory=dict)
-    _controls: Mapping[Lane, Control] = field(default_factory=dict)
+    _runners: dict[QueuePartition, tuple[PartitionRunner, asyncio.Task[None]]] = field(default_factory=dict)
+    _controls: Mapping[QueuePartition, Control] = field(default_factory=dict)
     _alive: frozenset[str] = frozenset()
-    _seen: set[Lane] = field(default_factory=set)
-    """Lanes whose owner entry was seen to name this worker."""
-    _failed: dict[Lane, float] = field(default_factory=dict)
-    """Lane -> time of the loop, in seconds, until which the worker leaves it alone."""
+    _seen: set[QueuePartition] = field(default_factory=set)
+    """Partitions whose owner entry was seen to name this worker."""
+    _failed: dict[QueuePartition, float] = field(default_factory=dict)
+    """Partition -> time of the loop, in seconds, until which the worker leaves it alone."""
     _shown: tuple[str, ...] = ()
     _unreadable: set[str] = field(default_factory=set)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -174,13 +180,13 @@ class PartitionSharing:
             patience_s = AGAIN_S if self._failed else self.processor.pace.idle_s
             await self._stir(seen, still_s if still_s > 0 else patience_s)
 
-    def ring(self, lanes: frozenset[Lane] | None) -> None:
-        """Wake the lanes in which something was posted; None means that any may be affected."""
-        for lane, (runner, _) in self._runners.items():
-            if lanes is None or lane in lanes:
+    def ring(self, partitions: frozenset[QueuePartition] | None) -> None:
+        """Wake the partitions in which something was posted; None means that any may be affected."""
+        for partition, (runner, _) in self._runners.items():
+            if partitions is None or partition in partitions:
                 runner.ring()
 
-    def owned(self) -> list[LaneRunner]:
+    def owned(self) -> list[PartitionRunner]:
         return [runner for runner, _ in self._runners.values()]
 
     async def leave(self, within_s: float) -> None:
@@ -220,72 +226,74 @@ class PartitionSharing:
         self.turn.give(now.workers, self.name)
         before, self._controls = self._controls, now.controls
         self._alive = now.alive
-        for lane, (runner, _) in self._runners.items():
-            if before.get(lane) != now.controls.get(lane):
+        for partition, (runner, _) in self._runners.items():
+            if before.get(partition) != now.controls.get(partition):
                 runner.ring()
 
     async def _look(self, now: SharingView, *, settled: bool) -> bool:
-        """Take and leave lanes according to the share; return whether there are any lanes."""
+        """Take and leave partitions according to the share; return whether there are any partitions."""
         self._reap()
         self._stop_lost(now)
         share = self._share(now)
-        gone = [lane for lane in self._runners if lane not in now.lanes]
-        for lane in gone:
-            self._runners[lane][0].leave()
+        gone = [partition for partition in self._runners if partition not in now.partitions]
+        for partition in gone:
+            self._runners[partition][0].leave()
         if settled:
-            for lane in self._runners.keys() - share:
-                self._runners[lane][0].leave()
-        rested = {lane for lane, until_s in self._failed.items() if until_s > asyncio.get_running_loop().time()}
+            for partition in self._runners.keys() - share:
+                self._runners[partition][0].leave()
+        rested = {
+            partition for partition, until_s in self._failed.items() if until_s > asyncio.get_running_loop().time()
+        }
         wanted = share - self._runners.keys() - rested
-        strands = [now.strand(head) for head in sorted({now.head(lane) for lane in wanted})]
+        strands = [now.strand(head) for head in sorted({now.head(partition) for partition in wanted})]
         free = [strand for strand in strands if all(now.owners.get(one, self.name) == self.name for one in strand)]
         await asyncio.gather(*(self._take(now, strand, wanted) for strand in free))
-        return bool(now.lanes)
+        return bool(now.partitions)
 
     def _stop_lost(self, now: SharingView) -> None:
-        """Stop the lanes whose owner entries named this worker and no longer do: their next commit would be
-        refused. The entry of a lane that its runner gives back may disappear before the runner has ended."""
-        ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}
-        for lane in (self._seen & self._runners.keys()) - ours:
-            runner, task = self._runners[lane]
-            if lane in now.owners or not runner.leaving:
+        """Stop the partitions whose owner entries named this worker and no longer do: their next commit would be
+        refused. The entry of a partition that its runner gives back may disappear before the runner has ended."""
+        ours = {partition for partition in self._runners if now.owners.get(partition) == self.name}
+        for partition in (self._seen & self._runners.keys()) - ours:
+            runner, task = self._runners[partition]
+            if partition in now.owners or not runner.leaving:
                 task.cancel()
         self._seen = ours
 
-    def _share(self, now: SharingView) -> frozenset[Lane]:
-        """Return the lanes of the strands that this worker should own."""
-        only = {now.head(lane) for lane in self.choice.only}
+    def _share(self, now: SharingView) -> frozenset[QueuePartition]:
+        """Return the partitions of the strands that this worker should own."""
+        only = {now.head(partition) for partition in self.choice.only}
         able = {
             head
-            for head in map(now.head, now.lanes)
+            for head in map(now.head, now.partitions)
             if not head.queue.startswith(RESERVED)
             and (not only or head in only)
             and self.processor.routes.of(head.queue) is not None
         }
         if not self.choice.manual:
             takers = {n: record.takes for n, record in now.workers.items() if not (record.manual or record.leaving)}
-            heads = {now.head(lane) for lane in now.lanes if not lane.queue.startswith(RESERVED)}
+            heads = {now.head(partition) for partition in now.partitions if not partition.queue.startswith(RESERVED)}
             able &= set(share_out(takers, heads, now.owners).get(self.name, ()))
-        return frozenset(lane for head in able for lane in now.strand(head))
+        return frozenset(partition for head in able for partition in now.strand(head))
 
-    async def _take(self, now: SharingView, strand: list[Lane], wanted: frozenset[Lane]) -> None:
-        """Take the wanted lanes of a strand, all or none."""
+    async def _take(self, now: SharingView, strand: list[QueuePartition], wanted: frozenset[QueuePartition]) -> None:
+        """Take the wanted partitions of a strand, all or none."""
         queue = strand[0].queue
         route, priorities = self.processor.routes.of(queue), now.priorities.get(queue, 1)
-        assert route is not None, "only lanes that a route fits are shared out"
-        lanes = [lane for lane in strand if lane in wanted]
-        holds = await take(self.store, self.session, self.app, lanes, self.name, self._leave_alone)
-        known = [self._runners[lane][0].rank.turns for lane in strand if lane in self._runners]
+        assert route is not None, "only partitions that a route fits are shared out"
+        partitions = [partition for partition in strand if partition in wanted]
+        holds = await take(self.store, self.session, self.app, partitions, self.name, self._leave_alone)
+        known = [self._runners[partition][0].rank.turns for partition in strand if partition in self._runners]
         turns = next((one for one in known if one.count == priorities), None) or self._turns(priorities)
         for hold in holds:
-            if hold.lane in self._runners:
+            if hold.partition in self._runners:
                 continue
-            rank = turns.of(priority_of(hold.lane.partition, priorities) - 1)
-            around = Around(lambda lane: self._controls.get(lane, Control()), lambda: self._alive, rank)
-            runner = LaneRunner(self.processor, hold, route, around)
+            rank = turns.of(priority_of(hold.partition.number, priorities) - 1)
+            around = Around(lambda partition: self._controls.get(partition, Control()), lambda: self._alive, rank)
+            runner = PartitionRunner(self.processor, hold, route, around)
             task = asyncio.ensure_future(runner.run())
             task.add_done_callback(partial(self._ended, rank))
-            self._runners[hold.lane] = runner, task
+            self._runners[hold.partition] = runner, task
             self.processor.figures.owned.set(len(self._runners))
 
     def _turns(self, priorities: int) -> StrandTurns:
@@ -296,20 +304,20 @@ class PartitionSharing:
         rank.rests()
         self._stirred.set()
 
-    def _leave_alone(self, lane: Lane, error: ValueError) -> None:
-        self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
+    def _leave_alone(self, partition: QueuePartition, error: ValueError) -> None:
+        self._say_once(f"{partition}: its progress cannot be understood, so it is left alone: {error}")
 
     def _reap(self) -> None:
         """Raise what a job raised to end the worker."""
-        for lane, (_, task) in list(self._runners.items()):
+        for partition, (_, task) in list(self._runners.items()):
             if not task.done():
                 continue
-            del self._runners[lane]
+            del self._runners[partition]
             self.processor.figures.owned.set(len(self._runners))
-            self.processor.figures.forget(lane.queue, lane.partition)
-            self._seen.discard(lane)
+            self.processor.figures.forget(partition.queue, partition.number)
+            self._seen.discard(partition)
             if task.cancelled():
-                log.warning("%s: it is not ours any more", lane)
+                log.warning("%s: it is not ours any more", partition)
                 self.processor.figures.lost.inc()
                 continue
             try:
@@ -317,20 +325,20 @@ class PartitionSharing:
             except (StopWorker, JobExit, Stuck):
                 raise
             except StoreError as error:
-                log.warning("%s: not handed back properly: %s", lane, error)
+                log.warning("%s: not handed back properly: %s", partition, error)
             except Exception:
-                log.exception("%s: this was not foreseen; it is taken up again in %s s", lane, AGAIN_S)
-                self._failed[lane] = asyncio.get_running_loop().time() + AGAIN_S
+                log.exception("%s: this was not foreseen; it is taken up again in %s s", partition, AGAIN_S)
+                self._failed[partition] = asyncio.get_running_loop().time() + AGAIN_S
 
     async def _show(self) -> None:
-        shown = tuple(str(lane) for lane in sorted(self._runners))
+        shown = tuple(str(partition) for partition in sorted(self._runners))
         if shown != self._shown:
             value = self.app.workers.encode(self._record(shown))
             await self.store.commit([], [Put(self._path, value, self.session.lease)])
             self._shown = shown
 
     async def _stir(self, seen: int, for_s: float) -> None:
-        """Wait for the store to change, or for a lane to end."""
+        """Wait for the store to change, or for a partition to end."""
         moved = asyncio.ensure_future(self.mirror.moved(seen))
         stirred = asyncio.ensure_future(self._stirred.wait())
         try:
@@ -339,7 +347,7 @@ class PartitionSharing:
             await end(moved, stirred)
 
     async def _say_leaving(self) -> None:
-        """Announce that this worker leaves, so that others take its lanes at once."""
+        """Announce that this worker leaves, so that others take its partitions at once."""
         if not self._path:
             return
         record = replace(self._record(self._shown), leaving=True)
@@ -348,8 +356,8 @@ class PartitionSharing:
         except StoreError as error:
             log.info("the others are not told that this worker leaves (%s); they see it when it has", error)
 
-    def _record(self, lanes: tuple[str, ...]) -> WorkerRecord:
-        return WorkerRecord(lanes, self.host, self.choice.patterns, self.choice.manual, self.url, was=self.was)
+    def _record(self, partitions: tuple[str, ...]) -> WorkerRecord:
+        return WorkerRecord(partitions, self.host, self.choice.patterns, self.choice.manual, self.url, was=self.was)
 
     def _say_once(self, text: str) -> None:
         if text not in self._unreadable:

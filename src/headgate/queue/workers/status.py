@@ -12,7 +12,7 @@ import msgspec
 from headgate.map.tree import Undecodable
 from headgate.map.workers import Application, Control, WorkerRecord
 from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS, Position
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import NEW, Progress, position
 from headgate.store.types import Entry
 
@@ -40,23 +40,23 @@ class PartitionShape(msgspec.Struct, frozen=True):
     """Messages that wait for another attempt."""
 
 
-def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
+def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[QueuePartition, PartitionStatus | None]:
     """Describe every partition that workers know, or None where the progress cannot be read."""
     by_path = {entry.path: entry.value for entry in entries}
-    found: dict[Lane, PartitionStatus | None] = {}
+    found: dict[QueuePartition, PartitionStatus | None] = {}
     for path, value in by_path.items():
-        lane = app.lane_of(path)
-        if lane is None or path != app.progress(lane).path:
+        partition = app.partition_of(path)
+        if partition is None or path != app.progress(partition).path:
             continue
-        control = by_path.get(app.controls(lane).path)
+        control = by_path.get(app.controls(partition).path)
         try:
-            progress = app.progress(lane).decode(value)
+            progress = app.progress(partition).decode(value)
             position(progress)
-            steered = app.controls(lane).decode(control) if control is not None else UNSTEERED
+            steered = app.controls(partition).decode(control) if control is not None else UNSTEERED
         except ValueError:
-            found[lane] = None
+            found[partition] = None
             continue
-        found[lane] = PartitionStatus(progress, by_path.get(app.owner(lane).path, b"").decode(), steered)
+        found[partition] = PartitionStatus(progress, by_path.get(app.owner(partition).path, b"").decode(), steered)
     return found
 
 
@@ -71,14 +71,14 @@ def workers(app: Application, entries: Iterable[Entry]) -> dict[str, WorkerRecor
 
 
 def shape(
-    lane: Lane, partition_status: PartitionStatus | None, by: Mapping[str, WorkerRecord], *, known: bool
+    partition: QueuePartition, partition_status: PartitionStatus | None, by: Mapping[str, WorkerRecord], *, known: bool
 ) -> PartitionShape:
     if partition_status is None:
-        return PartitionShape(str(lane), "unreadable" if known else "new", "", "", 0)
+        return PartitionShape(str(partition), "unreadable" if known else "new", "", "", 0)
     record = by.get(partition_status.owner)
     worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
     return PartitionShape(
-        str(lane),
+        str(partition),
         _state(partition_status),
         worker,
         time_of(position(partition_status.progress)),

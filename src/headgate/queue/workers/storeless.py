@@ -17,7 +17,7 @@ from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
 from headgate.queue.workers.figures import WorkerMetrics
 from headgate.queue.workers.processor import JobPace
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
-from headgate.queueing.lanes import RESERVED, Lane
+from headgate.queueing.partitions import RESERVED, QueuePartition
 from headgate.queueing.policy import Routing, RoutingRule
 
 SLICE_S = 1.0
@@ -38,8 +38,8 @@ class LeaseWorker:
     context: Any  # any result of job_context
     name: str
     group: str = CREW
-    only: frozenset[Lane] = frozenset()
-    """Lanes that the worker processes; empty: all."""
+    only: frozenset[QueuePartition] = frozenset()
+    """Partitions that the worker processes; empty: all."""
     leases_max: int = 100
     ttl_s: float = 15.0
     pace: JobPace = field(default_factory=JobPace)
@@ -48,8 +48,8 @@ class LeaseWorker:
     figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     well: bool = False
     """Whether the server has listed its queues and no request has failed since."""
-    held: dict[str, Lane] = field(default_factory=dict)
-    """Name of a lease -> lane."""
+    held: dict[str, QueuePartition] = field(default_factory=dict)
+    """Name of a lease -> partition."""
     _bells: dict[Want, asyncio.Event] = field(default_factory=dict)
     _listing_due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the queues must be listed again."""
@@ -58,8 +58,8 @@ class LeaseWorker:
     _failure: BaseException | None = None
 
     @property
-    def lanes(self) -> list[str]:
-        """Return the lanes that the worker holds."""
+    def partitions(self) -> list[str]:
+        """Return the partitions that the worker holds."""
         return sorted(map(str, self.held.values()))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -95,7 +95,7 @@ class LeaseWorker:
         while True:
             self._listing_due.clear()
             try:
-                for want in self._wanted(await self.source.lanes()):
+                for want in self._wanted(await self.source.partitions()):
                     if want not in self._bells:
                         self._bells[want] = asyncio.Event()
                         self._start(self._seek(want))
@@ -104,11 +104,11 @@ class LeaseWorker:
                 self._failed("the queues could not be listed: %s", down)
             await _either(self._listing_due.wait(), self.pace.discover_s if self.well else RETRY_MAX_S)
 
-    def _wanted(self, lanes: Iterable[Lane]) -> set[Want]:
-        there = [lane for lane in lanes if self._is_ours(lane.queue)]
+    def _wanted(self, partitions: Iterable[QueuePartition]) -> set[Want]:
+        there = [partition for partition in partitions if self._is_ours(partition.queue)]
         if not self.only:
-            return {(lane.queue, None) for lane in there}
-        return {(lane.queue, lane.partition) for lane in there if lane in self.only}
+            return {(partition.queue, None) for partition in there}
+        return {(partition.queue, partition.number) for partition in there if partition in self.only}
 
     def _is_ours(self, queue: str) -> bool:
         return not queue.startswith(RESERVED) and self.routes.of(queue) is not None
@@ -125,7 +125,11 @@ class LeaseWorker:
             try:
                 async for happening in self.source.happenings():
                     wait_s = 0.1
-                    self._ring(None if happening.lanes is None else {lane.queue for lane in happening.lanes})
+                    self._ring(
+                        None
+                        if happening.partitions is None
+                        else {partition.queue for partition in happening.partitions}
+                    )
             except NoStream:
                 wait_s = self.pace.discover_s
             except SourceDown as down:
@@ -162,7 +166,7 @@ class LeaseWorker:
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
                     continue
                 if found is not None:
-                    self.held[found.lease] = Lane(queue, found.partition)
+                    self.held[found.lease] = QueuePartition(queue, found.partition)
                     self._start(self._hold(queue, found))
                 else:
                     await unless(self._over, _either(bell.wait(), self.pace.poll_s))

@@ -100,9 +100,9 @@ class QueueWorker:
             try:
                 async for happening in self.processor.source.happenings():
                     wait_s = 0.1
-                    if happening.lanes is None:
+                    if happening.partitions is None:
                         turn.requested.set()
-                    sharing.ring(happening.lanes)
+                    sharing.ring(happening.partitions)
             except NoStream:
                 await self._poll(sharing)
             except SourceDown as down:
@@ -122,10 +122,10 @@ class QueueWorker:
         while True:
             await asyncio.sleep(self.processor.pace.lag_s)
             for runner in sharing.owned():
-                lane = (runner.lane.queue, str(runner.lane.partition))
-                figures.parked.labels(*lane).set(len(runner.now.parked))
+                labels = (runner.partition.queue, str(runner.partition.number))
+                figures.parked.labels(*labels).set(len(runner.now.parked))
                 try:
-                    backlog = await self.processor.source.backlog(runner.lane, steps.position(runner.now))
-                    figures.lag.labels(*lane).set(backlog.waiting)
+                    backlog = await self.processor.source.backlog(runner.partition, steps.position(runner.now))
+                    figures.lag.labels(*labels).set(backlog.waiting)
                 except (SourceDown, QueueGone):
                     figures.source_errors.inc()

@@ -127,7 +127,7 @@ def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: 
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
             continue
         if direct(condition):
-            narrow.append(_direct_lane(places, condition))
+            narrow.append(_direct_scan(places, condition))
             continue
         union = unions(query, condition)[chosen]
         if among:
@@ -164,7 +164,7 @@ def scan(places: InventoryMap, condition: Condition, posting: PostingFilter) -> 
     return IndexScan(directory, begins, condition, posting)
 
 
-def _direct_lane(places: InventoryMap, condition: Condition) -> IndexScan:
+def _direct_scan(places: InventoryMap, condition: Condition) -> IndexScan:
     wanted = condition.filter
     if wanted.uuids is not None:
         return IndexScan("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))

@@ -102,7 +102,7 @@ class NodeRequester:
             zone=self._zone,
             precedence=precedence,
             asked_ms=self._context.now_ms(),
-            machine=occasion.lane if occasion is not None else "",
+            machine=occasion.ordering_key if occasion is not None else "",
             upload=of_image.image_upload_uuid if of_image is not None else "",
             pipeline=spec.pipeline,
             buildset=spec.buildset,

@@ -8,7 +8,7 @@ import re
 from headgate.base.ids import derived
 from headgate.gate.change import Change
 from headgate.map.outbox import PublishedEvent
-from headgate.queueing.lanes import QUEUE_NAME
+from headgate.queueing.partitions import QUEUE_NAME
 
 VERSION = 1
 

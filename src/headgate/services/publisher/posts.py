@@ -42,9 +42,9 @@ class ServerPosts:
         """Return the number of partitions of the queue, after creating it if necessary."""
         if queue not in self._known:
             try:
-                found = await self.poster.partitions(queue)
+                found = await self.poster.partition_count(queue)
             except QueueGone:
                 await self.poster.create(queue, self.partitions)
-                found = await self.poster.partitions(queue)
+                found = await self.poster.partition_count(queue)
             self._known[queue] = found
         return self._known[queue]

@@ -299,8 +299,8 @@ def _project(event: Unread[OutboxMessages]) -> str:
 
 
 def whose(outgoing: OutboxMessage) -> str:
-    """Return the key of the report's order: the change over all its patchsets, the ref, or the lane of what it
+    """Return the key of the report's order: the change over all its patchsets, the ref, or the ordering key of what it
     answers."""
     report = outgoing.report
-    line = f" {one.connection} {one.source} {one.lane}" if (one := report.answers) is not None else ""
+    line = f" {one.connection} {one.source} {one.ordering_key}" if (one := report.answers) is not None else ""
     return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}{line}"

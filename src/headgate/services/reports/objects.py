@@ -40,7 +40,7 @@ class ObjectReporter:
             wanted = msgspec.json.decode(outgoing.options.get("wanted", "{}"), type=_Said)
             partition = await self._inventory.partition(self._partition)
             update = Update(
-                of.lane,
+                of.ordering_key,
                 set_properties=wanted.set,
                 remove_properties=wanted.unset,
                 add_tags=wanted.tag,
@@ -50,6 +50,6 @@ class ObjectReporter:
         except NotFound:
             return  # it was deleted meanwhile: there is nothing to report to
         except (InventoryError, Invalid, ValueError) as error:
-            raise ReportRefused(f"the object {of.lane} does not take it: {error}") from error
+            raise ReportRefused(f"the object {of.ordering_key} does not take it: {error}") from error
         except StoreError as error:
             raise ReporterAway(str(error)) from error

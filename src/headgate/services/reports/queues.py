@@ -19,7 +19,7 @@ class QueueReporter:
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Post the report. Raise ReporterAway or ReportRefused."""
         report, of = outgoing.report, outgoing.report.answers
-        whose = f"{of.source}/{of.lane}" if of is not None else report.project
+        whose = f"{of.source}/{of.ordering_key}" if of is not None else report.project
         body = (whose, msgspec.json.encode(report).decode())
         try:
             await self._posts.post(outgoing.queue, [body], f"report-{outgoing.key}", outgoing.ttl_s)

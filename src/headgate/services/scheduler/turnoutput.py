@@ -314,7 +314,7 @@ def _report(
         subject=line(change.message.strip().partition("\n")[0], SUBJECT_MAX),
         root=world.root_url,
         comments=_comments(buildset) if buildset is not None else {},
-        answers=Answered(one.connection, one.source, one.lane, one.id) if (one := change.occasion) else None,
+        answers=Answered(one.connection, one.source, one.ordering_key, one.id) if (one := change.occasion) else None,
     )
 
 

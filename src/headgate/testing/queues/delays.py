@@ -19,7 +19,7 @@ from headgate.testing.sim.world import InvariantBroken
 
 APP = "app"
 STEPS = 60
-LANES = (("a", 1), ("a", 2), ("b", 1))
+PARTITIONS = (("a", 1), ("a", 2), ("b", 1))
 DELAYS_MS = (0, 0, 1, 50, 50, 200, 1_000)
 
 
@@ -56,9 +56,11 @@ class DelaySimulation:
     seed: int
     directory: Path
     now_ms: int = 1_800_000_000_000
-    model: dict[tuple[str, int], list[DelayModelMessage]] = field(default_factory=lambda: {lane: [] for lane in LANES})
-    seen: dict[tuple[str, int], list[str]] = field(default_factory=lambda: {lane: [] for lane in LANES})
-    places: dict[tuple[str, int], Position] = field(default_factory=lambda: dict.fromkeys(LANES, START))
+    model: dict[tuple[str, int], list[DelayModelMessage]] = field(
+        default_factory=lambda: {partition: [] for partition in PARTITIONS}
+    )
+    seen: dict[tuple[str, int], list[str]] = field(default_factory=lambda: {partition: [] for partition in PARTITIONS})
+    places: dict[tuple[str, int], Position] = field(default_factory=lambda: dict.fromkeys(PARTITIONS, START))
     step: int = 0
     held_up: int = 0
     """Number of messages that another one delayed; a run without any tests nothing."""
@@ -79,7 +81,7 @@ class DelaySimulation:
                 case "deliver":
                     self._deliver(servers[n])
                 case "read":
-                    self._read(servers[n], chance.choice(LANES))
+                    self._read(servers[n], chance.choice(PARTITIONS))
                 case "restart":
                     servers[n].close()
                     servers[n] = self._open()
@@ -90,9 +92,9 @@ class DelaySimulation:
         while (due_ms := later.next_ms(servers[0])) is not None:
             _must(due_ms <= self.now_ms, f"something is awaited at {due_ms}, when nothing is left to wait for")
             self._deliver(servers[0])
-        for lane in LANES:
-            self._read(servers[0], lane)
-            self._judge(lane)
+        for partition in PARTITIONS:
+            self._read(servers[0], partition)
+            self._judge(partition)
         counted = "select sum(messages), sum(bytes) from kept", "select count(*), sum(octet_length(body)) from message"
         recorded, stored = (servers[0].execute(sql)[0] for sql in counted)
         _must(recorded == stored, f"{recorded} messages and bytes are counted, and {stored} are there")
@@ -103,21 +105,21 @@ class DelaySimulation:
         return SqliteDatabase(self.directory / f"{self.seed}.sqlite")
 
     def _post(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """Post some messages in one transaction, to some lanes."""
+        """Post some messages in one transaction, to some partitions."""
         posts, known = list[MessagePost](), list[tuple[tuple[str, int], DelayModelMessage]]()
         for _ in range(chance.randrange(1, 4)):
-            lane = chance.choice(LANES)
+            partition = chance.choice(PARTITIONS)
             delay_ms = chance.choice(DELAYS_MS)
             absolute = bool(delay_ms) and chance.random() < 0.3
             hold = bool(delay_ms) and chance.random() < 0.3
-            body = f"{lane[0]}{lane[1]} {len(self.model[lane])}"
+            body = f"{partition[0]}{partition[1]} {len(self.model[partition])}"
             one = DelayModelMessage(body, self.now_ms + delay_ms, self.step, not delay_ms, hold)
-            self._behind(lane, one)
-            self.model[lane].append(one)
-            known.append((lane, one))
+            self._behind(partition, one)
+            self.model[partition].append(one)
+            known.append((partition, one))
             at_ms = self.now_ms + delay_ms if absolute else 0
-            draft = MessageDraft(one.body, 60, lane[1], "", 0 if absolute else delay_ms, at_ms, hold)
-            posts.append(MessagePost(APP, lane[0], (draft,)))
+            draft = MessageDraft(one.body, 60, partition[1], "", 0 if absolute else delay_ms, at_ms, hold)
+            posts.append(MessagePost(APP, partition[0], (draft,)))
         with server.transaction():
             answers = post_group(server, posts, self.now_ms * 1_000_000, 7, chance)
         for answer, (_, one) in zip(answers, known, strict=True):
@@ -126,9 +128,9 @@ class DelaySimulation:
             one.key = posted.key
             _must(posted.deliver_at == (later.seconds(one.due_ms) if one.waits else ""), f"{one.body} {posted}")
 
-    def _behind(self, lane: tuple[str, int], one: DelayModelMessage) -> None:
+    def _behind(self, partition: tuple[str, int], one: DelayModelMessage) -> None:
         """Determine what a message has to wait for, as the documentation says."""
-        holders = [other.due_ms for other in self.model[lane] if other.holds and other.waits]
+        holders = [other.due_ms for other in self.model[partition] if other.holds and other.waits]
         one.due_ms = max(one.own_ms, *holders) if holders else one.own_ms
         if holders and one.own_ms <= max(*holders, self.now_ms):
             one.holds, self.held_up = True, self.held_up + 1
@@ -138,10 +140,10 @@ class DelaySimulation:
     def _deliver(self, server: SqliteDatabase) -> None:
         with server.transaction():
             later.deliver(server, self.now_ms * 1_000_000, 7)
-        for lane in LANES:
-            queue = queues.find(server, APP, lane[0])
-            stored = {one.body for one in read(server, queue.id, lane[1], START, 1_000, False, self.now_ms)}
-            for one in self.model[lane]:
+        for partition in PARTITIONS:
+            queue = queues.find(server, APP, partition[0])
+            stored = {one.body for one in read(server, queue.id, partition[1], START, 1_000, False, self.now_ms)}
+            for one in self.model[partition]:
                 if one.body in stored and one.came < 0:
                     _must(one.due_ms <= self.now_ms, f"{one.body} is there {one.due_ms - self.now_ms} ms too early")
                     _must(not one.withdrawn, f"{one.body} is there though it was withdrawn")
@@ -149,30 +151,30 @@ class DelaySimulation:
 
     def _withdraw(self, server: SqliteDatabase, chance: random.Random) -> None:
         """Withdraw a message that holds up nobody, so that the model need not say since when."""
-        lane = chance.choice(LANES)
-        some = [one for one in self.model[lane] if one.waits and not one.holds]
+        partition = chance.choice(PARTITIONS)
+        some = [one for one in self.model[partition] if one.waits and not one.holds]
         if some:
             one = chance.choice(some)
-            queue = queues.find(server, APP, lane[0])
+            queue = queues.find(server, APP, partition[0])
             with server.transaction():
-                count = later.withdraw(server, queue.id, [(lane[1], one.key)], self.now_ms * 1_000_000)
+                count = later.withdraw(server, queue.id, [(partition[1], one.key)], self.now_ms * 1_000_000)
             _must(count == 1, f"{one.body} cannot be withdrawn")
             one.withdrawn = True
 
-    def _read(self, server: SqliteDatabase, lane: tuple[str, int]) -> None:
+    def _read(self, server: SqliteDatabase, partition: tuple[str, int]) -> None:
         """Read on from the last position, as every worker does."""
-        queue = queues.find(server, APP, lane[0])
-        for one in read(server, queue.id, lane[1], self.places[lane], 1_000, False, self.now_ms):
-            if position_of(one.message_id) > self.places[lane]:
-                self.seen[lane].append(one.body)
-                self.places[lane] = position_of(one.message_id)
+        queue = queues.find(server, APP, partition[0])
+        for one in read(server, queue.id, partition[1], self.places[partition], 1_000, False, self.now_ms):
+            if position_of(one.message_id) > self.places[partition]:
+                self.seen[partition].append(one.body)
+                self.places[partition] = position_of(one.message_id)
 
-    def _judge(self, lane: tuple[str, int]) -> None:
-        seen = self.seen[lane]
-        wanted = sorted(one.body for one in self.model[lane] if not one.withdrawn)
-        _must(sorted(seen) == wanted, f"{lane}: a reader saw {sorted(seen)} instead of {wanted}")
+    def _judge(self, partition: tuple[str, int]) -> None:
+        seen = self.seen[partition]
+        wanted = sorted(one.body for one in self.model[partition] if not one.withdrawn)
+        _must(sorted(seen) == wanted, f"{partition}: a reader saw {sorted(seen)} instead of {wanted}")
         place = {body: n for n, body in enumerate(seen)}
-        remaining = [one for one in self.model[lane] if not one.withdrawn]
+        remaining = [one for one in self.model[partition] if not one.withdrawn]
         for n, first in enumerate(remaining):
             for one in remaining[n + 1 :]:
                 together = max(first.posted, one.posted) < min(first.came, one.came)

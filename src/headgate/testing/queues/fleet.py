@@ -18,7 +18,7 @@ from headgate.base.ids import fresh
 from headgate.map.workers import Application, QueueMap
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.store.types import Backend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
@@ -87,9 +87,11 @@ class QueueFleet:
         self.workers.append(worker)
         return worker
 
-    async def owners(self) -> dict[Lane, str]:
+    async def owners(self) -> dict[QueuePartition, str]:
         entries = await self.backend.list(self.app.owners.path)
-        return {lane: e.value.decode() for e in entries if (lane := self.app.lane_of(e.path)) is not None}
+        return {
+            partition: e.value.decode() for e in entries if (partition := self.app.partition_of(e.path)) is not None
+        }
 
     async def shared(self, workers: int) -> None:
         """Wait until this many workers share the partitions evenly, within one."""
@@ -127,7 +129,7 @@ class QueueFleet:
         await self.shared(workers)
         await self.caught_up()
         after, runs = await self.owners(), self.runs()
-        moved = {lane.queue for lane in before if after.get(lane) != before[lane]}
+        moved = {partition.queue for partition in before if after.get(partition) != before[partition]}
         pauses = {queue: _pause(runs[queue], began_s - 1) for queue in self.queues}
         counts = [body for queue in self.queues for at_s, body in runs[queue] if at_s >= began_s - 1]
         distinct = {(queue, body) for queue in self.queues for at_s, body in runs[queue] if at_s >= began_s - 1}

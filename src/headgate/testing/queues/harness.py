@@ -20,7 +20,7 @@ from headgate.queue.workers.calls import JobCaller
 from headgate.queue.workers.processor import JobPace, MessageProcessor
 from headgate.queue.workers.shares import WorkerScope
 from headgate.queue.workers.worker import QueueWorker
-from headgate.queueing.lanes import Lane
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.store import Store
 from headgate.store.types import Backend, SessionLost
@@ -113,9 +113,11 @@ class QueueHarness:
             if task.done():
                 task.result()
 
-    async def owners(self) -> dict[Lane, str]:
+    async def owners(self) -> dict[QueuePartition, str]:
         entries = await self.backend.list(self.app.owners.path)
-        return {lane: e.value.decode() for e in entries if (lane := self.app.lane_of(e.path)) is not None}
+        return {
+            partition: e.value.decode() for e in entries if (partition := self.app.partition_of(e.path)) is not None
+        }
 
 
 class _Dead:

@@ -20,8 +20,8 @@ from headgate.map.workers import QueueMap
 from headgate.queue.workers.calls import JobCaller
 from headgate.queue.workers.processor import JobPace, MessageProcessor
 from headgate.queue.workers.worker import QueueWorker
-from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -122,13 +122,17 @@ class QueueSimulation:
         if n > 1:
             known = world.must, world.owner, world.taken_s, world.waiting_since
             world.strands = StrandOracle(n, PACE.patience_s, not self.rough, *known)
-        lanes = [Lane(f"q{q}", p + 1) for q in range(chance.randrange(1, 3)) for p in range(n * chance.randrange(1, 3))]
-        for lane in lanes[n:]:
-            world.create(lane)
+        partitions = [
+            QueuePartition(f"q{q}", p + 1)
+            for q in range(chance.randrange(1, 3))
+            for p in range(n * chance.randrange(1, 3))
+        ]
+        for partition in partitions[n:]:
+            world.create(partition)
         stop, watching = asyncio.Event(), asyncio.ensure_future(world.watch())
         workers = chance.randrange(1, 4)
         self.processes = [asyncio.ensure_future(self._process(n, world, chance, stop)) for n in range(workers)]
-        story = asyncio.ensure_future(_story(world, lanes, chance, rough=self.rough))
+        story = asyncio.ensure_future(_story(world, partitions, chance, rough=self.rough))
         try:
             await self._until(world, lambda: story.done() and world.here(TTL_S) and _quiet(world))
             self.calm = True
@@ -147,10 +151,10 @@ class QueueSimulation:
 
     async def _joins(self, world: QueueWorld, workers: int, stop: asyncio.Event) -> None:
         """Add one more worker, at rest, and check that it gets its share, and no more than that moves."""
-        before = {lane: world.owner(lane) for lane in world.heads()}
+        before = {partition: world.owner(partition) for partition in world.heads()}
         self.processes.append(asyncio.ensure_future(self._life(world, Store(world.backend), stop, stop)))
         await self._until(world, lambda: _shared(world, workers + 1))
-        moved = sum(world.owner(lane) != owner for lane, owner in before.items())
+        moved = sum(world.owner(partition) != owner for partition, owner in before.items())
         most = len(before) // (workers + 1)
         world.must(moved <= most, f"one worker joined {workers} and {moved} of {len(before)} partitions moved")
 
@@ -164,8 +168,8 @@ class QueueSimulation:
                 if task.done():
                     task.result()
             if loop.time() > TIME_MAX_S:
-                owners = {str(lane): world.owner(lane) for lane in world.messages}
-                left = world.unfinished()[:3], [str(lane) for lane in world.unrecorded()]
+                owners = {str(partition): world.owner(partition) for partition in world.messages}
+                left = world.unfinished()[:3], [str(partition) for partition in world.unrecorded()]
                 raise InvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {left} {owners}")
 
     async def _process(self, number: int, world: QueueWorld, chance: random.Random, stop: asyncio.Event) -> None:
@@ -242,20 +246,20 @@ async def _either(stop: asyncio.Event, leaves: asyncio.Event) -> None:
     leaves.set()
 
 
-async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random, *, rough: bool) -> None:
+async def _story(world: QueueWorld, partitions: list[QueuePartition], chance: random.Random, *, rough: bool) -> None:
     """Post messages, some of them bad; one strand comes late."""
-    late = lanes[: world.priorities]
+    late = partitions[: world.priorities]
     for step in range(chance.randrange(1, 4)):
-        for lane in lanes if step else lanes[world.priorities :]:
+        for partition in partitions if step else partitions[world.priorities :]:
             for _ in range(chance.randrange(4 if world.priorities == 1 else 9)):
-                message = world.post(lane)
+                message = world.post(partition)
                 if chance.random() < 0.05:
                     world.poison.add(message.message_id)
                 elif chance.random() < 0.2:
                     world.failing[message.message_id] = chance.randrange(1, ATTEMPTS + 2)
         if not step:
-            for lane in late:
-                world.create(lane)
+            for partition in late:
+                world.create(partition)
         await asyncio.sleep(chance.random() * 4)
         if chance.random() < 0.2 and rough:
             world.away_until_s = asyncio.get_running_loop().time() + TTL_S * 2 * chance.random()
@@ -269,7 +273,7 @@ def _quiet(world: QueueWorld) -> bool:
 def _shared(world: QueueWorld, workers: int) -> bool:
     """Tell whether so many workers are there, and their shares differ by one at most."""
     names = [e.path.rpartition("/")[2] for e in world.backend.tree.under(world.app.workers.path)]
-    owners = [world.owner(lane) for lane in world.heads()]
+    owners = [world.owner(partition) for partition in world.heads()]
     sizes = [owners.count(name) for name in names]
     return len(names) == workers and None not in owners and max(sizes) - min(sizes) <= 1
 

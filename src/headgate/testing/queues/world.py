@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
-from headgate.ports.messages import LaneBacklog, Letter, MessageNews, QueueGone, SourceDown
+from headgate.ports.messages import Letter, MessageNews, PartitionBacklog, QueueGone, SourceDown
 from headgate.queueing.ids import (
     TICKS_A_SECOND,
     UNIX_EPOCH_TICKS,
@@ -19,9 +19,9 @@ from headgate.queueing.ids import (
     ticks_of_unix_ns,
     unix_text,
 )
-from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy
 from headgate.queueing.progress import Progress, position
 from headgate.queueing.tally import UNSURE_MORE
@@ -57,7 +57,7 @@ class QueueWorld:
     policy: Policy
     priorities: int = 1
     """Number of priorities of each queue."""
-    messages: dict[Lane, list[Message]] = field(default_factory=dict)
+    messages: dict[QueuePartition, list[Message]] = field(default_factory=dict)
     poison: set[str] = field(default_factory=set)
     """Ids of messages whose jobs end the process."""
     failing: dict[str, int] = field(default_factory=dict)
@@ -68,14 +68,14 @@ class QueueWorld:
     """Time until which the store is unreachable."""
     succeeded: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
-    running: dict[Lane, str] = field(default_factory=dict)
-    """Lane -> the worker that runs one of its messages."""
-    furthest: dict[Lane, Position] = field(default_factory=dict)
-    """Lane -> position of the latest message whose first attempt has begun."""
+    running: dict[QueuePartition, str] = field(default_factory=dict)
+    """Partition -> the worker that runs one of its messages."""
+    furthest: dict[QueuePartition, Position] = field(default_factory=dict)
+    """Partition -> position of the latest message whose first attempt has begun."""
     listeners: list[asyncio.Event] = field(default_factory=list)
-    rung: set[Lane] = field(default_factory=set)
-    taken_s: dict[Lane, float] = field(default_factory=dict)
-    """Lane -> time at which a worker last took it."""
+    rung: set[QueuePartition] = field(default_factory=set)
+    taken_s: dict[QueuePartition, float] = field(default_factory=dict)
+    """Partition -> time at which a worker last took it."""
     posted_s: dict[str, float] = field(default_factory=dict)
     strands: StrandOracle | None = None
     """Checks the order of strands, where queues have priorities; else None."""
@@ -83,25 +83,25 @@ class QueueWorld:
     broken: InvariantBroken | None = None
     _ticks: int = BEGINNING_TICKS
 
-    def create(self, lane: Lane) -> None:
-        self.messages[lane] = []
+    def create(self, partition: QueuePartition) -> None:
+        self.messages[partition] = []
         self._tell()
 
-    def post(self, lane: Lane) -> Message:
+    def post(self, partition: QueuePartition) -> Message:
         elapsed = int(asyncio.get_running_loop().time() * TICKS_A_SECOND)
         self._ticks = max(self._ticks + self.chance.randrange(1, 100), BEGINNING_TICKS + elapsed)
         id = make_id(self._ticks, 0, 1)
-        message = Message(id, f"body {id}", lane.partition, unix_text(self._ticks), lane.queue)
-        self.messages[lane].append(message)
+        message = Message(id, f"body {id}", partition.number, unix_text(self._ticks), partition.queue)
+        self.messages[partition].append(message)
         self.posted_s[id] = asyncio.get_running_loop().time()
         self._tell()
         return message
 
-    def waiting_since(self, lane: Lane) -> float | None:
-        """Return when the first message of a lane was posted that has not started, or None while a started one is
+    def waiting_since(self, partition: QueuePartition) -> float | None:
+        """Return when the first message of a partition was posted that has not started, or None while a started one is
         not done."""
-        first = next((m.message_id for m in self.messages.get(lane, ()) if not self.begun[m.message_id]), None)
-        begun = [m.message_id for m in self.messages.get(lane, ()) if self.begun[m.message_id]]
+        first = next((m.message_id for m in self.messages.get(partition, ()) if not self.begun[m.message_id]), None)
+        begun = [m.message_id for m in self.messages.get(partition, ()) if self.begun[m.message_id]]
         busy = any(id not in self.succeeded and id not in self.dead for id in begun)
         return None if first is None or busy else self.posted_s[first]
 
@@ -118,24 +118,28 @@ class QueueWorld:
     # --- jobs
 
     def begins(self, worker: str, message: Message) -> None:
-        lane, id = Lane(message.queue, message.partition), message.message_id
+        partition, id = QueuePartition(message.queue, message.partition), message.message_id
         if self.strands is not None:
-            self.strands.begins(lane, id, self.posted_s[id], asyncio.get_running_loop().time())
+            self.strands.begins(partition, id, self.posted_s[id], asyncio.get_running_loop().time())
         self.begun[id] += 1
-        self.must(lane not in self.running, f"{lane} is run by {self.running.get(lane)} and {worker} at once")
-        self.running[lane] = worker
-        recorded = self.recorded(lane)
+        self.must(
+            partition not in self.running, f"{partition} is run by {self.running.get(partition)} and {worker} at once"
+        )
+        self.running[partition] = worker
+        recorded = self.recorded(partition)
         parked = {one.id for one in recorded.parked}
         late = position(recorded) >= position_of(id) and id not in parked
-        self.must(not late, f"{lane}: {id} is begun again although recorded as done")
+        self.must(not late, f"{partition}: {id} is begun again although recorded as done")
         self.must(self.begun[id] <= begun_max(self.policy), f"{id} was begun {self.begun[id]} times")
         if self.begun[id] > 1:
-            self.must(message.attempt > 1 or id in self.succeeded, f"{lane}: {id} is said to be tried first, again")
+            self.must(
+                message.attempt > 1 or id in self.succeeded, f"{partition}: {id} is said to be tried first, again"
+            )
             self.repeated += id in self.succeeded
         else:
-            before = [m for m in self.messages[lane] if m.message_id < id and not self.begun[m.message_id]]
+            before = [m for m in self.messages[partition] if m.message_id < id and not self.begun[m.message_id]]
             over = [m.message_id for m in before if m.message_id not in self.dead]
-            self.must(not over, f"{lane}: {id} is begun before {over}")
+            self.must(not over, f"{partition}: {id} is begun before {over}")
 
     def buries(self, letter: DeadLetter) -> None:
         """Check that a message that is given up was started as often as its letter says, and often enough."""
@@ -156,10 +160,10 @@ class QueueWorld:
         self.dead.add(id)
 
     def ends(self, message: Message, *, well: bool) -> None:
-        lane = Lane(message.queue, message.partition)
-        self.running.pop(lane, None)
+        partition = QueuePartition(message.queue, message.partition)
+        self.running.pop(partition, None)
         if self.strands is not None:
-            self.strands.ends(lane)
+            self.strands.ends(partition)
         if well:
             self.succeeded.add(message.message_id)
 
@@ -167,47 +171,49 @@ class QueueWorld:
         """Return whether the store has been available for this long."""
         return asyncio.get_running_loop().time() >= self.away_until_s + since_s
 
-    def recorded(self, lane: Lane) -> Progress:
-        entry = self.backend.tree.entries.get(self.app.progress(lane).path)
-        return self.app.progress(lane).decode(entry.value) if entry is not None else Progress("")
+    def recorded(self, partition: QueuePartition) -> Progress:
+        entry = self.backend.tree.entries.get(self.app.progress(partition).path)
+        return self.app.progress(partition).decode(entry.value) if entry is not None else Progress("")
 
     # --- the store
 
     async def watch(self) -> None:
         """Check until cancelled that progress never goes back and is written only by the owner."""
-        seen: dict[Lane, Progress] = {}
+        seen: dict[QueuePartition, Progress] = {}
         async for change in self.backend.watch(self.app.queues.path):
             if isinstance(change, EntryGone) or not isinstance(change, EntryChanged):
                 continue
-            lane = self.app.lane_of(change.entry.path)
-            if lane is None:
+            partition = self.app.partition_of(change.entry.path)
+            if partition is None:
                 continue
-            now, before = self.app.progress(lane).decode(change.entry.value), seen.get(lane, Progress(""))
-            self.must(position(now) >= position(before), f"{lane}: progress went back from {before} to {now}")
-            self.must(now.epoch >= before.epoch, f"{lane}: written by an owner of before, {now} after {before}")
+            now, before = self.app.progress(partition).decode(change.entry.value), seen.get(partition, Progress(""))
+            self.must(position(now) >= position(before), f"{partition}: progress went back from {before} to {now}")
+            self.must(now.epoch >= before.epoch, f"{partition}: written by an owner of before, {now} after {before}")
             if now.epoch > before.epoch:
-                self.taken_s[lane] = asyncio.get_running_loop().time()
-            seen[lane] = now
+                self.taken_s[partition] = asyncio.get_running_loop().time()
+            seen[partition] = now
 
-    def heads(self) -> list[Lane]:
-        """Return one lane of each strand."""
-        return [lane for lane in self.messages if (lane.partition - 1) % self.priorities == 0]
+    def heads(self) -> list[QueuePartition]:
+        """Return one partition of each strand."""
+        return [partition for partition in self.messages if (partition.number - 1) % self.priorities == 0]
 
-    def owner(self, lane: Lane) -> str | None:
-        entry = self.backend.tree.entries.get(self.app.owner(lane).path)
+    def owner(self, partition: QueuePartition) -> str | None:
+        entry = self.backend.tree.entries.get(self.app.owner(partition).path)
         return entry.value.decode() if entry is not None else None
 
     # --- the end
 
     def unfinished(self) -> list[str]:
-        every = [m.message_id for lane, some in self.messages.items() for m in some if lane.queue != DEAD_LETTERS]
+        every = [
+            m.message_id for partition, some in self.messages.items() for m in some if partition.queue != DEAD_LETTERS
+        ]
         return [id for id in every if id not in self.succeeded and id not in self.dead]
 
-    def unrecorded(self) -> list[Lane]:
+    def unrecorded(self) -> list[QueuePartition]:
         return [
-            lane
-            for lane, some in self.messages.items()
-            if some and (position(now := self.recorded(lane)) < position_of(some[-1].message_id) or now.parked)
+            partition
+            for partition, some in self.messages.items()
+            if some and (position(now := self.recorded(partition)) < position_of(some[-1].message_id) or now.parked)
         ]
 
 
@@ -223,22 +229,24 @@ class SimSource:
         if self.world.chance.random() < self.flaky:
             raise SourceDown("the simulated server does not answer")
 
-    async def lanes(self) -> Sequence[Lane]:
+    async def partitions(self) -> Sequence[QueuePartition]:
         await self._step()
         return list(self.world.messages)
 
     async def priorities(self) -> Mapping[str, int]:
-        return {lane.queue: self.world.priorities for lane in self.world.messages if self.world.priorities > 1}
+        return {
+            partition.queue: self.world.priorities for partition in self.world.messages if self.world.priorities > 1
+        }
 
-    async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
+    async def read(self, partition: QueuePartition, after: Position, limit: int) -> Sequence[Message]:
         await self._step()
-        if lane not in self.world.messages:
-            raise QueueGone(str(lane))
-        return [m for m in self.world.messages[lane] if position_of(m.message_id) > after][:limit]
+        if partition not in self.world.messages:
+            raise QueueGone(str(partition))
+        return [m for m in self.world.messages[partition] if position_of(m.message_id) > after][:limit]
 
-    async def get(self, lane: Lane, id: str) -> Message | None:
+    async def get(self, partition: QueuePartition, id: str) -> Message | None:
         await self._step()
-        return next((m for m in self.world.messages[lane] if m.message_id == id), None)
+        return next((m for m in self.world.messages[partition] if m.message_id == id), None)
 
     async def post(self, letter: Letter) -> None:
         await self._step()
@@ -249,8 +257,8 @@ class SimSource:
     async def create(self, queue: str, partitions: int = 1) -> None:
         await self._step()
 
-    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog:
-        return LaneBacklog(len(await self.read(lane, after, 1_000)), "", "")
+    async def backlog(self, partition: QueuePartition, after: Position) -> PartitionBacklog:
+        return PartitionBacklog(len(await self.read(partition, after, 1_000)), "", "")
 
     async def happenings(self) -> AsyncIterator[MessageNews]:
         event = asyncio.Event()

@@ -277,7 +277,7 @@ class SimRunner:
     ) -> BuildOutcome:
         """Run a build.  The job `serves` pauses, and the jobs after it need it until they have ended."""
         if (occasion := spec.change.occasion) is not None:
-            self.world.posts.ran.setdefault(occasion.lane, []).append(occasion.id)
+            self.world.posts.ran.setdefault(occasion.ordering_key, []).append(occasion.id)
         harm = self.world.harms.get(spec.change.commit)
         server = f"{spec.buildset} {spec.change.commit}"
         served = spec.job.name not in self.world.served or server in self.world.serving

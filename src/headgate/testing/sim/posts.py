@@ -13,8 +13,8 @@ from headgate.map.records import Finished
 from headgate.ports.messages import MessageNews, SourceDown
 from headgate.ports.reporter import ReporterAway
 from headgate.queueing.ids import Position, make_id, position_of, unix_text
-from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import QueuePartition
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES
 
 QUEUE, PARTITIONS, TICKS = "orders", 2, 10**17
@@ -28,8 +28,8 @@ BODIES = ('{"n": 1}', "no JSON {{ lookup('env', 'HOME') }}", "\x00\x1b[2J", "[" 
 class SimPosts:
     """Hold the truth: what was posted, what ran, what was answered."""
 
-    posted: dict[Lane, list[Message]] = field(
-        default_factory=lambda: {Lane(QUEUE, n + 1): [] for n in range(PARTITIONS)}
+    posted: dict[QueuePartition, list[Message]] = field(
+        default_factory=lambda: {QueuePartition(QUEUE, n + 1): [] for n in range(PARTITIONS)}
     )
     ran: dict[str, list[str]] = field(default_factory=dict)
     """Partition -> ids of messages, in the order in which their builds began."""
@@ -39,11 +39,11 @@ class SimPosts:
 
     def post(self, chance: random.Random) -> None:
         """Post any body to any partition."""
-        lane = chance.choice(list(self.posted))
+        partition = chance.choice(list(self.posted))
         number = sum(map(len, self.posted.values()))
         id = make_id(TICKS + number, number, 7)
         body = chance.choice(BODIES) if chance.random() < 0.5 else BODIES[0]
-        self.posted[lane].append(Message(id, body, lane.partition, unix_text(TICKS + number), QUEUE))
+        self.posted[partition].append(Message(id, body, partition.number, unix_text(TICKS + number), QUEUE))
         for listener in self.listeners:
             listener.set()
 
@@ -66,13 +66,13 @@ class SimPosts:
                 return f"message {id} started {count} items"
         if twice := [id for id in self.ids if answers[id] != 1]:
             return f"message {twice[0]} was answered {answers[twice[0]]} times"
-        for lane, messages in self.posted.items():
-            order = list(dict.fromkeys(self.ran.get(str(lane.partition), ())))
+        for partition, messages in self.posted.items():
+            order = list(dict.fromkeys(self.ran.get(str(partition.number), ())))
             if order != sorted(order):
-                return f"the messages of {lane} ran in another order than they were posted in"
+                return f"the messages of {partition} ran in another order than they were posted in"
             good = [one.message_id for one in messages if _can_run(one)]
             if order != good:
-                return f"of {lane} {good} were to run, and {order} did"
+                return f"of {partition} {good} were to run, and {order} did"
         return ""
 
 
@@ -106,13 +106,13 @@ class SimMessages:
         if self.chance.random() < AWAY:
             raise SourceDown("it does not answer")
 
-    async def lanes(self) -> Sequence[Lane]:
+    async def partitions(self) -> Sequence[QueuePartition]:
         await self._request()
         return list(self.posts.posted)
 
-    async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
+    async def read(self, partition: QueuePartition, after: Position, limit: int) -> Sequence[Message]:
         await self._request()
-        return [one for one in self.posts.posted[lane] if position_of(one.message_id) > after][:limit]
+        return [one for one in self.posts.posted[partition] if position_of(one.message_id) > after][:limit]
 
     async def happenings(self) -> AsyncIterator[MessageNews]:
         """Yield news, but break now and then and omit what was posted."""

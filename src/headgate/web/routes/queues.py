@@ -40,7 +40,7 @@ async def queues(site: Site, request: HttpRequest) -> list[ApplicationShape]:
             ApplicationShape(
                 name,
                 [WorkerShape(worker, record.name, record.queues) for worker, record in sorted(by.items())],
-                [shape(lane, known[lane], by, known=True) for lane in sorted(known)],
+                [shape(partition, known[partition], by, known=True) for partition in sorted(known)],
             )
         )
     return found

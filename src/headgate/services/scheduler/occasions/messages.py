@@ -14,10 +14,10 @@ from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
 from headgate.gate.returns.values import Unfit, bounded, parsed
 from headgate.ports.messages import MessageNews, NoStream, PostRefused, QueueGone, SourceDown
-from headgate.ports.occasions import NextOccasion, OccasionLane, SourceUnavailable
-from headgate.queueing import lanes as queued
+from headgate.ports.occasions import NextOccasion, OccasionPartition, SourceUnavailable
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import Message
+from headgate.queueing.partitions import QueuePartition
 
 BODY_MAX_BYTES = 16_000
 """Size limit of a message that starts an item, because every build gets it."""
@@ -28,8 +28,8 @@ TOLD_MAX_BYTES = 64_000
 class QueueSource(Protocol):
     """Declare what is used of a `ports.messages.MessageSource`."""
 
-    async def lanes(self) -> Sequence[queued.Lane]: ...
-    async def read(self, lane: queued.Lane, after: Position, limit: int) -> Sequence[Message]: ...
+    async def partitions(self) -> Sequence[QueuePartition]: ...
+    async def read(self, partition: QueuePartition, after: Position, limit: int) -> Sequence[Message]: ...
     async def create(self, queue: str, partitions: int = 1) -> None: ...
     def happenings(self) -> AsyncIterator[MessageNews]: ...
 
@@ -38,7 +38,7 @@ class WatchedQueues:
     """Watch the queues of one application; see `ports.occasions.OccasionSource`. Messages that are not read yet stay
     where they are, for as long as their server keeps them."""
 
-    of_a_lane_max = 10
+    of_a_partition_max = 10
 
     def __init__(self, name: str, source: QueueSource, partitions: int) -> None:
         """Watch the queues of a source; queues that are created get this many `partitions`."""
@@ -47,62 +47,62 @@ class WatchedQueues:
         self._known: dict[str, int] = {}
         """Queue -> number of its partitions, until queues are reported to have changed."""
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
+    async def partitions(self, trigger: TriggerFilter) -> Sequence[OccasionPartition]:
         """Return the partitions of the queue, which is created if necessary."""
         queue = str(trigger.more["queue"])
         if queue not in self._known:
             try:
-                self._known.update(Counter(lane.queue for lane in await self._source.lanes()))
+                self._known.update(Counter(one.queue for one in await self._source.partitions()))
                 if queue not in self._known:
                     await self._source.create(queue, self._partitions)
                     self._known[queue] = self._partitions
             except (SourceDown, QueueGone, PostRefused) as error:
                 raise SourceUnavailable(str(error)) from error
-        return [OccasionLane(queue, str(n + 1)) for n in range(self._known[queue])]
+        return [OccasionPartition(queue, str(n + 1)) for n in range(self._known[queue])]
 
-    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
+    async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
         """Return the beginning: as for new workers, all existing messages are read."""
         return ""
 
     async def after(
-        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+        self, trigger: TriggerFilter, partition: OccasionPartition, position: str, limit: int
     ) -> Sequence[NextOccasion]:
         behind = position_of(position) if position else START
         try:
-            found = await self._source.read(queued.Lane(lane.source, int(lane.name)), behind, limit)
+            found = await self._source.read(QueuePartition(partition.source, int(partition.name)), behind, limit)
         except QueueGone:
             return []
         except (SourceDown, PostRefused) as error:
             raise SourceUnavailable(str(error)) from error
-        return [NextOccasion(one.message_id, EventKind.POSTED, occasion(self.name, lane, one)) for one in found]
+        return [NextOccasion(one.message_id, EventKind.POSTED, occasion(self.name, partition, one)) for one in found]
 
-    async def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
+    async def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
         self._known.clear()
         yield None
         try:
             async for happening in self._source.happenings():
-                of = happening.lanes
+                of = happening.partitions
                 if of is None:
                     self._known.clear()
-                yield None if of is None else [OccasionLane(one.queue, str(one.partition)) for one in of]
+                yield None if of is None else [OccasionPartition(one.queue, str(one.number)) for one in of]
         except NoStream:
             return
         except SourceDown as error:
             raise SourceUnavailable(str(error)) from error
 
 
-def occasion(connection: str, lane: OccasionLane, message: Message) -> Occasion:
+def occasion(connection: str, partition: OccasionPartition, message: Message) -> Occasion:
     """Return the message as the gate sees it, whatever its body: errors in the body are recorded for that message."""
     document = {
         "driver": "queue",
         "connection": connection,
-        "queue": lane.source,
-        "partition": int(lane.name),
+        "queue": partition.source,
+        "partition": int(partition.name),
         "id": message.message_id,
         "posted": message.timestamp,
     }
-    name = visible(f"{lane.source}:{lane.name}:{message.message_id}")
-    found = Occasion(connection, lane.source, lane.name, message.message_id, name)
+    name = visible(f"{partition.source}:{partition.name}:{message.message_id}")
+    found = Occasion(connection, partition.source, partition.name, message.message_id, name)
     size_bytes = len(message.body.encode(errors="replace"))
     if size_bytes > BODY_MAX_BYTES:
         why = f"the message has {size_bytes} bytes; one that starts a pipeline has at most {BODY_MAX_BYTES}"

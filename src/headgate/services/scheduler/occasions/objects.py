@@ -16,7 +16,7 @@ from headgate.inventory.filters import Filter
 from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
-from headgate.ports.occasions import NextOccasion, OccasionLane, SourceUnavailable
+from headgate.ports.occasions import NextOccasion, OccasionPartition, SourceUnavailable
 from headgate.services.inventory.errors import InventoryError, MomentExpired
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.services.inventory.pool import MACHINE
@@ -34,21 +34,21 @@ ALL_OF_IT = 10**9
 
 
 class WatchedObjects:
-    """Watch the objects of one project in one partition; see `ports.occasions.OccasionSource`.
+    """Watch the objects of one project in one partition of the inventory; see `ports.occasions.OccasionSource`.
     `inventory.journal.run()` must be running. Changes that are no longer in the journal are found by reading all
     matching objects."""
 
-    of_a_lane_max = 100
+    of_a_partition_max = 100
 
-    def __init__(self, name: str, inventory: Inventory, partition: str, project: str) -> None:
-        """Watch the objects of a project; `partition` is a name or uuid."""
+    def __init__(self, name: str, inventory: Inventory, inventory_partition: str, project: str) -> None:
+        """Watch the objects of a project; `inventory_partition` is a name or uuid."""
         self.name = name
-        self._inventory, self._partition, self._project = inventory, partition, project
+        self._inventory, self._inventory_partition, self._project = inventory, inventory_partition, project
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
-        return [OccasionLane(str(trigger.more.get("type", MACHINE)))]
+    async def partitions(self, trigger: TriggerFilter) -> Sequence[OccasionPartition]:
+        return [OccasionPartition(str(trigger.more.get("type", MACHINE)))]
 
-    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
+    async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
         """Return the present: existing objects start nothing."""
         try:
             revision = await self._inventory.journal.now()
@@ -58,35 +58,35 @@ class WatchedObjects:
         return f"{revision}.{ALL_OF_IT}"
 
     async def after(
-        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+        self, trigger: TriggerFilter, partition: OccasionPartition, position: str, limit: int
     ) -> Sequence[NextOccasion]:
         """Return the occasions of complete commits, which may be more than `limit`."""
         revision, _, done = position.partition(".")
         wanted = {EventKind(event) for event in trigger.events}
         try:
-            caller, matching = await self._filter(trigger, lane)
+            caller, matching = await self._filter(trigger, partition)
             try:
                 found = await self._changes(caller, matching, int(revision), int(done), limit)
             except MomentExpired:
                 return await self._missed(caller, matching, int(revision), wanted)
         except (InventoryError, Invalid, StoreError) as error:
-            raise SourceUnavailable(f"{lane.source}, {trigger.more.get('filter', '')}: {error}") from error
+            raise SourceUnavailable(f"{partition.source}, {trigger.more.get('filter', '')}: {error}") from error
         return [
             NextOccasion(place, KINDS[one.kind], self._occasion(one, place) if KINDS[one.kind] in wanted else None)
             for place, one in found
         ]
 
-    async def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
+    async def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
         while True:
             revision = self._inventory.journal.revision
             yield None
             await self._inventory.journal.passed(revision)
 
-    async def _filter(self, trigger: TriggerFilter, lane: OccasionLane) -> tuple[Caller, Filter]:
+    async def _filter(self, trigger: TriggerFilter, partition: OccasionPartition) -> tuple[Caller, Filter]:
         """Return the filter. Raise InventoryError, Invalid."""
-        partition = await self._inventory.partition(self._partition)
-        caller = Caller(USER, self._project, partition)
-        search = replace(parse(str(trigger.more.get("filter", ""))), types=(lane.source,))
+        inventory_partition = await self._inventory.partition(self._inventory_partition)
+        caller = Caller(USER, self._project, inventory_partition)
+        search = replace(parse(str(trigger.more.get("filter", ""))), types=(partition.source,))
         return caller, await self._inventory.filter(caller, search)
 
     async def _changes(

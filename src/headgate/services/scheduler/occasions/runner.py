@@ -1,8 +1,8 @@
 """One connection of messages or objects: what is new there is taken up for the pipelines that it starts.
 
-How far each pipeline is in each lane, what it has begun, and the event that begins it are written in one commit: so
-each message starts a pipeline once, whoever dies.  Of each lane and trigger only a few are under way at a time, the
-rest stay where they are: a flood takes nobody's place, and costs the store nothing.
+How far each pipeline is in each partition, what it has begun, and the event that begins it are written in one commit:
+so each message starts a pipeline once, whoever dies.  Of each partition and trigger only a few are under way at a time,
+the rest stay where they are: a flood takes nobody's place, and costs the store nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from headgate.base.texts import line
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import HEADS, Change, Occasion, TriggerEvent
 from headgate.map.forms import ITEM
-from headgate.map.occasions import Begun, LaneProgress
+from headgate.map.occasions import Begun, OccasionProgress
 from headgate.map.records import BranchCache, RepositoryProblem, RepositoryProblems
-from headgate.ports.occasions import NextOccasion, OccasionLane, OccasionSource, SourceUnavailable
+from headgate.ports.occasions import NextOccasion, OccasionPartition, OccasionSource, SourceUnavailable
 from headgate.recipes import blob
 from headgate.recipes.codec import encode, readable
 from headgate.recipes.lock import lock
@@ -80,7 +80,7 @@ log = logging.getLogger("headgate.occasions")
 OF_A_TRIGGER_MAX = 100
 """Limit of items under way for one trigger."""
 AT_ONCE_MAX = 20
-"""Limit of events taken from one lane in one round."""
+"""Limit of events taken from one partition in one round."""
 LOOK_S = 30.0
 """Longest interval between two looks at everything, even without news."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
@@ -97,9 +97,9 @@ class Bound(NamedTuple):
     def whose(self) -> tuple[str, str]:
         return self.tenant, self.pipeline.name
 
-    def place(self, lane: OccasionLane) -> str:
-        """Return the name of the lane's record."""
-        return derived("taken", *self.whose, *lane)
+    def place(self, partition: OccasionPartition) -> str:
+        """Return the name of the partition's record."""
+        return derived("taken", *self.whose, *partition)
 
 
 class OccasionRunner:
@@ -111,8 +111,8 @@ class OccasionRunner:
         self._place = context.map.cache.connection(watched.name)
         self._taken: dict[str, str] = {}
         """Name of a progress record -> position."""
-        self._still: set[tuple[str, OccasionLane]] = set()
-        """Place and lane that had nothing new at the last look."""
+        self._still: set[tuple[str, OccasionPartition]] = set()
+        """Place and partition that had nothing new at the last look."""
         self._lost = LostOccasions(context, watched.name)
         self._problem: str | None = None
 
@@ -138,8 +138,8 @@ class OccasionRunner:
         pause_s = PAUSE_FIRST_S
         while True:
             try:
-                async for lanes in self._watched.stirs():
-                    self._heard(lanes)
+                async for partitions in self._watched.stirs():
+                    self._heard(partitions)
                     stirs.nudge()
                     pause_s = PAUSE_FIRST_S
                 pause_s = LOOK_S
@@ -148,8 +148,8 @@ class OccasionRunner:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def _heard(self, lanes: Collection[OccasionLane] | None) -> None:
-        self._still = set() if lanes is None else {one for one in self._still if one[1] not in lanes}
+    def _heard(self, partitions: Collection[OccasionPartition] | None) -> None:
+        self._still = set() if partitions is None else {one for one in self._still if one[1] not in partitions}
 
     async def _rounds(self, stirs: MirrorPart, guard: At) -> None:
         pause_s, loop = PAUSE_FIRST_S, asyncio.get_running_loop()
@@ -195,12 +195,12 @@ class OccasionRunner:
         return took
 
     def _open(self) -> Counter[tuple[str, ...]]:
-        """Count the items that have not ended, for each pipeline and each of its lanes."""
+        """Count the items that have not ended, for each pipeline and each of its partitions."""
         found = Counter[tuple[str, ...]]()
         for entry in self._context.mirror.under(self._place.occasions.begun.path):
             if (one := readable(entry, Begun)) is not None:
                 found[one.tenant, one.pipeline] += 1
-                found[one.tenant, one.pipeline, one.source, one.lane] += 1
+                found[one.tenant, one.pipeline, one.source, one.partition] += 1
         return found
 
     def _waits(self, bound: Bound) -> bool:
@@ -218,29 +218,31 @@ class OccasionRunner:
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> bool:
-        """Look at the lanes of one trigger in turn."""
+        """Look at the partitions of one trigger in turn."""
         took = False
-        for lane in await self._watched.lanes(bound.trigger):
-            key = bound.place(lane)
+        for partition in await self._watched.partitions(bound.trigger):
+            key = bound.place(partition)
             if key not in self._taken:
-                await self._begin(bound, lane, await self._watched.start(bound.trigger, lane), guard)
-            of_lane = (*bound.whose, *lane)
-            free = min(self._watched.of_a_lane_max - open[of_lane], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX)
-            if free <= 0 or (key, lane) in self._still:
+                await self._begin(bound, partition, await self._watched.start(bound.trigger, partition), guard)
+            of_partition = (*bound.whose, *partition)
+            free = min(
+                self._watched.of_a_partition_max - open[of_partition], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX
+            )
+            if free <= 0 or (key, partition) in self._still:
                 continue
-            found = await self._watched.after(bound.trigger, lane, self._taken[key], free)
+            found = await self._watched.after(bound.trigger, partition, self._taken[key], free)
             if not found:
-                self._still.add((key, lane))
+                self._still.add((key, partition))
                 continue
-            began = await self._take(bound, lane, found, heads, guard)
-            open[of_lane] += began
+            began = await self._take(bound, partition, found, heads, guard)
+            open[of_partition] += began
             open[bound.whose] += began
             took = True
         return took
 
-    async def _begin(self, bound: Bound, lane: OccasionLane, position: str, guard: At) -> None:
-        """Record the starting position of a new lane."""
-        record, key = LaneProgress(*bound.whose, *lane, position), bound.place(lane)
+    async def _begin(self, bound: Bound, partition: OccasionPartition, position: str, guard: At) -> None:
+        """Record the starting position of a new partition."""
+        record, key = OccasionProgress(*bound.whose, *partition, position), bound.place(partition)
         put = Put(self._place.occasions.taken.inside(key), encode(record))
         await self._context.store.commit([], [put], guards=[guard])
         self._taken[key] = position
@@ -248,23 +250,23 @@ class OccasionRunner:
     async def _take(
         self,
         bound: Bound,
-        lane: OccasionLane,
+        partition: OccasionPartition,
         found: Collection[NextOccasion],
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> int:
         """Commit what was seen, each with the position behind it. Return how many items it starts."""
-        context, key = self._context, bound.place(lane)
+        context, key = self._context, bound.place(partition)
         discarding = state_of(context, bound.tenant).trigger_queue_discarding
         stream = context.map.events.tenant(bound.tenant).pipelines(bound.pipeline.name).trigger.stream
         path, begins = self._place.occasions.taken.inside(key), 0
         pieces, position = list[TurnPart](), ""
         for seen in found:
             position = seen.position
-            piece = TurnPart([Put(path, encode(LaneProgress(*bound.whose, *lane, position)))])
+            piece = TurnPart([Put(path, encode(OccasionProgress(*bound.whose, *partition, position)))])
             if seen.occasion is not None and not discarding:
                 event = await self._event(bound, seen, seen.occasion, heads)
-                begun = Begun(*bound.whose, *lane, seen.occasion.id, context.now_ms())
+                begun = Begun(*bound.whose, *partition, seen.occasion.id, context.now_ms())
                 piece.ops += [Put(self._place.occasions.begun.inside(event.id), encode(begun))]
                 piece.ops += stream.append(event)
                 begins += 1
@@ -293,7 +295,7 @@ class OccasionRunner:
         project, connection = (source.project, source.connection) if source is not None else ("", "")
         change = Change(connection, project, branch, commit=commit, ref=ref, occasion=occasion)
         id = derived(
-            "occasion", self._watched.name, *bound.whose, bound.place(OccasionLane(occasion.source)), occasion.id
+            "occasion", self._watched.name, *bound.whose, bound.place(OccasionPartition(occasion.source)), occasion.id
         )
         return TriggerEvent(seen.kind, change, id, self._context.now_ms(), pipeline=bound.pipeline.name)
 

@@ -1,4 +1,4 @@
-"""One lane: its messages in order, each tried as often as its policy says, its progress recorded along the way."""
+"""One partition: its messages in order, each tried as often as its policy says, its progress recorded along the way."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import position_of, unix_ms_of
-from headgate.queueing.lanes import Lane
 from headgate.queueing.letters import ERROR_MAX_CHARS
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
+from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import RoutingRule
 from headgate.queueing.progress import PARKED_MAX, Parked, Progress
 from headgate.queueing.tally import Ending, Tally
@@ -34,23 +34,23 @@ HANDED_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Hold what a worker tells its lanes."""
+    """Hold what a worker tells its partitions."""
 
-    control: Callable[[Lane], Control]
+    control: Callable[[QueuePartition], Control]
     alive: Callable[[], Container[str]]
     """Returns the names that live workers had in sessions they have lost."""
     rank: Rank
-    """Rank of the lane within its strand."""
+    """Rank of the partition within its strand."""
 
 
-class LaneRunner:
-    """Run a lane. `run` returns when the lane was given back after `leave`, or lost. Raise StopWorker, JobExit or
-    Stuck."""
+class PartitionRunner:
+    """Run a partition. `run` returns when the partition was given back after `leave`, or lost. Raise StopWorker,
+    JobExit or Stuck."""
 
     def __init__(self, processor: MessageProcessor, hold: Hold, route: RoutingRule, around: Around) -> None:
         self._processor, self._hold, self._around = processor, hold, around
         self._job, self._policy = route.job, route.policy
-        self.lane, self.rank = hold.lane, around.rank
+        self.partition, self.rank = hold.partition, around.rank
         self.now = hold.stored
         self._wake = asyncio.Event()
         self._leaves = asyncio.Event()
@@ -59,22 +59,22 @@ class LaneRunner:
         self._not_before_ms = 0
         self._verdict: tuple[str, BaseException] | None = None
         self._since_commit, self._committed_s = 0, self._time()
-        self._done = processor.figures.done.labels(self.lane.queue)
-        self._job_s = processor.figures.job_s.labels(self.lane.queue)
+        self._done = processor.figures.done.labels(self.partition.queue)
+        self._job_s = processor.figures.job_s.labels(self.partition.queue)
         self.rank.stirs()
 
     @property
     def leaving(self) -> bool:
-        """Return whether the lane is being given back."""
+        """Return whether the partition is being given back."""
         return self._leaves.is_set()
 
     def ring(self) -> None:
-        """Wake the lane because a message was posted or its control changed."""
+        """Wake the partition because a message was posted or its control changed."""
         self.rank.stirs()
         self._wake.set()
 
     def leave(self) -> None:
-        """Hand the lane back once the running job has ended."""
+        """Hand the partition back once the running job has ended."""
         self._leaves.set()
         self._wake.set()
 
@@ -85,7 +85,7 @@ class LaneRunner:
                 self.now = replace(self.now, gone_ms=self._processor.now_ms())
             await self._hold.release(self.now)
         except GuardLost:
-            log.warning("%s: another worker has taken it; what was not recorded runs again there", self.lane)
+            log.warning("%s: another worker has taken it; what was not recorded runs again there", self.partition)
             self._processor.figures.lost.inc()
         except StopWorker:
             await self.give_back()
@@ -96,15 +96,15 @@ class LaneRunner:
             raise
 
     async def give_back(self) -> None:
-        """Give the lane back after `run` was cancelled; what may have started stays marked."""
+        """Give the partition back after `run` was cancelled; what may have started stays marked."""
         self._close("left")
         try:
             await self._hold.release(self.now)
         except StoreError as error:
-            log.info("%s: not handed back (%s); it is free once the session ends", self.lane, error)
+            log.info("%s: not handed back (%s); it is free once the session ends", self.partition, error)
 
     async def _until_left(self) -> bool:
-        """Run until the lane is left; return True if the queue no longer exists."""
+        """Run until the partition is left; return True if the queue no longer exists."""
         retry_s = 0.1
         while not self.leaving:
             self._wake.clear()
@@ -118,7 +118,7 @@ class LaneRunner:
                 return True
             except SourceDown as down:
                 self._processor.figures.source_errors.inc()
-                log.warning("%s: %s; trying again in %.1f s", self.lane, down, retry_s)
+                log.warning("%s: %s; trying again in %.1f s", self.partition, down, retry_s)
                 self._calms()
                 await self._rest(retry_s)
                 retry_s = min(retry_s * 2, RETRY_MAX_S)
@@ -126,10 +126,10 @@ class LaneRunner:
 
     async def _step(self) -> bool:
         """Do what comes next; return False if there is nothing to do now."""
-        control = self._around.control(self.lane)
+        control = self._around.control(self.partition)
         if control.seek is not None and (now := await self._hold.seek(self.now)) is not None:
             self.now = now
-            log.info("%s: goes on behind %s, as was wanted", self.lane, now.id or now.last or "nothing at all")
+            log.info("%s: goes on behind %s, as was wanted", self.partition, now.id or now.last or "nothing at all")
         if control.paused:
             await self._flush()
             return False
@@ -144,7 +144,7 @@ class LaneRunner:
     async def _page(self) -> bool:
         """Try messages that were never started; mark them as begun once the first has its slot."""
         size = max(self._processor.pace.page, self._policy.batch)
-        page = await self._processor.source.read(self.lane, steps.position(self.now), size)
+        page = await self._processor.source.read(self.partition, steps.position(self.now), size)
         if not page or self.leaving:
             return False
         for first in range(0, len(page), self._policy.batch):
@@ -168,7 +168,7 @@ class LaneRunner:
         return True
 
     async def _first(self, batch: Sequence[Message]) -> bool:
-        """Try for the first time; return False if the lane must be read again."""
+        """Try for the first time; return False if the partition must be read again."""
         last = batch[-1].message_id
         if len(batch) == 1:
             self._open(last, Tally().opened(self._hold.name, handed=True))
@@ -180,7 +180,7 @@ class LaneRunner:
             return True
         self.now = steps.begun(self.now, last)
         if len(batch) > 1:
-            log.info("%s: a batch of %s failed (%s); its messages are tried one by one", self.lane, len(batch), error)
+            log.info("%s: a batch of %s failed (%s); each is tried alone", self.partition, len(batch), error)
             await self._commit(steps.failed_together(self.now, last))
             return False
         await self._failed(batch[0], error)
@@ -192,7 +192,7 @@ class LaneRunner:
         """Try the next message that may have been started, or has failed."""
         if self._processor.now_ms() < self._not_before_ms:
             return False
-        page = await self._processor.source.read(self.lane, steps.position(self.now), 1)
+        page = await self._processor.source.read(self.partition, steps.position(self.now), 1)
         if not page or position_of(page[0].message_id) > steps.suspects(self.now):
             self.now = steps.begun(self.now, "")
             return True
@@ -204,9 +204,9 @@ class LaneRunner:
         due = min(self.now.parked, key=lambda one: one.due_ms, default=None)
         if due is None or due.due_ms > self._processor.now_ms():
             return False
-        message = await self._processor.source.get(self.lane, due.id)
+        message = await self._processor.source.get(self.partition, due.id)
         if message is None:
-            log.warning("%s: message %s expired before it could be tried again", self.lane, due.id)
+            log.warning("%s: message %s expired before it could be tried again", self.partition, due.id)
             await self._commit(steps.unparked(self.now, due.id))
         else:
             await self._again(message)
@@ -296,7 +296,7 @@ class LaneRunner:
 
     async def _try(self, batch: Sequence[Message], attempt: int, recorded_after_s: float) -> BaseException | None:
         """Run the job; return why it failed, or None if it succeeded."""
-        figures, queue = self._processor.figures, self.lane.queue
+        figures, queue = self._processor.figures, self.partition.queue
         messages = [replace(message, attempt=attempt) for message in batch] if attempt > 1 else list(batch)
         if attempt > 1:
             figures.retries.labels(queue).inc()
@@ -305,7 +305,7 @@ class LaneRunner:
             error = await self._called(messages)
         if error is not None:
             figures.failures.labels(queue).inc()
-            log.info("%s: try %s of message %s failed: %r", self.lane, attempt, messages[0].message_id, error)
+            log.info("%s: try %s of message %s failed: %r", self.partition, attempt, messages[0].message_id, error)
             return error
         self._job_s.observe(self._time() - began_s)
         self._done.inc(len(batch))
@@ -374,7 +374,7 @@ class LaneRunner:
         return self._called_away() or any(one.due_ms <= now_ms for one in self.now.parked)
 
     def _called_away(self) -> bool:
-        control = self._around.control(self.lane)
+        control = self._around.control(self.partition)
         return self.leaving or control.paused or control.seek is not None
 
     def _patience_s(self) -> float:

@@ -1,4 +1,4 @@
-"""A lane is one partition of one queue: its messages are in order, and one worker at a time processes it."""
+"""Partitions of queues: each has its messages in order, and one worker at a time processes it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ RESERVED = (DEAD_LETTERS, "qdo_error", "qdo_status")
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
 
 
-class Lane(NamedTuple):
+class QueuePartition(NamedTuple):
     """Name one partition of one queue.  Partitions are numbered from 1."""
 
     queue: str
-    partition: int = 1
+    number: int = 1
 
     def __str__(self) -> str:
         """Return only the queue's name for its first partition."""
-        return self.queue if self.partition == 1 else f"{self.queue}:{self.partition}"
+        return self.queue if self.number == 1 else f"{self.queue}:{self.number}"
 
 
 def partition_of_key(key: str, partitions: int) -> int:
-    """Return the partition of a key: the first 8 bytes of the SHA-256 of the key in UTF-8, as a number, modulo the
-    number of partitions, plus 1. This computation must never change."""
+    """Return the number of the partition of a key: the first 8 bytes of the SHA-256 of the key in UTF-8, as a
+    number, modulo the number of partitions, plus 1. This computation must never change."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % partitions + 1
 
 
-def parse_lane(text: str) -> Lane:
+def parse_partition(text: str) -> QueuePartition:
     """Parse `<queue>`, `<queue>:<n>` or, as in old configuration files, `<queue>-<n>` with a queue of 32 hex digits.
     Raise ValueError."""
     queue, colon, number = text.rpartition(":")
@@ -44,4 +44,4 @@ def parse_lane(text: str) -> Lane:
         raise ValueError(
             f"{text!r} is not a partition of a queue: write QUEUE or QUEUE:N, with N from 1 to {PARTITIONS_MAX}"
         )
-    return Lane(queue, int(number))
+    return QueuePartition(queue, int(number))
