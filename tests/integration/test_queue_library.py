@@ -30,7 +30,7 @@ from headgate.queue import (
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.database import Database
-from headgate.queue.messages.holders import CREW
+from headgate.queue.messages.holders import DEFAULT_GROUP
 from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.messages.records import NoQueue
 from headgate.queueing.ids import START
@@ -191,7 +191,7 @@ async def test_a_long_job_keeps_its_lease(board: MessageBoard, url: str) -> None
         now_ns += 6 * 10**9
         assert now_ns > first_ms * 10**6
         async with MessageClient.open([url], KEY) as client:
-            assert await MessageLeasing(client).take("q", "another", CREW, 10.0) is None
+            assert await MessageLeasing(client).take("q", "another", DEFAULT_GROUP, 10.0) is None
         may_end.set()
         await until("the long job has ended", lambda: 0 in seen)
     assert seen == [1, 0], "nobody else took it meanwhile"

@@ -16,7 +16,7 @@ import msgspec
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.tasks import run_until, unless
-from headgate.queue.messages.holders import CREW, Handed, MessageLease
+from headgate.queue.messages.holders import DEFAULT_GROUP, Handed, MessageLease
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
 
@@ -64,7 +64,7 @@ class Worker:
         jobs: Sequence[JobFunction],
         *,
         context: Any = None,  # any context that jobs take
-        group: str = CREW,
+        group: str = DEFAULT_GROUP,
         ttl_s: float = 30.0,
         threads: int = 100,
         ca: str | Path = "",

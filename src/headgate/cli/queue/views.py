@@ -18,7 +18,7 @@ from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
 from headgate.cli.terminal.say import say
 from headgate.queue.messages.calendar import Calendar
-from headgate.queue.messages.holders import CREW
+from headgate.queue.messages.holders import DEFAULT_GROUP
 from headgate.queue.workers.status import PartitionStatus, shape
 from headgate.queueing.ids import START
 from headgate.queueing.partitions import RESERVED, QueuePartition, parse_partition
@@ -58,7 +58,7 @@ def list_(config: str, as_json: bool) -> None:
 async def _listed(config: str) -> list[Row]:
     async with operator(config) as at:
         if at.file.leases:
-            found = await of_server(at, _usual(await at.client.partitions()), at.file.group or CREW)
+            found = await of_server(at, _usual(await at.client.partitions()), at.file.group or DEFAULT_GROUP)
             return [msgspec.structs.asdict(one.shape()) for one in found]
         partition_statuses, workers = await at.partition_statuses(), await at.workers()
         partitions = _usual({*await at.client.partitions(), *partition_statuses})
@@ -96,7 +96,7 @@ async def _lags(config: str, *, every: bool) -> list[Row]:
                 (one for one in known if one.partition in set(partitions)), key=lambda one: (one.partition, one.name)
             )
         elif at.file.leases:
-            found = await of_server(at, partitions, at.file.group or CREW)
+            found = await of_server(at, partitions, at.file.group or DEFAULT_GROUP)
         else:
             partition_statuses = await at.partition_statuses()
             found = [

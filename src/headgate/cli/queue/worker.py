@@ -27,7 +27,7 @@ from headgate.cli.queue.workeroptions import SERVER
 from headgate.cli.store.silence import open_telling
 from headgate.cli.terminal.say import say
 from headgate.queue.messages.client import MessageClient
-from headgate.queue.messages.holders import CREW
+from headgate.queue.messages.holders import DEFAULT_GROUP
 from headgate.queue.workers.app import Worker, create_worker_app
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck
 from headgate.queue.workers.processor import MessageProcessor
@@ -129,7 +129,7 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
 
 
 def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:
-    worker.group, worker.only = file.group or CREW, file.choice.only
+    worker.group, worker.only = file.group or DEFAULT_GROUP, file.choice.only
     worker.leases_max, worker.ttl_s, worker.pace = file.concurrency, file.session_s, file.pace
     return worker
 

@@ -13,7 +13,7 @@ from headgate.queue.messages.records import QueueRecord, StoredMessage
 from headgate.queueing.ids import Position
 from headgate.queueing.policy import Policy
 
-CREW = "workers"
+DEFAULT_GROUP = "workers"
 """Group of leases that name none."""
 USUAL = Policy()
 
@@ -73,7 +73,7 @@ class LeaseRequest:
     app: str
     queue: str
     worker: str
-    crew: str = CREW
+    group: str = DEFAULT_GROUP
     partition: int | None = None
     ttl_s: float = 30.0
 
@@ -96,7 +96,7 @@ class HeldLease:
     """Represent the row of a valid lease of one partition."""
 
     queue: QueueRecord
-    crew: str
+    group: str
     partition: int
     epoch: int
     worker: str
@@ -107,7 +107,7 @@ class HeldLease:
 
     @property
     def place(self) -> Row:
-        return self.queue.id, self.crew, self.partition
+        return self.queue.id, self.group, self.partition
 
 
 PLACE = "queue = ? and crew = ? and partition = ?"

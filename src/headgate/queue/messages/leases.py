@@ -45,10 +45,10 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
     if wanted.partition is not None:
         heads = (head_of(QueuePartition(queue.name, wanted.partition), queue.priorities).number,)
     sql = "select partition, epoch, ticks, id, expires_ms from lease where queue = ? and crew = ?"
-    known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.crew))}
+    known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.group))}
     every = [[known.get(n, _unknown(n)) for n in range(head, head + queue.priorities)] for head in heads]
     for strand in sorted((rows for rows in every if rows[0][4] <= moment.now_ms), key=lambda rows: rows[0][4]):
-        places = [((queue.id, wanted.crew, row[0]), Position(*row[2:4])) for row in strand]
+        places = [((queue.id, wanted.group, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
             continue
         for place in (place for place, _ in places if place[2] not in known):
@@ -116,13 +116,13 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
         raise LeaseLost("this lease has ended: take another, and discard what was fetched under it")
     turn: list[Row] = []
     if queue.priorities > 1:
-        crew, head, *_ = rows[0]
-        turn = database.execute(f"select handed, passed, then_passed from turn where {PLACE}", (queue.id, crew, head))
+        group, head, *_ = rows[0]
+        turn = database.execute(f"select handed, passed, then_passed from turn where {PLACE}", (queue.id, group, head))
         between = f"{sql} and crew = ? and partition between ? and ? order by partition"
-        rows = database.execute(between, (queue.id, crew, head, head + queue.priorities - 1))
+        rows = database.execute(between, (queue.id, group, head, head + queue.priorities - 1))
     leases = tuple(
-        HeldLease(queue, crew, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
-        for crew, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
+        HeldLease(queue, group, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
+        for group, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
     )
     return _Strand(leases, *turn[0]) if turn else _Strand(leases)
 

@@ -109,7 +109,7 @@ def _bury(
         queues.find(database, app, DEAD_LETTERS)
     except NoQueue:
         queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
-    key = f"dead-{held.crew}-{partition}-{one.message_id}"
+    key = f"dead-{held.group}-{partition}-{one.message_id}"
     draft = MessageDraft(letter_of(head, one.body), DEAD_TTL_S, 1)
     post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
     (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)

@@ -53,14 +53,14 @@ def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, grou
     }
     groups: dict[int, list[GroupShape]] = {}
     leases = "select crew, partition, worker, expires_ms, ticks, id from lease where queue = ? and ? in ('', crew)"
-    for crew, partition, worker, expires_ms, ticks, id in database.execute(
+    for name, partition, worker, expires_ms, ticks, id in database.execute(
         f"{leases} order by partition, crew limit ?", (queue.id, group, GROUPS_MAX)
     ):
         behind = "select 1 from message where queue = ? and partition = ? and (ticks, id) > (?, ?) and expires_ms > ?"
         waiting = _count(database, behind, queue.id, partition, ticks, id, now_ms)
         failed = "select 1 from tried where queue = ? and crew = ? and partition = ? and due_ms > 0"
-        retrying = _count(database, failed, queue.id, crew, partition)
-        shape = GroupShape(crew, worker, expires_ms > now_ms, id, waiting, retrying)
+        retrying = _count(database, failed, queue.id, name, partition)
+        shape = GroupShape(name, worker, expires_ms > now_ms, id, waiting, retrying)
         groups.setdefault(partition, []).append(shape)
     found = []
     for partition in range(1, queue.partitions + 1):

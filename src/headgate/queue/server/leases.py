@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.base.tasks import unless
 from headgate.queue.messages import leases
-from headgate.queue.messages.holders import CREW, LeaseRequest, Outcome
+from headgate.queue.messages.holders import DEFAULT_GROUP, LeaseRequest, Outcome
 from headgate.queue.messages.records import READ_MAX, InvalidPost
 from headgate.queue.server import forms
 from headgate.queue.server.state import OK, MessageSite, answer
@@ -31,7 +31,7 @@ class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request a lease."""
 
     worker: str = ""
-    group: str = CREW
+    group: str = DEFAULT_GROUP
     partition: int | None = None
     ttl: float = 30.0
 

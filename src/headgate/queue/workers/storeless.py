@@ -11,7 +11,7 @@ from typing import Any
 from headgate.base.tasks import end, run_until, unless
 from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone, SourceDown
 from headgate.queue.messages.client import MessageClient
-from headgate.queue.messages.holders import CREW, Failure, Handed, MessageLease, Outcome
+from headgate.queue.messages.holders import DEFAULT_GROUP, Failure, Handed, MessageLease, Outcome
 from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
 from headgate.queue.workers.figures import WorkerMetrics
@@ -37,7 +37,7 @@ class LeaseWorker:
     caller: JobCaller
     context: Any  # any result of job_context
     name: str
-    group: str = CREW
+    group: str = DEFAULT_GROUP
     only: frozenset[QueuePartition] = frozenset()
     """Partitions that the worker processes; empty: all."""
     leases_max: int = 100
