@@ -107,12 +107,12 @@ class MessageBoard:
     async def create(self, app: str, wanted: QueueRecord) -> None:
         """Create a queue, or update the one of this name, whose partitions may only grow (raise InvalidPost)."""
         await self._write(lambda database: queues.create(database, app, wanted), app)
-        self.signal.ring(app, None)
+        self.signal.notify(app, None)
 
     async def remove(self, app: str, name: str) -> None:
         """Remove a queue at once; its messages are deleted gradually."""
         await self._write(lambda database: queues.remove(database, app, name), app)
-        self.signal.ring(app, None)
+        self.signal.notify(app, None)
 
     async def queue(self, app: str, name: str) -> QueueRecord:
         return await self._read(lambda database: queues.find(database, app, name))
@@ -138,7 +138,7 @@ class MessageBoard:
         with counted:
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
         for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
-            self.signal.ring(app, partition)
+            self.signal.notify(app, partition)
         if any(one.deliver_at for one in posted):
             self._later.set()
         return posted, replayed
@@ -148,7 +148,7 @@ class MessageBoard:
         put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
         await self._write(lambda database: put_ids(database, put), app)
         for partition, _ in ids:
-            self.signal.ring(app, QueuePartition(queue, partition))
+            self.signal.notify(app, QueuePartition(queue, partition))
 
     async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
         await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
@@ -195,7 +195,7 @@ class MessageBoard:
         return total
 
     async def upkeep(self) -> None:
-        """Remove expired messages, deliver due ones, and ring for messages that other processes post to the same
+        """Remove expired messages, deliver due ones, and announce messages that other processes post to the same
         PostgreSQL, until cancelled."""
         await run_until(asyncio.Event(), self._keep_purging(), self._keep_delivering(), self._keep_listening())
 
@@ -230,7 +230,7 @@ class MessageBoard:
 
     async def _deliver(self, work: Callable[[Database], list[tuple[str, QueuePartition]]]) -> None:
         for app, partition in await self._write(work, alone=True):
-            self.signal.ring(app, partition)
+            self.signal.notify(app, partition)
 
     def _moment(self) -> LeaseMoment:
         return LeaseMoment(self.now_ns(), self._node, self._chance)

@@ -37,10 +37,10 @@ def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop:
         if stop.is_set():
             return
         if first:
-            loop.call_soon_threadsafe(signal.ring_all)
+            loop.call_soon_threadsafe(signal.notify_all)
             first = False
         if payload is not None:
             app, *partition = payload.split("\n")
             loop.call_soon_threadsafe(
-                signal.ring, app, QueuePartition(partition[0], int(partition[1])) if partition else None
+                signal.notify, app, QueuePartition(partition[0], int(partition[1])) if partition else None
             )

@@ -154,7 +154,7 @@ def _write(
     aside = later.waiting(database, ticks, now_ms)
     rows: list[Row] = []
     key_rows: list[Row] = []
-    rung: set[str] = set()
+    announced: set[str] = set()
     for n, queue, partitions in accepted:
         post, posted = posts[n], []
         if (full := room.take(queue, partitions, post.drafts)) is not None:
@@ -170,7 +170,7 @@ def _write(
                 continue
             rows.append((queue.id, partition, at, id, draft.body, now_ms + queue.kept_s(draft.ttl_s) * 1000))
             posted.append(Posted(id, unix_text(at), partition))
-            rung.add(f"{post.app}\n{post.queue}\n{partition}")
+            announced.add(f"{post.app}\n{post.queue}\n{partition}")
         if post.key:
             answer = msgspec.json.encode(posted).decode()
             key_rows.append((queue.id, post.key, post.digest, answer, now_ms + KEYS_KEPT_S * 1000))
@@ -181,5 +181,5 @@ def _write(
     room.drop(database)
     if key_rows:
         database.insert("posted", "queue, key, digest, answer, expires_ms", key_rows)
-    for payload in rung:
+    for payload in announced:
         database.notify(payload)

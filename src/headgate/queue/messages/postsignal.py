@@ -10,7 +10,7 @@ from headgate.queueing.partitions import QueuePartition
 
 
 class Listener:
-    """Remember which partitions of one application (or one of its queues) were rung, each once."""
+    """Remember which partitions of one application (or one of its queues) got messages, each once."""
 
     def __init__(self, app: str, queue: str | None) -> None:
         self.app, self.queue = app, queue
@@ -43,7 +43,7 @@ class PostSignal:
 
     @contextmanager
     def listen(self, app: str, queue: str | None = None) -> Iterator[Listener]:
-        """Listen inside the block, where no ring is missed; read the database after entering it."""
+        """Listen inside the block, where no post is missed; read the database after entering it."""
         listener = Listener(app, queue)
         self._listeners.setdefault(app, set()).add(listener)
         try:
@@ -53,12 +53,12 @@ class PostSignal:
             if not self._listeners[app]:
                 del self._listeners[app]
 
-    def ring(self, app: str, partition: QueuePartition | None) -> None:
+    def notify(self, app: str, partition: QueuePartition | None) -> None:
         """Wake callers that wait for a partition; None means that the queues themselves have changed."""
         for listener in self._listeners.get(app, ()):
             listener.tell(partition)
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         """Wake everybody, because something may have been missed."""
         for listeners in self._listeners.values():
             for listener in listeners:

@@ -68,13 +68,13 @@ def stream(
                 for partition in page.partitions:
                     async for one in _after(site, queue, partition, places, page, still):
                         yield {"event": "message", "id": one.message_id, "data": msgspec.json.encode(one).decode()}
-                while not (rung := await _rung(site, listener)):
+                while not (news := await _posts(site, listener)):
                     if site.stop.is_set() or not still():
                         return
                     yield {"event": "ping", "data": ""}
                 if not still():
                     return
-                if rung[1] and not await _exists(site, app, queue):
+                if news[1] and not await _exists(site, app, queue):
                     yield {"event": "gone", "data": ""}
                     return
 
@@ -113,11 +113,11 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
         with site.board.signal.listen(app) as listener:
             yield {"event": "ready", "data": ""}
             while True:
-                while not (rung := await _rung(site, listener)):
+                while not (news := await _posts(site, listener)):
                     if site.stop.is_set() or not still():
                         return
                     yield {"event": "ping", "data": ""}
-                partitions, changed = rung
+                partitions, changed = news
                 if not still():
                     return
                 if changed:
@@ -128,7 +128,7 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
     return ServerSentEvents(events())
 
 
-async def _rung(site: MessageSite, listener: Listener) -> tuple[set[QueuePartition], bool] | None:
+async def _posts(site: MessageSite, listener: Listener) -> tuple[set[QueuePartition], bool] | None:
     """Wait for the listener; return None when nothing happened for PING_INTERVAL_S, or the server is to stop."""
     try:
         async with asyncio.timeout(PING_INTERVAL_S):

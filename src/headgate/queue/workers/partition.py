@@ -68,7 +68,7 @@ class PartitionRunner:
         """Return whether the partition is being given back."""
         return self._leaves.is_set()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the partition because a message was posted or its control changed."""
         self.rank.stirs()
         self._wake.set()
@@ -385,7 +385,7 @@ class PartitionRunner:
         return min([pace.idle_s, *(max(due - now_ms, 1) / 1000 for due in dues)])
 
     async def _rest(self, for_s: float) -> None:
-        """Wait until rung, and record after a while what is not recorded yet."""
+        """Wait until woken, and record after a while what is not recorded yet."""
         unrecorded = self.now != self._hold.stored
         first_s = min(for_s, self._processor.pace.commit_s) if unrecorded else for_s
         try:

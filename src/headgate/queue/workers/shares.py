@@ -180,11 +180,11 @@ class PartitionSharing:
             patience_s = AGAIN_S if self._failed else self.processor.pace.idle_s
             await self._stir(seen, still_s if still_s > 0 else patience_s)
 
-    def ring(self, partitions: frozenset[QueuePartition] | None) -> None:
+    def wake(self, partitions: frozenset[QueuePartition] | None) -> None:
         """Wake the partitions in which something was posted; None means that any may be affected."""
         for partition, (runner, _) in self._runners.items():
             if partitions is None or partition in partitions:
-                runner.ring()
+                runner.wake()
 
     def owned(self) -> list[PartitionRunner]:
         return [runner for runner, _ in self._runners.values()]
@@ -228,7 +228,7 @@ class PartitionSharing:
         self._alive = now.alive
         for partition, (runner, _) in self._runners.items():
             if before.get(partition) != now.controls.get(partition):
-                runner.ring()
+                runner.wake()
 
     async def _look(self, now: SharingView, *, settled: bool) -> bool:
         """Take and leave partitions according to the share; return whether there are any partitions."""

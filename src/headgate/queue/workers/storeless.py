@@ -50,7 +50,7 @@ class LeaseWorker:
     """Whether the server has listed its queues and no request has failed since."""
     held: dict[str, QueuePartition] = field(default_factory=dict)
     """Name of a lease -> partition."""
-    _bells: dict[Want, asyncio.Event] = field(default_factory=dict)
+    _wakeups: dict[Want, asyncio.Event] = field(default_factory=dict)
     _listing_due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the queues must be listed again."""
     _over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,8 +96,8 @@ class LeaseWorker:
             self._listing_due.clear()
             try:
                 for want in self._wanted(await self.source.partitions()):
-                    if want not in self._bells:
-                        self._bells[want] = asyncio.Event()
+                    if want not in self._wakeups:
+                        self._wakeups[want] = asyncio.Event()
                         self._start(self._seek(want))
                 self.well = True
             except (SourceDown, PostRefused, QueueGone) as down:
@@ -125,7 +125,7 @@ class LeaseWorker:
             try:
                 async for happening in self.source.happenings():
                     wait_s = 0.1
-                    self._ring(
+                    self._wake(
                         None
                         if happening.partitions is None
                         else {partition.queue for partition in happening.partitions}
@@ -138,22 +138,22 @@ class LeaseWorker:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 
-    def _ring(self, queues: set[str] | None) -> None:
+    def _wake(self, queues: set[str] | None) -> None:
         """Look at these queues, and list the queues again if one is new; None means all queues."""
-        known = {want[0] for want in self._bells}
+        known = {want[0] for want in self._wakeups}
         if queues is None or any(self._is_ours(queue) for queue in queues - known):
             self._listing_due.set()
-        for want, bell in self._bells.items():
+        for want, wakeup in self._wakeups.items():
             if queues is None or want[0] in queues:
-                bell.set()
+                wakeup.set()
 
     async def _seek(self, want: Want) -> None:
         """Take leases of one queue while there is something to do, up to the limit on leases."""
         queue, partition = want
-        bell, wait_s = self._bells[want], 0.1
+        wakeup, wait_s = self._wakeups[want], 0.1
         try:
             while not self._over.is_set():
-                bell.clear()
+                wakeup.clear()
                 found = None
                 try:
                     if len(self.held) < self.leases_max:
@@ -169,11 +169,11 @@ class LeaseWorker:
                     self.held[found.lease] = QueuePartition(queue, found.partition)
                     self._start(self._hold(queue, found))
                 else:
-                    await unless(self._over, _either(bell.wait(), self.pace.poll_s))
+                    await unless(self._over, _either(wakeup.wait(), self.pace.poll_s))
         except (QueueGone, PostRefused) as gone:
             log.info("%s: %s", queue, gone)
         finally:
-            del self._bells[want]
+            del self._wakeups[want]
 
     async def _hold(self, queue: str, lease: MessageLease) -> None:
         held = _Held(MessageLeasing(self.source), queue, lease, self.ttl_s)
@@ -186,7 +186,7 @@ class LeaseWorker:
         finally:
             full = len(self.held) >= self.leases_max
             del self.held[lease.lease]
-            self._ring({want[0] for want in self._bells} if full else {queue})
+            self._wake({want[0] for want in self._wakeups} if full else {queue})
 
     async def _work(self, held: _Held) -> None:
         """Work through messages until none are left or the worker is to stop; then give the lease back."""
@@ -232,7 +232,7 @@ class LeaseWorker:
             delay_s = policy.delay_s(one.attempt, random.random())  # noqa: S311 - no secret
             if isinstance(error, RetryLater):
                 delay_s = min(max(error.after_s, 0.0), RETRY_AFTER_MAX_S)
-            asyncio.get_running_loop().call_later(delay_s + 0.05, self._ring, {queue})
+            asyncio.get_running_loop().call_later(delay_s + 0.05, self._wake, {queue})
             text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
             failure = Failure(one.message_id, text, delay_s, isinstance(error, Reject))
             return Outcome(failed=(failure,), ttl=self.ttl_s, attempts=policy.attempts)

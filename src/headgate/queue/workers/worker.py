@@ -102,7 +102,7 @@ class QueueWorker:
                     wait_s = 0.1
                     if happening.partitions is None:
                         turn.requested.set()
-                    sharing.ring(happening.partitions)
+                    sharing.wake(happening.partitions)
             except NoStream:
                 await self._poll(sharing)
             except SourceDown as down:
@@ -113,7 +113,7 @@ class QueueWorker:
 
     async def _poll(self, sharing: PartitionSharing) -> None:
         while True:
-            sharing.ring(None)
+            sharing.wake(None)
             await asyncio.sleep(self.processor.pace.poll_s)
 
     async def _measure(self, sharing: PartitionSharing) -> None:

@@ -73,7 +73,7 @@ class QueueWorld:
     furthest: dict[QueuePartition, Position] = field(default_factory=dict)
     """Partition -> position of the latest message whose first attempt has begun."""
     listeners: list[asyncio.Event] = field(default_factory=list)
-    rung: set[QueuePartition] = field(default_factory=set)
+    announced: set[QueuePartition] = field(default_factory=set)
     taken_s: dict[QueuePartition, float] = field(default_factory=dict)
     """Partition -> time at which a worker last took it."""
     posted_s: dict[str, float] = field(default_factory=dict)
