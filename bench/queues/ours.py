@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.queues.places import KEY, done, memory_mb, server, worker
 from headgate.base.ids import fresh
-from headgate.ports.messages import Letter
+from headgate.ports.messages import NewMessage
 from headgate.queue.messages.client import MessageClient
 
 BATCH = 500
@@ -62,7 +62,7 @@ async def _latencies(port: int, root: Path, tries: int, partitions: int, body: s
     async with MessageClient.open([f"http://127.0.0.1:{port}/v1/queuey/"], KEY) as source:
         for n in range(tries):
             began_s = time.time()
-            await source.post(Letter("bench", body, fresh(), n % partitions + 1))
+            await source.post(NewMessage("bench", body, fresh(), n % partitions + 1))
             found.append((await asyncio.to_thread(done, root))[0] - began_s)
             await asyncio.sleep(0.02)
     return found

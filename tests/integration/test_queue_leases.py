@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from headgate.queue.messages.board import MessageBoard
-from headgate.queueing.letters import dead_letter
+from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import OTHER_KEY
@@ -45,7 +45,7 @@ class Talk(Site):
     async def tell(self, lease: Any, status: int = 200, **outcome: Any) -> Any:
         return await self.ask("POST", f"/q/lease/{lease['lease']}", status, json=outcome)
 
-    async def letters(self) -> list[Any]:
+    async def dead_letters(self) -> list[Any]:
         found = await self.ask("GET", f"/{DEAD_LETTERS}")
         return [dead_letter(m["body"]) for m in found["messages"]]
 
@@ -117,7 +117,7 @@ async def test_a_failed_message_waits_while_others_go_on_and_becomes_a_dead_lett
         await talk.tell(lease, failed=[failure], ttl=3600)
     talk.ahead_s += 11
     assert await talk.fetch(lease) == []
-    ((letter, body),) = await talk.letters()
+    ((letter, body),) = await talk.dead_letters()
     assert (letter.message_id, letter.attempts, letter.error, body) == (a, 3, "no 3", "a")
 
 
@@ -134,7 +134,7 @@ async def test_a_message_that_ends_its_workers_is_given_up_and_those_behind_it_a
     assert handed[0] == [("deadly", 1), ("fine", 1)]
     assert [[body for body, _ in page] for page in handed[1:]] == [["deadly"]] * 3
     assert page == [("fine", 2)]
-    ((letter, _),) = await talk.letters()
+    ((letter, _),) = await talk.dead_letters()
     assert (letter.message_id, letter.attempts, letter.died) == (a, 3, 3)
     await talk.tell(lease, done=[b])
 
@@ -144,7 +144,7 @@ async def test_rejected_is_not_tried_again(talk: Talk) -> None:
     lease = await talk.take()
     await talk.fetch(lease)
     await talk.tell(lease, failed=[{"message_id": a, "error": "never", "reject": True}])
-    ((letter, _),) = await talk.letters()
+    ((letter, _),) = await talk.dead_letters()
     assert (letter.attempts, letter.error) == (1, "never")
 
 

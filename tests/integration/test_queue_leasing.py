@@ -19,8 +19,8 @@ from headgate.queue.workers.calls import JobCaller, JobExit
 from headgate.queue.workers.processor import JobPace
 from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import Message, Reject, StopWorker
+from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.ids import START
-from headgate.queueing.letters import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.testing.deadline import DEADLINE_S
@@ -67,7 +67,7 @@ class Hands:
         worker.abort.set()
         await self.stop(worker)
 
-    async def letters(self) -> list[tuple[str, str, int]]:
+    async def dead_letters(self) -> list[tuple[str, str, int]]:
         found = [dead_letter(one.body) for one in await self.source.read(QueuePartition(DEAD_LETTERS, 1), START, 100)]
         return [(head.queue, head.error, head.attempts) for head, _ in found]
 
@@ -103,7 +103,7 @@ async def test_in_order_with_retries_and_dead_letters_and_new_queues_join(hands:
     await until("nothing is held any more", lambda: not worker.held)
     firsts = [body for queue, body, attempt in seen if queue == "q" and attempt == 1]
     assert firsts == ["a", "late", "worse", "b"]
-    assert sorted(await hands.letters()) == [("new", "Reject: never", 1), ("q", "ValueError: not yet", 3)]
+    assert sorted(await hands.dead_letters()) == [("new", "Reject: never", 1), ("q", "ValueError: not yet", 3)]
     await hands.stop(worker)
     assert len(seen) == len(set(seen)), "nothing twice"
 

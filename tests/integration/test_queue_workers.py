@@ -27,7 +27,7 @@ from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
 from headgate.map.check import check
 from headgate.map.trees import StoreTree
 from headgate.map.workers import ROOT, QueueMap, WorkerRecord
-from headgate.ports.messages import Letter, QueueGone
+from headgate.ports.messages import NewMessage, QueueGone
 from headgate.queue.messages import queues
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.records import BODY_MAX_BYTES, QueueRecord
@@ -48,8 +48,8 @@ from headgate.queueing import (
     TimeLimit,
 )
 from headgate.queueing import progress as steps
+from headgate.queueing.deadletters import DeadLetter, dead_letter
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
-from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.queueing.progress import NEW, Progress
 from headgate.queueing.tally import Tally
@@ -405,7 +405,7 @@ async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_onc
 async def test_the_largest_message_can_be_a_dead_letter(hands: QueueHarness) -> None:
     await hands.source.create("q")
     body = "ä" * (BODY_MAX_BYTES // 2)
-    await hands.source.post(Letter("q", body, "k"))
+    await hands.source.post(NewMessage("q", body, "k"))
 
     async def job(message: Message, context: None) -> None:
         raise Reject("x" * 10_000)

@@ -67,7 +67,7 @@ class PartitionBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class NewMessage:
     """Describe a message to post. Equal keys post it once, however often the post is tried."""
 
     queue: str
@@ -76,7 +76,7 @@ class Letter:
     partition: int | None = None
     ttl_s: int | None = None
     of: str = ""
-    """Key that replaces a partition: letters with the same key here go to one partition."""
+    """Key that replaces a partition: messages with the same one go to one partition."""
     delay_s: float = 0.0
     """Seconds between posting and delivery."""
     at: str = ""
@@ -123,7 +123,7 @@ class MessageSource(Protocol):
         ...
 
     async def get(self, partition: QueuePartition, id: str) -> Message | None: ...
-    async def post(self, letter: Letter) -> None:
+    async def post(self, message: NewMessage) -> None:
         """Post a message. Raise PostRefused."""
         ...
 

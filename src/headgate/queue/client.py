@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.ids import fresh
-from headgate.ports.messages import Letter, QueueGone
+from headgate.ports.messages import NewMessage, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.priorities import shape_for
@@ -88,7 +88,7 @@ class Queues:
         if `priority` is given. Raise SourceDown (the message may have been stored: post it again with the same
         `once`), QueueFull (it was not stored), PostRefused."""
         deliver_at, priority = how.get("deliver_at"), str(how.get("priority", ""))
-        letter = Letter(
+        message = NewMessage(
             queue,
             text_of(body),
             key=how.get("once") or fresh(),
@@ -102,10 +102,10 @@ class Queues:
         )
         client = self._open()
         try:
-            await client.post(letter)
+            await client.post(message)
         except QueueGone:
-            await client.create(queue, *shape_for(letter.priority, letter.partition))
-            await client.post(letter)
+            await client.create(queue, *shape_for(message.priority, message.partition))
+            await client.post(message)
 
     async def schedule(
         self,

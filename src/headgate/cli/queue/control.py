@@ -13,7 +13,7 @@ from headgate.base.ids import fresh
 from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import config_option, partition_named
 from headgate.cli.terminal.say import say
-from headgate.ports.messages import Letter, QueueGone
+from headgate.ports.messages import NewMessage, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.partitions import PARTITIONS_MAX, QueuePartition
@@ -71,20 +71,20 @@ def post(
 ) -> None:
     """Post BODY, or standard input, to QUEUE, which is created if it does not exist."""
     text = sys.stdin.read() if body == "-" else body
-    letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
-    usual = (priorities, priorities) if priorities else shape_for(letter.priority, letter.partition)
-    made = asyncio.run(_posted(config, letter, partitions or usual[0], usual[1]))
+    message = NewMessage(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
+    usual = (priorities, priorities) if priorities else shape_for(message.priority, message.partition)
+    made = asyncio.run(_posted(config, message, partitions or usual[0], usual[1]))
     say(f"posted to {queue}" + (", a new queue" if made else ""))
 
 
-async def _posted(config: str, letter: Letter, partitions: int, priorities: int) -> bool:
-    """Post the letter, and tell whether the queue was created for it."""
+async def _posted(config: str, message: NewMessage, partitions: int, priorities: int) -> bool:
+    """Post the message, and tell whether the queue was created for it."""
     async with operator(config) as at:
         try:
-            await at.client.post(letter)
+            await at.client.post(message)
         except QueueGone:
-            await at.client.create(letter.queue, partitions, priorities)
-            await at.client.post(letter)
+            await at.client.create(message.queue, partitions, priorities)
+            await at.client.post(message)
             return True
         return False
 

@@ -11,7 +11,7 @@ from headgate.base.errors import UserError
 from headgate.cli.groups import LazyGroup
 from headgate.cli.queue.bound import bound
 from headgate.cli.queue.control import pause, post, resume, seek, withdraw
-from headgate.cli.queue.letters import dead, replay
+from headgate.cli.queue.deadletters import dead, replay
 from headgate.cli.queue.operator import operator, store_of, trust_of
 from headgate.cli.queue.schedules import schedule, schedules, unschedule
 from headgate.cli.queue.views import Row, config_option, delayed, json_option, lag, list_, peek, show

@@ -14,8 +14,8 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.ports.messages import (
     LeaseGone,
-    Letter,
     MessageNews,
+    NewMessage,
     NoStream,
     PartitionBacklog,
     PostedAlready,
@@ -140,17 +140,17 @@ class MessageClient:
     async def delete(self, partition: QueuePartition, id: str) -> None:
         await self.ask("DELETE", _one(partition, id))
 
-    async def post(self, letter: Letter) -> None:
-        headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8", **_due(letter)}
-        if letter.partition is not None:
-            headers["X-Partition"] = str(letter.partition)
-        if letter.of:
-            headers["X-Key"] = letter.of
-        if letter.priority:
-            headers["X-Priority"] = letter.priority
-        if letter.ttl_s is not None:
-            headers["X-TTL"] = str(letter.ttl_s)
-        await self.ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
+    async def post(self, message: NewMessage) -> None:
+        headers = {"Idempotency-Key": message.key, "Content-Type": "text/plain; charset=utf-8", **_due(message)}
+        if message.partition is not None:
+            headers["X-Partition"] = str(message.partition)
+        if message.of:
+            headers["X-Key"] = message.of
+        if message.priority:
+            headers["X-Priority"] = message.priority
+        if message.ttl_s is not None:
+            headers["X-TTL"] = str(message.ttl_s)
+        await self.ask("POST", f"/{quote(message.queue)}", data=message.body.encode(), headers=headers)
 
     async def post_many(
         self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
@@ -272,9 +272,11 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str
             data += value.removeprefix(" ")
 
 
-def _due(letter: Letter) -> dict[str, str]:
-    found = {"X-Delay": f"{letter.delay_s:.3f}"} if letter.delay_s else {"X-Deliver-At": letter.at} if letter.at else {}
-    return {**found, "X-Hold": "yes"} if letter.hold else found
+def _due(message: NewMessage) -> dict[str, str]:
+    found = (
+        {"X-Delay": f"{message.delay_s:.3f}"} if message.delay_s else {"X-Deliver-At": message.at} if message.at else {}
+    )
+    return {**found, "X-Hold": "yes"} if message.hold else found
 
 
 def _since(position: Position) -> str:

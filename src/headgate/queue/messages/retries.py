@@ -8,7 +8,7 @@ from headgate.queue.messages.holders import PLACE, USUAL, Failure, Handed, HeldL
 from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, StoredMessage
-from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
+from headgate.queueing.deadletters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 _VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
@@ -110,9 +110,9 @@ def _bury(
     except NoQueue:
         queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
     key = f"dead-{held.group}-{partition}-{one.message_id}"
-    draft = MessageDraft(letter_of(head, one.body), DEAD_TTL_S, 1)
+    draft = MessageDraft(format_dead_letter(head, one.body), DEAD_TTL_S, 1)
     post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
     (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
     if isinstance(answer, Exception):
-        raise AssertionError("the queue was made, and a key comes with one letter") from answer
+        raise AssertionError("the queue was made, and a key comes with one message") from answer
     forget(database, held, one.message_id)

@@ -17,8 +17,8 @@ from headgate.queue.workers.hold import Hold
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank
 from headgate.queueing import progress as steps
+from headgate.queueing.deadletters import ERROR_MAX_CHARS
 from headgate.queueing.ids import position_of, unix_ms_of
-from headgate.queueing.letters import ERROR_MAX_CHARS
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
 from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import RoutingRule

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.ports.messages import Letter, MessageSource, PostedAlready, PostRefused, QueueGone
+from headgate.ports.messages import MessageSource, NewMessage, PostedAlready, PostRefused, QueueGone
 from headgate.queue.workers.calls import JobCaller, log
 from headgate.queue.workers.figures import WorkerMetrics
-from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
+from headgate.queueing.deadletters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
 from headgate.queueing.message import Message
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Failure, Routing
@@ -80,10 +80,10 @@ class MessageProcessor:
             left=tally.left,
             unsure=tally.recorded - tally.begun,
         )
-        body = letter_of(head, message.body)
+        body = format_dead_letter(head, message.body)
         key = f"dead-{f'{self.group}-' if self.group else ''}{partition}-{message.message_id}"
         try:
-            await self._post(Letter(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
+            await self._post(NewMessage(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:
             log.info("%s: the dead letter of message %s is there already", partition, message.message_id)
         except PostRefused as refused:
@@ -93,12 +93,12 @@ class MessageProcessor:
         if self.failure is not None:
             await self._tell(self.failure, message, error)
 
-    async def _post(self, letter: Letter) -> None:
+    async def _post(self, message: NewMessage) -> None:
         try:
-            await self.source.post(letter)
+            await self.source.post(message)
         except QueueGone:
-            await self.source.create(letter.queue)
-            await self.source.post(letter)
+            await self.source.create(message.queue)
+            await self.source.post(message)
 
     async def _tell(self, failure: Failure, message: Message, error: BaseException) -> None:
         try:

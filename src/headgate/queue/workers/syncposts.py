@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headgate.base.ids import fresh
-from headgate.ports.messages import Letter, MessageSource
+from headgate.ports.messages import MessageSource, NewMessage
 from headgate.queue.workers.calls import log
 from headgate.queueing.message import Message
 
@@ -22,7 +22,7 @@ class BlockingClient:
 
     def post(self, queue: str, body: str, *, partition: int | None = None, ttl_s: int | None = None) -> None:
         """Post a message once, however often the network fails. Raise SourceDown, QueueGone or PostRefused."""
-        self._wait(self.source.post(Letter(queue, body, fresh(), partition, ttl_s)))
+        self._wait(self.source.post(NewMessage(queue, body, fresh(), partition, ttl_s)))
 
     def create_queue(self, queue: str, partitions: int = 1) -> None:
         """Create the queue if it does not exist."""

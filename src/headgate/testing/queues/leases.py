@@ -25,8 +25,8 @@ from headgate.queue.messages.holders import (
 from headgate.queue.messages.pages import read
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
+from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.ids import START
-from headgate.queueing.letters import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.sim.world import InvariantBroken
 
@@ -216,10 +216,10 @@ class LeaseSimulation:
         """Check that what is given up vanished with its workers often enough or was refused, and that its partition is
         named."""
         try:
-            letters = queues.find(server, APP, DEAD_LETTERS)
+            dead_letters = queues.find(server, APP, DEAD_LETTERS)
         except NoQueue:
             return
-        for one in read(server, letters.id, 1, START, 1_000, False, self.now_ms):
+        for one in read(server, dead_letters.id, 1, START, 1_000, False, self.now_ms):
             known, body = dead_letter(one.body)
             buried = self.model[int(body)]
             _must(buried.refused or buried.handed >= VANISHED_MAX, f"{buried} is given up")

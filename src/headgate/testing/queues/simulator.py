@@ -2,8 +2,8 @@
 they have places for few jobs at once, some jobs kill them, and the store is away for a while.
 
 Same seed, same run.  What is checked: no partition stays without a worker, none has two; each is processed in order
-with nothing skipped; what runs twice was in flight; what is given up was begun as often as its letter says, and often
-enough; nothing is begun more often than the limits allow; one that joins moves no more than its share.
+with nothing skipped; what runs twice was in flight; what is given up was begun as often as its dead letter says, and
+often enough; nothing is begun more often than the limits allow; one that joins moves no more than its share.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
-from headgate.ports.messages import Letter, MessageNews, PartitionBacklog, QueueGone, SourceDown
+from headgate.ports.messages import MessageNews, NewMessage, PartitionBacklog, QueueGone, SourceDown
+from headgate.queueing.deadletters import DeadLetter, dead_letter
 from headgate.queueing.ids import (
     TICKS_A_SECOND,
     UNIX_EPOCH_TICKS,
@@ -19,7 +20,6 @@ from headgate.queueing.ids import (
     ticks_of_unix_ns,
     unix_text,
 )
-from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.message import Message
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy
@@ -141,21 +141,21 @@ class QueueWorld:
             over = [m.message_id for m in before if m.message_id not in self.dead]
             self.must(not over, f"{partition}: {id} is begun before {over}")
 
-    def buries(self, letter: DeadLetter) -> None:
-        """Check that a message that is given up was started as often as its letter says, and often enough."""
-        id, begun = letter.message_id, self.begun[letter.message_id]
+    def buries(self, dead: DeadLetter) -> None:
+        """Check that a message that is given up was started as often as its dead letter says, and often enough."""
+        id, begun = dead.message_id, self.begun[dead.message_id]
         self.must(begun >= 1, f"{id} is given up and was never begun")
-        self.must(begun >= letter.attempts, f"{id} is said to have had {letter.attempts} tries, and had {begun}")
-        failed = letter.attempts - letter.died - letter.lost - letter.left
+        self.must(begun >= dead.attempts, f"{id} is said to have had {dead.attempts} tries, and had {begun}")
+        failed = dead.attempts - dead.died - dead.lost - dead.left
         most = self.policy
         enough = (
             failed >= most.attempts
-            or letter.died >= most.deaths_max
-            or letter.died + letter.unsure >= most.deaths_max + UNSURE_MORE
-            or letter.lost >= most.losses
-            or letter.left >= most.departures
+            or dead.died >= most.deaths_max
+            or dead.died + dead.unsure >= most.deaths_max + UNSURE_MORE
+            or dead.lost >= most.losses
+            or dead.left >= most.departures
         )
-        self.must(enough, f"{id} is given up too early: {letter}")
+        self.must(enough, f"{id} is given up too early: {dead}")
         self.must(failed <= self.raised[id], f"{id} failed {self.raised[id]} times, not {failed}")
         self.dead.add(id)
 
@@ -248,10 +248,10 @@ class SimSource:
         await self._step()
         return next((m for m in self.world.messages[partition] if m.message_id == id), None)
 
-    async def post(self, letter: Letter) -> None:
+    async def post(self, message: NewMessage) -> None:
         await self._step()
-        assert letter.queue == DEAD_LETTERS, "jobs of the simulation post nothing"
-        found, _ = dead_letter(letter.body)
+        assert message.queue == DEAD_LETTERS, "jobs of the simulation post nothing"
+        found, _ = dead_letter(message.body)
         self.world.buries(found)
 
     async def create(self, queue: str, partitions: int = 1) -> None:

@@ -57,7 +57,7 @@ async function one() {
     el("h2", {}, "Newest messages"), table(["Posted", "Partition", "Message"], newest.map((m) => [moment(Number(m.timestamp)), String(m.partition), cut(m.body)]), "There is none.")];
 }
 
-function letter(message) {
+function deadLetter(message) {
   const end = message.body.indexOf("\n");
   try { return { id: message.message_id, ...JSON.parse(message.body.slice(0, end)), body: message.body.slice(end + 1) }; } catch { return null; }
 }
@@ -72,9 +72,9 @@ async function replay(dead, button) {
   } catch (error) { button.disabled = false; showError(error); }
 }
 
-async function letters() {
+async function deadLetters() {
   const { messages } = await had(`${api(app, LETTERS)}?order=descending&limit=100`);
-  const rows = messages.map(letter).filter(Boolean).map((d) => {
+  const rows = messages.map(deadLetter).filter(Boolean).map((d) => {
     const button = el("button", { type: "button", onclick: () => replay(d, button) }, "Replay");
     return [button, moment(d.dead_ms / 1000), `${d.queue}:${d.partition}`, String(d.attempts), d.error.length > SHOWN ? `${d.error.slice(0, SHOWN)}…` : d.error, cut(d.body)];
   });
@@ -85,7 +85,7 @@ async function letters() {
 let drawn = false;
 async function draw(signal) {
   reading = signal;
-  const nodes = await (!app || !queue ? overview() : queue === LETTERS ? letters() : one());
+  const nodes = await (!app || !queue ? overview() : queue === LETTERS ? deadLetters() : one());
   if (!drawn || !busy(body)) renew(body, nodes);
   drawn = true;
   return AGAIN_MS;

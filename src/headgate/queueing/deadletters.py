@@ -37,6 +37,6 @@ def dead_letter(text: str) -> tuple[DeadLetter, str]:
     return msgspec.json.decode(head, type=DeadLetter), body
 
 
-def letter_of(known: DeadLetter, body: str) -> str:
+def format_dead_letter(known: DeadLetter, body: str) -> str:
     """Format a dead letter as it is posted."""
     return f"{msgspec.json.encode(known).decode()}\n{body}"

@@ -12,16 +12,16 @@ from headgate.base.errors import UserError
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.views import config_option, json_option, show
 from headgate.cli.terminal.say import pass_on, say
-from headgate.ports.messages import Letter, QueueGone
+from headgate.ports.messages import NewMessage, QueueGone
+from headgate.queueing.deadletters import DeadLetter, dead_letter
 from headgate.queueing.ids import START, position_of
-from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 PAGE = 500
 DEAD = QueuePartition(DEAD_LETTERS)
 
 
-async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
+async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
     """Yield the id, the metadata and the body of the dead letters of one queue or of all, page by page."""
     try:
         newest = (await at.client.backlog(DEAD, START)).newest
@@ -56,13 +56,13 @@ async def _listed(config: str, queue: str) -> list[dict[str, Any]]:  # JSON
     async with operator(config) as at:
         return [
             {"id": id, "partition": str(QueuePartition(d.queue, d.partition)), "tries": d.attempts, "error": d.error}
-            async for id, d, _ in letters(at, queue)
+            async for id, d, _ in dead_letters(at, queue)
         ]
 
 
 async def _body(config: str, id: str) -> str:
     async with operator(config) as at:
-        async for found, _, body in letters(at):
+        async for found, _, body in dead_letters(at):
             if found == id:
                 return body
     raise UserError(f"{id}: there is no such dead letter; `headgate queue dead` lists them")
@@ -87,10 +87,10 @@ async def _replayed(config: str, ids: frozenset[str], queue: str) -> int:
     """Post dead letters again, each only once however often this is tried, then remove them; return their number."""
     count = 0
     async with operator(config) as at:
-        async for id, known, body in letters(at, queue):
+        async for id, known, body in dead_letters(at, queue):
             if ids and id not in ids:
                 continue
-            await at.client.post(Letter(known.queue, body, f"replay-{id}", known.partition))
+            await at.client.post(NewMessage(known.queue, body, f"replay-{id}", known.partition))
             await at.client.delete(DEAD, id)
             count += 1
     return count
