@@ -34,7 +34,7 @@ from headgate.queue.messages.records import BODY_MAX_BYTES, QueueRecord
 from headgate.queue.workers import calls
 from headgate.queue.workers.calls import JobExit
 from headgate.queue.workers.control import steer
-from headgate.queue.workers.hold import take
+from headgate.queue.workers.ownership import take
 from headgate.queue.workers.shares import WorkerScope
 from headgate.queueing import (
     Message,

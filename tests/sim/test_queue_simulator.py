@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.queue.workers import hold
-from headgate.queue.workers.hold import Hold
+from headgate.queue.workers import ownership
+from headgate.queue.workers.ownership import Ownership
 from headgate.queue.workers.partition import PartitionRunner
 from headgate.queueing import assignment
 from headgate.queueing import progress as steps
@@ -48,16 +48,16 @@ def test_a_defect_found_once_stays_mended(seed: int) -> None:
 
 
 def commits_unfenced(patch: pytest.MonkeyPatch) -> None:
-    async def write(self: Hold, ops: list[Op], *checks: Any) -> None:
+    async def write(self: Ownership, ops: list[Op], *checks: Any) -> None:
         await self.store.commit(checks, ops)
 
-    patch.setattr(Hold, "_write", write)
+    patch.setattr(Ownership, "_write", write)
 
 
 def commits_unversioned(patch: pytest.MonkeyPatch) -> None:
     """Keep the fence, but let a late request overwrite what its own worker has written since."""
 
-    async def write(self: Hold, ops: list[Op], *checks: Any) -> None:
+    async def write(self: Ownership, ops: list[Op], *checks: Any) -> None:
         while True:
             self.session.check()
             try:
@@ -66,7 +66,7 @@ def commits_unversioned(patch: pytest.MonkeyPatch) -> None:
             except Unavailable:
                 await slow(0.05)
 
-    patch.setattr(Hold, "_write", write)
+    patch.setattr(Ownership, "_write", write)
 
 
 def owners_outlive_their_session(patch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def recorded_before_it_is_run(patch: pytest.MonkeyPatch) -> None:
     real = PartitionRunner._first
 
     async def early(self: PartitionRunner, batch: Sequence[Any]) -> bool:
-        await self._hold.commit(hold.steps.done(self.now, batch[-1].message_id))
+        await self._ownership.commit(ownership.steps.done(self.now, batch[-1].message_id))
         return await real(self, batch)
 
     patch.setattr(PartitionRunner, "_first", early)

@@ -13,7 +13,7 @@ from headgate.base.tasks import end
 from headgate.map.workers import Control
 from headgate.ports.messages import QueueGone, SourceDown
 from headgate.queue.workers.calls import JobExit, Stuck, log
-from headgate.queue.workers.hold import Hold
+from headgate.queue.workers.ownership import Ownership
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank
 from headgate.queueing import progress as steps
@@ -47,11 +47,11 @@ class PartitionRunner:
     """Run a partition. `run` returns when the partition was given back after `leave`, or lost. Raise StopWorker,
     JobExit or Stuck."""
 
-    def __init__(self, processor: MessageProcessor, hold: Hold, route: RoutingRule, around: Around) -> None:
-        self._processor, self._hold, self._around = processor, hold, around
+    def __init__(self, processor: MessageProcessor, ownership: Ownership, route: RoutingRule, around: Around) -> None:
+        self._processor, self._ownership, self._around = processor, ownership, around
         self._job, self._policy = route.job, route.policy
-        self.partition, self.rank = hold.partition, around.rank
-        self.now = hold.stored
+        self.partition, self.rank = ownership.partition, around.rank
+        self.now = ownership.stored
         self._wake = asyncio.Event()
         self._leaves = asyncio.Event()
         self._with_job = ""
@@ -83,7 +83,7 @@ class PartitionRunner:
             gone = await self._until_left()
             if gone:
                 self.now = replace(self.now, gone_ms=self._processor.now_ms())
-            await self._hold.release(self.now)
+            await self._ownership.release(self.now)
         except GuardLost:
             log.warning("%s: another worker has taken it; what was not recorded runs again there", self.partition)
             self._processor.figures.lost.inc()
@@ -99,7 +99,7 @@ class PartitionRunner:
         """Give the partition back after `run` was cancelled; what may have started stays marked."""
         self._close("left")
         try:
-            await self._hold.release(self.now)
+            await self._ownership.release(self.now)
         except StoreError as error:
             log.info("%s: not handed back (%s); it is free once the session ends", self.partition, error)
 
@@ -127,7 +127,7 @@ class PartitionRunner:
     async def _step(self) -> bool:
         """Do what comes next; return False if there is nothing to do now."""
         control = self._around.control(self.partition)
-        if control.seek is not None and (now := await self._hold.seek(self.now)) is not None:
+        if control.seek is not None and (now := await self._ownership.seek(self.now)) is not None:
             self.now = now
             log.info("%s: goes on behind %s, as was wanted", self.partition, now.id or now.last or "nothing at all")
         if control.paused:
@@ -171,7 +171,7 @@ class PartitionRunner:
         """Try for the first time; return False if the partition must be read again."""
         last = batch[-1].message_id
         if len(batch) == 1:
-            self._open(last, Tally().opened(self._hold.name, handed=True))
+            self._open(last, Tally().opened(self._ownership.name, handed=True))
         error = await self._try(batch, 1, self._processor.pace.commit_s)
         if error is None:
             self._with_job = ""
@@ -214,7 +214,7 @@ class PartitionRunner:
 
     async def _again(self, message: Message) -> None:
         """Try once more, with the start recorded first; do not try if the message has used all its attempts."""
-        id, me = message.message_id, self._hold.name
+        id, me = message.message_id, self._ownership.name
         tally = steps.tally_of(self.now, id).excused(self._around.alive())
         if why := tally.spent(self._policy):
             await self._give_up(message, tally, why)
@@ -349,7 +349,7 @@ class PartitionRunner:
 
     async def _commit(self, progress: Progress) -> None:
         self.now = progress
-        await self._hold.commit(progress)
+        await self._ownership.commit(progress)
         self._processor.figures.commits.inc()
         self._since_commit, self._committed_s = 0, self._time()
 
@@ -359,7 +359,7 @@ class PartitionRunner:
             await self._commit(self.now)
 
     async def _flush(self) -> None:
-        if self.now != self._hold.stored:
+        if self.now != self._ownership.stored:
             await self._commit(self.now)
 
     # --- waiting
@@ -386,7 +386,7 @@ class PartitionRunner:
 
     async def _rest(self, for_s: float) -> None:
         """Wait until woken, and record after a while what is not recorded yet."""
-        unrecorded = self.now != self._hold.stored
+        unrecorded = self.now != self._ownership.stored
         first_s = min(for_s, self._processor.pace.commit_s) if unrecorded else for_s
         try:
             async with asyncio.timeout(first_s):

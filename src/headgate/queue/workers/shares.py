@@ -19,7 +19,7 @@ from headgate.map.tree import Address, Undecodable
 from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
 from headgate.queue.workers.calls import JobExit, Stuck, log
 from headgate.queue.workers.discovery import DiscoveryTurn
-from headgate.queue.workers.hold import take
+from headgate.queue.workers.ownership import take
 from headgate.queue.workers.partition import Around, PartitionRunner
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank, StrandTurns
@@ -282,18 +282,18 @@ class PartitionSharing:
         route, priorities = self.processor.routes.of(queue), now.priorities.get(queue, 1)
         assert route is not None, "only partitions that a route fits are shared out"
         partitions = [partition for partition in strand if partition in wanted]
-        holds = await take(self.store, self.session, self.app, partitions, self.name, self._leave_alone)
+        owned = await take(self.store, self.session, self.app, partitions, self.name, self._leave_alone)
         known = [self._runners[partition][0].rank.turns for partition in strand if partition in self._runners]
         turns = next((one for one in known if one.count == priorities), None) or self._turns(priorities)
-        for hold in holds:
-            if hold.partition in self._runners:
+        for ownership in owned:
+            if ownership.partition in self._runners:
                 continue
-            rank = turns.of(priority_of(hold.partition.number, priorities) - 1)
+            rank = turns.of(priority_of(ownership.partition.number, priorities) - 1)
             around = Around(lambda partition: self._controls.get(partition, Control()), lambda: self._alive, rank)
-            runner = PartitionRunner(self.processor, hold, route, around)
+            runner = PartitionRunner(self.processor, ownership, route, around)
             task = asyncio.ensure_future(runner.run())
             task.add_done_callback(partial(self._ended, rank))
-            self._runners[hold.partition] = runner, task
+            self._runners[ownership.partition] = runner, task
             self.processor.figures.owned.set(len(self._runners))
 
     def _turns(self, priorities: int) -> StrandTurns:

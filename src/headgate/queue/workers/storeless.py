@@ -167,7 +167,7 @@ class LeaseWorker:
                     continue
                 if found is not None:
                     self.held[found.lease] = QueuePartition(queue, found.partition)
-                    self._start(self._hold(queue, found))
+                    self._start(self._process(queue, found))
                 else:
                     await unless(self._over, _either(wakeup.wait(), self.pace.poll_s))
         except (QueueGone, PostRefused) as gone:
@@ -175,7 +175,7 @@ class LeaseWorker:
         finally:
             del self._wakeups[want]
 
-    async def _hold(self, queue: str, lease: MessageLease) -> None:
+    async def _process(self, queue: str, lease: MessageLease) -> None:
         held = _Held(MessageLeasing(self.source), queue, lease, self.ttl_s)
         try:
             await run_until(held.lost, held.keep(), self._work(held))

@@ -18,7 +18,7 @@ RETRY_MAX_S = 5.0
 
 
 @dataclass(slots=True)
-class Hold:
+class Ownership:
     """Own a partition until a commit raises GuardLost, in which case nothing was written."""
 
     store: Store
@@ -115,11 +115,11 @@ async def take(
     partitions: Sequence[QueuePartition],
     name: str,
     unreadable: Callable[[QueuePartition, ValueError], None],
-) -> list[Hold]:
+) -> list[Ownership]:
     """Take the partitions if nobody owns any of them; one that this worker owns, from a commit whose answer was lost,
     counts as taken. Return an empty list if another worker owns one. A partition with unreadable progress is reported
     and left out."""
-    checks, ops, found = list[At](), list[Op](), list[Hold]()
+    checks, ops, found = list[At](), list[Op](), list[Ownership]()
     fresh = list[tuple[QueuePartition, Progress]]()
     for partition in partitions:
         owner, place = app.owner(partition), app.progress(partition)
@@ -135,7 +135,9 @@ async def take(
             unreadable(partition, error)
             continue
         if owned is not None:
-            found.append(Hold(store, session, app, partition, At(owner.path, owned.version), name, now, stored.version))
+            found.append(
+                Ownership(store, session, app, partition, At(owner.path, owned.version), name, now, stored.version)
+            )
             continue
         fresh.append((partition, steps.taken(now, name)))
         checks += [At(owner.path, None), At(place.path, stored.version)]
@@ -147,5 +149,5 @@ async def take(
     for (partition, mine), entry, progress in zip(fresh, entries[::2], entries[1::2], strict=True):
         assert entry is not None and progress is not None, "a put answers with its entry"
         guard = At(entry.path, entry.version)
-        found.append(Hold(store, session, app, partition, guard, name, mine, progress.version))
+        found.append(Ownership(store, session, app, partition, guard, name, mine, progress.version))
     return found
