@@ -229,7 +229,7 @@ async def again(backend: EtcdBackend, parent: str = "/q") -> Sequence[Entry]:
     return found
 
 
-# --- doors
+# --- access
 
 
 def etcdctl(endpoint: Sequence[str], *words: str) -> str:
@@ -263,7 +263,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificate
         yield running
 
 
-def door(
+def strict_url(
     server: Etcd, files: GeneratedCertificates, login: str = "gate:word@", root: str = "/gate", own: Path | None = None
 ) -> str:
     tls = f"tls_ca={files.authority}&tls_cert={own or files.client}"
@@ -271,7 +271,7 @@ def door(
 
 
 async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: GeneratedCertificates) -> None:
-    backend = await EtcdBackend.open(door(strict, files))
+    backend = await EtcdBackend.open(strict_url(strict, files))
     lease = await backend.grant(5)
     written = await backend.commit([], [Put("/a", b"1"), Put("/mine", b"2", lease)])
     assert list(await backend.list("")) == written
@@ -295,7 +295,7 @@ async def test_who_may_not_come_in_is_told_why(
     strict: Etcd, files: GeneratedCertificates, login: str, root: str, said: str
 ) -> None:
     with pytest.raises(StoreError, match=said) as caught:
-        await EtcdBackend.open(door(strict, files, login, root))
+        await EtcdBackend.open(strict_url(strict, files, login, root))
     assert "wrong@" not in str(caught.value)
 
 
@@ -303,7 +303,7 @@ async def test_a_certificate_of_a_stranger_is_said_so(
     strict: Etcd, files: GeneratedCertificates, impatient: None
 ) -> None:
     with pytest.raises(Unavailable, match="tls_cert"):
-        await EtcdBackend.open(door(strict, files, own=files.stranger))
+        await EtcdBackend.open(strict_url(strict, files, own=files.stranger))
 
 
 async def test_what_is_somebody_elses_is_left_alone(etcd_server: Etcd) -> None:

@@ -67,7 +67,7 @@ def test_a_job_says_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -
     said = page.get_by_role("status").filter(has_text=today)
     expect(said).to_have_text(f"{today}: 1 of 1 states of the code (100 %) flaky, 1 of 2 builds failed")
     page.get_by_text("The same as a table").click()
-    rows = page.locator("details:not(.menu, .door) tbody tr")
+    rows = page.locator("details:not(.menu, .login) tbody tr")
     expect(rows).to_have_count(30)
     expect(rows.first.locator("td")).to_have_text([today, "1 of 1 states of the code (100 %)", "1 (50 %)", "2", ""])
     page.get_by_role("link", name="big", exact=True).click()
@@ -143,7 +143,7 @@ def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgat
         expect(point_at_last(page, chart)).to_have_text(words)
     shoot(page, "throughput")
     page.get_by_text("The same as a table").first.click()
-    rows = page.locator("details:not(.menu, .door)").first.locator("tbody tr")
+    rows = page.locator("details:not(.menu, .login)").first.locator("tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.first.locator("td")).to_have_text(
         [today, "3", "2", "1m 40s", "5m 00s", "1 (33 %)", "1m 00s (20 %)", "1.5"]

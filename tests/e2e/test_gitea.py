@@ -39,7 +39,7 @@ def statuses(rocket: FakeGiteaRepository, number: int) -> dict[str, str]:
 
 async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
     async with gitea(tmp_path / "gitea") as hub:
-        hub.door.judge = judge
+        hub.server.judge = judge
         hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
         pipelines = next(part for part in PAGE.read_text().split("```") if part.startswith("yaml\n- pipeline"))
         config = pipelines.removeprefix("yaml\n") + CONFIG
@@ -80,4 +80,4 @@ async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
             assert {one.merged_by.login for one in pulls.values() if one.merged_by} == {"headgate"}
         finally:
             await asyncio.to_thread(headgate.stop)
-        assert hub.door.wrong == []
+        assert hub.server.wrong == []

@@ -69,9 +69,9 @@ WORKS = """#!/bin/sh
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[GitHub]:
     async with github(tmp_path / "github") as found:
-        found.door.judge, found.mail.judge = judge, judge_hook
+        found.server.judge, found.mail.judge = judge, judge_hook
         yield found
-    assert found.door.wrong == [] == found.mail.wrong
+    assert found.server.wrong == [] == found.mail.wrong
 
 
 def gated(headgate: Headgate) -> bool:

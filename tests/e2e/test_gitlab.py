@@ -107,6 +107,6 @@ async def test_a_change_lands_at_gitlab(tmp_path: Path) -> None:
             assert found["good"].merged_by is hub.world.user("gate")
             await hub.mail.delivered()
             assert {one.status_code for one in hub.mail.log} == {200}
-            assert hub.door.wrong == []
+            assert hub.server.wrong == []
         finally:
             await asyncio.to_thread(headgate.stop)

@@ -82,9 +82,9 @@ def _looked_at(url: str, tmp_path: Path) -> None:
 
 
 def _enter(page: Page, said: str) -> None:
-    page.locator("details.door summary").click()
+    page.locator("details.login summary").click()
     page.get_by_label("Token").fill(said)
-    page.locator("details.door button").click()
+    page.locator("details.login button").click()
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
 
 

@@ -46,9 +46,9 @@ def protected(tmp_path: Path) -> Iterator[Headgate]:
 
 
 def log_in(page: Page, who: str) -> None:
-    """From a page that has the door, by way of the provider's own pages."""
-    page.locator("details.door summary").click()
-    page.locator("details.door").get_by_role("link", name="Log in with us").click()
+    """From a page that has the login menu, by way of the provider's own pages."""
+    page.locator("details.login summary").click()
+    page.locator("details.login").get_by_role("link", name="Log in with us").click()
     page.locator("input[name=login]").fill(who)
     page.locator("input[name=password]").fill("any")
     page.locator("button[type=submit]").click()

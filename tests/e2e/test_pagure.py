@@ -75,4 +75,4 @@ async def test_a_change_lands_at_pagure(tmp_path: Path) -> None:
             assert {one.closed_by.login for one in pulls.values() if one.closed_by} == {"headgate"}
         finally:
             await asyncio.to_thread(headgate.stop)
-        assert hub.door.wrong == []
+        assert hub.server.wrong == []

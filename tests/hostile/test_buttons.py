@@ -90,7 +90,7 @@ async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(h
         hints = made.context.map.events.connection("hub").events.hints.stream
 
         async def clicked(who: FakeGitHubPerson, run: CheckRun) -> None:
-            here.hub.door.log.clear()
+            here.hub.server.log.clear()
             who.click(here.repository, run, "abort")
             await here.hub.mail.delivered()
             await until("the click is answered", lambda: not hints.length(made.context.mirror))
@@ -105,9 +105,11 @@ async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(h
         await until("it is seen", lambda: not hints.length(made.context.mirror))
 
         await clicked(here.eve, run)
-        assert [one.template.rpartition("/")[2] for one in here.hub.door.log] == ["permission"], "a stranger, one call"
+        assert [one.template.rpartition("/")[2] for one in here.hub.server.log] == ["permission"], (
+            "a stranger, one call"
+        )
         await clicked(here.eve, run)
-        assert here.hub.door.log == [] and queued(made) == [event]
+        assert here.hub.server.log == [] and queued(made) == [event]
 
         await clicked(here.bob, run)
         click = here.hub.mail.log[-1]
@@ -147,7 +149,7 @@ async def test_buttons_of_others_and_runs_that_say_nothing_cost_no_call(here: Gr
         run.external_id, run.details_url, run.started_s = external_id, "https://gate.example.org", 1.0
         here.repository.check_runs[run.id] = run
         here.hinted.clear()
-        here.hub.door.log.clear()
+        here.hub.server.log.clear()
         here.bob.click(here.repository, run, identifier)
         await here.hub.mail.delivered()
-        assert here.hinted == [] and here.hub.door.log == []
+        assert here.hinted == [] and here.hub.server.log == []

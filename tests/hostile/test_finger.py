@@ -12,7 +12,7 @@ import pytest
 from headgate.base.tasks import end
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.finger import server
-from headgate.web.peers import door
+from headgate.web.peers import admission
 from tests.waiting import until
 
 PIECE = b"x" * 1_000_000
@@ -81,7 +81,7 @@ async def test_who_says_nothing_and_who_asks_for_much_keep_no_follower_out() -> 
 
 
 async def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_MAX_S", 0.5)
+    monkeypatch.setattr(admission, "HEAD_MAX_S", 0.5)
     log = Log()
     async with served(log) as port:
         for said in (b"", b"0123456789abcdef"):

@@ -277,7 +277,7 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
 
 
 async def test_what_a_forge_says_of_a_push_that_it_refuses_tells_no_token(here: Ground, tmp_path: Path) -> None:
-    """Its words stand on the change; here they come from its door, with all that git knows of the address."""
+    """Its words stand on the change; here they come from its git server, with all that git knows of the address."""
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}
     (tmp_path / "app.pem").write_text(here.hub.keys[here.app.id])
     connected = connect(DriverOptions("hub", said, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))

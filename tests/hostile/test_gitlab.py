@@ -74,15 +74,15 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
         assert SECRET not in str(refused.value) and SIGNING not in str(refused.value)
     assert isinstance(strict.webhook(good, body), Hint)
     assert isinstance(here.forge.webhook(token, b"{}"), Ignored), "what groups tell of names no kind"
-    assert here.hub.door.log == []
+    assert here.hub.server.log == []
     async with watched(here) as gate:
-        before = len(here.hub.door.log)
+        before = len(here.hub.server.log)
         for _ in range(10):
             found = here.forge.webhook(token | {"idempotency-key": "one"}, body)
             assert isinstance(found, Hint)
             here.forge.stir(found)
         await gate.until(lambda: "one" in gate.answered)
-        asked = len(here.hub.door.log) - before
+        asked = len(here.hub.server.log) - before
     assert asked <= 2 * 3, "what waits while it is looked is one look"
     assert gate.told.count("gl_merge_request.opened") == 1
 
@@ -114,7 +114,7 @@ async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
         await here.settled()
         assert gate.told.count("gl_merge_request.comment") == 100
         assert not any(starts(event) for event in gate.events)
-        asked = [call for call in here.hub.door.log if call.template.endswith("/members/all/{user}")]
+        asked = [call for call in here.hub.server.log if call.template.endswith("/members/all/{user}")]
         assert len(asked) <= 2, "of ada and eve"
         here.ada.comment(one, "recheck")
         await here.settled()

@@ -94,9 +94,9 @@ def followed(link: str, token: str) -> None:
         page.goto(link)
         expect(page.get_by_role("alert")).to_have_text("This log is for those who log in.")
         for said, seen in (("guessed", "this is not the operator's token"), (token, "RESULT: SUCCESS")):
-            page.locator("details.door summary").click()
+            page.locator("details.login summary").click()
             page.get_by_label("Token").fill(said)
-            page.locator("details.door button").click()
+            page.locator("details.login button").click()
             expect(page.locator("main")).to_contain_text(seen)
             if said != token:
                 page.get_by_role("button", name="Log out").click()

@@ -1,4 +1,4 @@
-"""Priorities within a queue: posted through every door, processed by every kind of worker, replayed as they were."""
+"""Priorities within a queue: posted in every way, processed by every kind of worker, replayed as they were."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from headgate.adapters.nodes.machines import read_machines, read_variables
 from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.confinement.users import Numbers
 from headgate.adapters.process.containers.store import ImageSupply
-from headgate.adapters.process.network.doors import NetworkTarget
+from headgate.adapters.process.network.listeners import NetworkTarget
 from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.adapters.process.phases import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings

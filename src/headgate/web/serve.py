@@ -11,12 +11,12 @@ from typing import Any
 
 import uvicorn
 
-from headgate.web.peers.door import LOOPBACK, ConnectionAdmission, peer_of
+from headgate.web.peers.admission import LOOPBACK, ConnectionAdmission, peer_of
 from headgate.web.peers.heads import HeadApplication
 from headgate.web.peers.listener import Acceptor, ServerCertificates, Tls, listening
 from headgate.web.peers.protocols import (
+    ADMISSION,
     CLIENT_CERTIFICATE,
-    DOOR,
     WEBSOCKET_MESSAGE_MAX_BYTES,
     HttpProtocol,
     WebSocketProtocol,
@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, certificates: ServerCertificates | None) -> None:
         super().__init__(config)
         self.servers = []
-        self._door = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
+        self._admission = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
         self._acceptor = Acceptor(self._protocol, certificates)
 
     @contextlib.contextmanager
@@ -53,7 +53,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % SWEEP_TICKS == 0:
-            self._door.sweep()
+            self._admission.sweep()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -61,7 +61,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self) -> HttpProtocol:
-        state = {**self.lifespan.state, DOOR: self._door}
+        state = {**self.lifespan.state, ADMISSION: self._admission}
         return HttpProtocol(self.config, self.server_state, state)
 
 

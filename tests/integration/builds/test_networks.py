@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.blocklist import read_nets
-from headgate.adapters.process.network.doors import NetworkTarget
+from headgate.adapters.process.network.listeners import NetworkTarget
 from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.config.model import Node, Nodeset
 

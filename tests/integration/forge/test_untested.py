@@ -147,7 +147,7 @@ class Place:
     @property
     def comments(self) -> int:
         """Return how often Headgate wrote or edited a comment."""
-        calls = [call for call in self.here.hub.door.log if call.method in ("POST", "PATCH", "PUT")]
+        calls = [call for call in self.here.hub.server.log if call.method in ("POST", "PATCH", "PUT")]
         return sum("comment" in call.template or "notes" in call.template for call in calls)
 
     async def merged(self, change: Any) -> None:

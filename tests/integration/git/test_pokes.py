@@ -70,7 +70,7 @@ async def test_what_is_hinted_at_is_seen_without_waiting_for_the_poll(
 
 
 @dataclass(slots=True)
-class Door:
+class PokeListener:
     """Takes pokes."""
 
     port: int = 0
@@ -90,8 +90,8 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    found = Door()
+def listener() -> Iterator[PokeListener]:
+    found = PokeListener()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -140,39 +140,39 @@ def in_a_directory_without_settings(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_hook_tells_of_each_push_and_of_no_note(
-    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+    repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, work = repositories.hub / "code", repositories.work("code")
-    door.open.set()
+    listener.open.set()
     with in_a_directory_without_settings(tmp_path, monkeypatch):
-        said = installed(tmp_path, door.port, at)
+        said = installed(tmp_path, listener.port, at)
     assert said.exit_code == 0 and "Headgate looks at it" in said.output, said.output
     assert (at / "hooks/headgate-poke").stat().st_mode & 0o007 == 0
     assert SECRET not in (at / "hooks/headgate-poke").read_text()
     run_git("push", "-q", "origin", "HEAD:refs/notes/headgate", at=work)
     run_git("push", "-q", "origin", "HEAD:refs/for/master/one", at=work)
-    tried, pushed = door.of(2)
+    tried, pushed = listener.of(2)
     assert {tried["repository"], pushed["repository"]} == {str(at.resolve())}
     at_s = pushed["at"]
     assert isinstance(at_s, int) and abs(at_s - time.time()) < 300
     monkeypatch.setenv("GL_REPO", 'code/a"b\\c')
     run_git("push", "-q", "origin", ":refs/for/master/one", "HEAD:refs/tags/v1", at=work)
-    again = door.of(3)[2]
+    again = listener.of(3)[2]
     assert again["repository"] == 'code/a"b\\c' and again != pushed
 
 
 def test_only_who_may_push_reads_the_hook(
-    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+    repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, hook_file = repositories.hub / "code", repositories.hub / "code/hooks/headgate-poke"
-    door.open.set()
+    listener.open.set()
     ours = at.stat().st_gid
     theirs = next((group for group in (*os.getgroups(), 54321) if group != ours and os.geteuid() == 0), ours)
     os.chown(at, -1, theirs)
     with in_a_directory_without_settings(tmp_path, monkeypatch):
         for mode, wanted in ((0o755, 0o500), (0o775, 0o550)):
             at.chmod(mode)
-            assert installed(tmp_path, door.port, at).exit_code == 0
+            assert installed(tmp_path, listener.port, at).exit_code == 0
             found = hook_file.stat()
             assert found.st_mode & 0o777 == wanted and found.st_gid in (theirs, ours)
         assert found.st_gid == theirs, "of the group that pushes, not of who installs it"
@@ -182,15 +182,15 @@ def test_only_who_may_push_reads_the_hook(
 
         monkeypatch.setattr(os, "fchown", refused)
         monkeypatch.setattr(os, "geteuid", lambda: 1)
-        assert installed(tmp_path, door.port, at).exit_code == 0
+        assert installed(tmp_path, listener.port, at).exit_code == 0
     assert hook_file.stat().st_mode & 0o777 == 0o500, "no group at all, rather than another one"
 
 
 def test_nothing_in_a_repository_chooses_what_is_written_or_run(
-    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+    repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, evil = repositories.hub / "code", tmp_path / "evil"
-    door.open.set()
+    listener.open.set()
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (at / "hooks/.headgate-poke.new").symlink_to(precious)
@@ -205,25 +205,25 @@ def test_nothing_in_a_repository_chooses_what_is_written_or_run(
 
     monkeypatch.setattr(Path, "replace", replaced)
     with in_a_directory_without_settings(tmp_path, monkeypatch):
-        said = installed(tmp_path, door.port, at)
+        said = installed(tmp_path, listener.port, at)
     assert "Headgate looks at it" in said.output, said.output
     assert precious.read_text() == "precious" and not evil.exists()
 
 
 def test_a_push_waits_for_no_answer_and_fails_for_none(
-    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+    repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, work = repositories.hub / "code", repositories.work("code")
-    door.open.set()
+    listener.open.set()
     with in_a_directory_without_settings(tmp_path, monkeypatch):
-        installed(tmp_path, door.port, at, "--page", "https://gate.example/t/x")
-        door.open.clear()
+        installed(tmp_path, listener.port, at, "--page", "https://gate.example/t/x")
+        listener.open.clear()
         pushed = subprocess.run(
             ["git", "push", "origin", "HEAD:refs/for/master/one"], cwd=work, capture_output=True, text=True, check=True
         )
         assert "Headgate: https://gate.example/t/x/status" in pushed.stderr
-        assert len(door.of(2)) == 2 and not door.open.is_set()  # nobody has answered, and the push has ended
-        door.open.set()
+        assert len(listener.of(2)) == 2 and not listener.open.is_set()  # nobody has answered, and the push has ended
+        listener.open.set()
         said = installed(tmp_path, 1, at)  # where nobody listens
     assert said.exit_code == 0 and "pushes here are seen at Headgate's next poll alone" in said.output
     monkeypatch.setenv("GL_REPO", "of\nno name")

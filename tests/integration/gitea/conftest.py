@@ -16,9 +16,9 @@ from tests.integration.gitea.ground import Ground, ground
 async def hub(tmp_path: Path) -> AsyncIterator[Gitea]:
     """Provide it; at the end nothing was asked or answered that Gitea would not."""
     async with gitea(tmp_path / "gitea") as found:
-        found.door.judge = judge
+        found.server.judge = judge
         yield found
-    assert found.door.wrong == []
+    assert found.server.wrong == []
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
 
     async with watched(here) as gate:
-        before = len(here.hub.door.log)
+        before = len(here.hub.server.log)
         pull = opened(here)
         await here.settled()
         await tell(pull, "start", "check", status="pending")
@@ -46,12 +46,12 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         gate.known[f"{PROJECT}#1"] = replace(gate.change_state(1), open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()
-    cost = len(here.hub.door.log) - before
+    cost = len(here.hub.server.log) - before
     assert pull.merged and not gate.change_state(1).untold
     assert EventKind.MERGED in [event.kind for event in gate.events]
     # Two looks of five calls, once the rule, two permissions; four statuses, who we are, one comment in two calls; a
     # merge in four.
-    assert cost <= 24, [f"{one.method} {one.template}" for one in here.hub.door.log[before:]]
+    assert cost <= 24, [f"{one.method} {one.template}" for one in here.hub.server.log[before:]]
 
 
 async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +66,11 @@ async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch
     async with watched(here) as gate:
         await gate.until(lambda: len(gate.known) == 3)
         await here.settled()
-        begun = len(here.hub.door.log)
-        while sum(one.template == lists for one in here.hub.door.log[begun:]) < 3:
-            here.ada.push(here.repository, "main", {f"x{len(here.hub.door.log)}": ""})
+        begun = len(here.hub.server.log)
+        while sum(one.template == lists for one in here.hub.server.log[begun:]) < 3:
+            here.ada.push(here.repository, "main", {f"x{len(here.hub.server.log)}": ""})
             await here.settled()
-        log = here.hub.door.log[begun:]
+        log = here.hub.server.log[begun:]
     await here.forge.close()
     begins = [n for n, one in enumerate(log) if one.template == lists]
     turns = [log[begin:end] for begin, end in pairwise(begins)]

@@ -40,7 +40,7 @@ async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
     async with watched(here) as gate:
         pass
     assert gate.protections == []
-    assert "/repos/{owner}/{repo}/branches" not in [one.template for one in here.hub.door.log]
+    assert "/repos/{owner}/{repo}/branches" not in [one.template for one in here.hub.server.log]
 
 
 async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     here.repository.roles["headgate"] = "read"
     with pytest.raises(ReportRefused, match="let the account of its api_token write there"):
         await here.forge.report(outbox_message(pull, "success", how={"status": "success"}))
-    here.hub.door.limit(60)
+    here.hub.server.limit(60)
     with pytest.raises(ReporterAway) as away:
         await here.forge.report(outbox_message(pull, "success"))
     assert away.value.wait_s == 61

@@ -230,7 +230,7 @@ async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> 
 
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
-        here.hub.door.limit(600, after_s=1)
+        here.hub.server.limit(600, after_s=1)
         opened(here)
         await gate.until(lambda: "Too Many Requests" in gate.problems.get(PROJECT, ""))
         here.hub.world.clock.advance(601)
@@ -246,7 +246,7 @@ async def test_a_revoked_token_is_told(here: Ground) -> None:
         change_state = await here.forge.look_up(f"{PROJECT}#1")
     except OSError as error:
         assert "refuses the api_token: make another one" in str(error)
-    assert change_state is None and here.hub.door.log
+    assert change_state is None and here.hub.server.log
 
 
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
@@ -255,20 +255,20 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
-        before = len(here.hub.door.log)
+        before = len(here.hub.server.log)
         here.ada.propose(other, "topic", {"a": "2"})
         root = hosts.heads(here.repository)["main"]
         here.hub.acts.status(here.repository, here.eve.account, root, "success", "x", "", "")
         here.bot.comment(pull, "From the gate")
         here.bot.status(pull, "example/gate")
         await here.settled()
-        assert len(here.hub.door.log) == before
+        assert len(here.hub.server.log) == before
         here.ada.close(pull)
         await here.settled()
-        after_close = len(here.hub.door.log)
+        after_close = len(here.hub.server.log)
         here.bob.comment(pull, "A word on what is closed")
         await here.settled()
-        assert len(here.hub.door.log) == after_close
+        assert len(here.hub.server.log) == after_close
     assert after_close - before == 4  # that it was closed, and what was said until then
     assert gate.answered
 

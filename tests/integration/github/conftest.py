@@ -15,6 +15,6 @@ from tests.integration.github.description import judge, judge_hook
 async def hub(tmp_path: Path) -> AsyncIterator[GitHub]:
     """Provide it; at the end nothing was asked, answered or delivered that GitHub would not."""
     async with github(tmp_path / "github") as found:
-        found.door.judge, found.mail.judge = judge, judge_hook
+        found.server.judge, found.mail.judge = judge, judge_hook
         yield found
-    assert found.door.wrong == [] == found.mail.wrong
+    assert found.server.wrong == [] == found.mail.wrong

@@ -134,11 +134,11 @@ async def test_limits_are_obeyed_without_asking(ground: Ground) -> None:
     with pytest.raises(ReporterAway, match="secondary rate limit") as away:
         await client.get(key, ROCKET)
     assert away.value.wait_s == 31
-    asked = len(ground.hub.door.log)
+    asked = len(ground.hub.server.log)
     with pytest.raises(ReporterAway) as away:
         await client.write("POST", key, f"{ROCKET}/issues/1/comments", {"body": "x"})
     assert 0 < away.value.wait_s <= 31
-    assert len(ground.hub.door.log) == asked
+    assert len(ground.hub.server.log) == asked
     ground.hub.world.clock.advance(32)
     assert (await client.get(key, ROCKET)).status == 200
     ground.hub.limits.punish(ground.key(), 30, retry_after=False)
@@ -201,7 +201,7 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
         await client.get(ForgeKey("nobody", "wrong"), ROCKET)
     with pytest.raises(Rejected, match="doesn't exist"):
         await client.query(key, "{ nothing }")
-    ground.hub.door.wrong.clear()  # that query is none
+    ground.hub.server.wrong.clear()  # that query is none
     closed = GitHubClient(GitHubAccount("hub", "http://127.0.0.1:1"), forge_http)
     ground.clients.append(closed)
     with pytest.raises(ReporterAway):

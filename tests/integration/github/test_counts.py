@@ -26,8 +26,8 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 def counted(here: Ground) -> tuple[int, int]:
     """Return the calls of REST and of GraphQL so far: also those that only found out that nothing changed."""
-    graphql = sum(one.template == "graphql" for one in here.hub.door.log)
-    return len(here.hub.door.log) - graphql, graphql
+    graphql = sum(one.template == "graphql" for one in here.hub.server.log)
+    return len(here.hub.server.log) - graphql, graphql
 
 
 async def test_one_change_checked_and_gated(here: Ground) -> None:
@@ -82,5 +82,5 @@ async def test_looking_at_what_did_not_move_costs_one_free_call(here: Ground) ->
             await here.settled()
         rest, graphql = (after - was for after, was in zip(counted(here), before, strict=True))
     assert graphql == 0
-    lists = [one for one in here.hub.door.log if one.template == "/repos/{owner}/{repo}/pulls"]
+    lists = [one for one in here.hub.server.log if one.template == "/repos/{owner}/{repo}/pulls"]
     assert len(lists) >= 4 and rest <= 2 * len(lists) + 2

@@ -121,7 +121,7 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
     for method, path, said in asked:
         answer = await ask(method, path, json=said) if said is not None else await ask(method, path)
         assert answer.is_success, (method, path, answer.text)
-    made_calls = {f"{one.method} {one.template}" for one in hub.door.log if one.status < 300}
+    made_calls = {f"{one.method} {one.template}" for one in hub.server.log if one.status < 300}
     assert set(calls()) - made_calls == {
         "GET /app/hook/deliveries",
         "GET /app/hook/deliveries/{delivery_id}",
@@ -132,7 +132,7 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
 async def test_the_description_disagrees(ground: Ground) -> None:
     """What GitHub would not take, or would ignore, is found."""
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
-    at, wrong = f"{ROCKET}/statuses/{pull.head_sha}", ground.hub.door.wrong
+    at, wrong = f"{ROCKET}/statuses/{pull.head_sha}", ground.hub.server.wrong
     assert (await ground.ask("POST", at, json={"state": "good", "context": "gate"})).status_code == 422
     await ground.ask("POST", at, json={"state": "success", "contxt": "gate"})
     assert "{'contxt'}" in wrong.pop()

@@ -52,7 +52,7 @@ def remote(engine: GitEngine) -> Remote:
 
 def made(here: Ground) -> int:
     """Return how many tokens were asked for."""
-    return sum(one.template == "/app/installations/{installation_id}/access_tokens" for one in here.hub.door.log)
+    return sum(one.template == "/app/installations/{installation_id}/access_tokens" for one in here.hub.server.log)
 
 
 def revoked(here: Ground) -> None:

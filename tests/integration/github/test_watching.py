@@ -279,10 +279,10 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
         here.hub.limits.after_s = 1  # is what the answers say
         opened(here)
         await gate.until(lambda: "secondary rate limit" in gate.problems.get(PROJECT, ""))
-        asked = len(here.hub.door.log)
+        asked = len(here.hub.server.log)
         here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
-    assert len(here.hub.door.log) > asked
+    assert len(here.hub.server.log) > asked
 
 
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
@@ -291,17 +291,17 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
-        before = len(here.hub.door.log)
+        before = len(here.hub.server.log)
         here.ada.propose(other, "topic", {"a": "2"})
         root = hosts.heads(here.repository)["main"]
         here.hub.forge.says.status(here.repository, here.eve.account, root, "success", "x", None, None)
         here.hub.forge.says.comment(pull, here.app.bot, "From the gate")
         here.ada.close(pull)
         await here.settled()
-        after_close = len(here.hub.door.log)
+        after_close = len(here.hub.server.log)
         here.bob.comment(pull, "A word on what is closed")
         await here.settled()
-        assert len(here.hub.door.log) == after_close
+        assert len(here.hub.server.log) == after_close
     assert after_close - before == 1  # that it was closed
     assert gate.answered
 

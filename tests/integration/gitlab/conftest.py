@@ -16,4 +16,4 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
     """Provide it; at the end nothing was asked that the stand-in could not make sense of."""
     async with gitlab(tmp_path / "gitlab") as hub, ground(hub, tmp_path) as found:
         yield found
-    assert found.hub.door.wrong == []
+    assert found.hub.server.wrong == []

@@ -24,7 +24,7 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
         await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(one), how=how))
 
     async with watched(here) as gate:
-        before = len(here.hub.door.log)
+        before = len(here.hub.server.log)
         one = opened(here)
         await here.settled()
         await tell(one, "start", "check", status="running", comment=False)
@@ -41,7 +41,7 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
         gate.known[f"{PROJECT}#1"] = replace(change_state, open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()
-    calls = [f"{call.method} {call.template}" for call in here.hub.door.log[before:]]
+    calls = [f"{call.method} {call.template}" for call in here.hub.server.log[before:]]
     assert one.state == "merged" and EventKind.MERGED in [event.kind for event in gate.events]
     assert len(calls) <= 20, calls
 
@@ -54,8 +54,8 @@ async def test_looking_at_what_did_not_move_costs_one_call(here: Ground) -> None
     async with watched(here) as gate:
         await gate.until(lambda: len(gate.known) == 5)
         await here.settled()
-        before, unchanged = len(here.hub.door.log), client.calls["unchanged"]
+        before, unchanged = len(here.hub.server.log), client.calls["unchanged"]
         while client.calls["unchanged"] < unchanged + 3:
             here.ada.push(here.project, f"x{client.calls['rest']}", {"x": ""})
             await here.settled()
-    assert {call.template for call in here.hub.door.log[before:]} == {"/projects/{project}/merge_requests"}
+    assert {call.template for call in here.hub.server.log[before:]} == {"/projects/{project}/merge_requests"}

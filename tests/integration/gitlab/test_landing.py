@@ -27,7 +27,7 @@ async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) ->
     tip = hosts.opened(here.project)[head(here)]
     assert done == MergeLanded(str(tip.id)) == await here.forge.land(*asked)
     assert [str(parent) for parent in tip.parent_ids][1] == one.sha and one.state == "merged"
-    (merge,) = [call for call in here.hub.door.log if call.method == "PUT"]
+    (merge,) = [call for call in here.hub.server.log if call.method == "PUT"]
     assert merge.body == {"sha": one.sha, "squash": False}
 
 
@@ -73,7 +73,7 @@ async def test_a_head_that_moves_while_it_is_merged_does_not_land(
     monkeypatch.setattr(here.client, "change", change)
     done = await here.forge.land(*as_tested(here, one))
     assert isinstance(done, NotLanded) and "its head is no more" in done.why
-    assert [call.status for call in here.hub.door.log if call.template == f"{M}/merge"] == [409]
+    assert [call.status for call in here.hub.server.log if call.template == f"{M}/merge"] == [409]
     assert one.state == "opened"
 
 

@@ -116,4 +116,4 @@ async def test_a_ref_has_a_status_and_nothing_else(here: Ground) -> None:
     how = {"status": "success", "comment": True, "label": "x", "approval": True}
     await here.forge.report(OutboxMessage("", report("success"), change=change, how=how))
     assert [(one.sha, one.ref, one.state) for one in here.project.statuses] == [(tip, "main", "success")]
-    assert {one.method for one in here.hub.door.log} == {"POST"}
+    assert {one.method for one in here.hub.server.log} == {"POST"}

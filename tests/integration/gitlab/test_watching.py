@@ -212,7 +212,7 @@ async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypa
         await gate.until(lambda: seen and seen[-1].details and seen[-1].details.mergeable)
     told = [one.details for one in seen if one.details is not None]
     assert [(one.mergeable, [rule.met for rule in one.rules or ()]) for one in told] == [(None, [None]), (True, [])]
-    asked = [one for one in here.hub.door.log if one.template == M and one.method == "GET"]
+    asked = [one for one in here.hub.server.log if one.template == M and one.method == "GET"]
     assert len(asked) == 3
 
 
@@ -293,10 +293,10 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
         here.hub.limits.punish("gate", 600, after_s=1)
         opened(here)
         await gate.until(lambda: "it cannot be asked" in gate.problems.get(PROJECT, ""))
-        asked = len(here.hub.door.log)
+        asked = len(here.hub.server.log)
         here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
-    assert len(here.hub.door.log) > asked
+    assert len(here.hub.server.log) > asked
 
 
 async def test_calls_that_fail_are_made_again(here: Ground) -> None:
@@ -405,7 +405,7 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     async with watched(here):
         one = opened(here)
         await here.settled()
-        before = len(here.hub.door.log)
+        before = len(here.hub.server.log)
         here.ada.propose(other, "topic", {"a": "2"})
         gate_account = here.hub.world.user("gate")
         here.hub.acts.note(one, gate_account, "From the gate")
@@ -414,13 +414,13 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
         here.hub.acts.approve(one, gate_account)
         here.ada.status(one, "lint", "running")
         await here.settled()
-        assert len(here.hub.door.log) == before
+        assert len(here.hub.server.log) == before
         here.ada.close(one)
         await here.settled()
-        after_close = len(here.hub.door.log)
+        after_close = len(here.hub.server.log)
         here.bob.comment(one, "A word on what is closed")
         await here.settled()
-        assert len(here.hub.door.log) == after_close
+        assert len(here.hub.server.log) == after_close
     assert after_close - before == 1  # that it was closed
 
 

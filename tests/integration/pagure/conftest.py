@@ -16,7 +16,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Pagure]:
     """Provide it."""
     async with pagure(tmp_path / "pagure") as found:
         yield found
-    assert found.door.wrong == []
+    assert found.server.wrong == []
 
 
 @pytest.fixture

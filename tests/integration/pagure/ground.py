@@ -48,7 +48,7 @@ class Ground(Hearing):
     @property
     def calls(self) -> list[str]:
         """Return what was asked, in order."""
-        return [f"{one.method} {one.template}" for one in self.hub.door.log]
+        return [f"{one.method} {one.template}" for one in self.hub.server.log]
 
 
 @asynccontextmanager

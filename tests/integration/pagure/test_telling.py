@@ -68,7 +68,7 @@ async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     with pytest.raises(ReporterAway, match="make another one"):
         await here.forge.report(outbox_message(pull, "success"))
     here.hub.world.tokens[here.account.api_token].revoked = False
-    here.hub.door.limit(60)
+    here.hub.server.limit(60)
     with pytest.raises(ReporterAway) as away:
         await here.forge.report(outbox_message(pull, "success"))
     assert away.value.wait_s == 61

@@ -273,7 +273,7 @@ async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Grou
         await gate.until(lambda: "it cannot be looked at" in gate.problems.get("127.0.0.1/eve/away", ""))
         here.ada.push(here.project, "main", {"b": "1\n"})
         await here.settled()  # the token of its webhooks is known from now on
-        here.hub.door.limit(600, after_s=1)
+        here.hub.server.limit(600, after_s=1)
         opened(here)
         await gate.until(lambda: "Too Many Requests" in gate.problems.get(PROJECT, ""))
         here.hub.world.clock.advance(601)

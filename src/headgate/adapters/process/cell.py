@@ -21,7 +21,7 @@ from headgate.adapters.process.containers.box import Container, boxed
 from headgate.adapters.process.containers.node import BuildNode
 from headgate.adapters.process.containers.store import NUMBERS
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.network.doors import NetworkTarget, Serve
+from headgate.adapters.process.network.listeners import NetworkTarget, Serve
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice, Networks
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT, CONTAINER, Sandbox

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from headgate.adapters.process.network.doors import NetworkTarget
+from headgate.adapters.process.network.listeners import NetworkTarget
 
 SECRET = "kubernetes"
 """Key in a node's secrets of the access to its cluster."""

@@ -13,7 +13,7 @@ from typing import Any
 from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.containers.node import CONNECTION
 from headgate.adapters.process.context.values import LOCALHOST
-from headgate.adapters.process.network.doors import NetworkTarget
+from headgate.adapters.process.network.listeners import NetworkTarget
 from headgate.config.model import FrozenJob
 from headgate.ports.provider import HOST_KEY_VARIABLE
 

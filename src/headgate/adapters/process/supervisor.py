@@ -125,10 +125,12 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
         wake = _woken_by_children()
         answer: dict[str, Any] = {}  # JSON
         try:
-            doors = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
-            server = CommandServer(request["serve"], doors) if request["serve"] else None
+            cgroup_fds = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
+            server = CommandServer(request["serve"], cgroup_fds) if request["serve"] else None
             _go(request, spaces, sink)
-            started = start(request, sink, doors) if server is None else _serving(request, sink, doors, server)
+            started = (
+                start(request, sink, cgroup_fds) if server is None else _serving(request, sink, cgroup_fds, server)
+            )
             os.close(sink)
             control.sendall(b" ")
             started.begin()
@@ -164,20 +166,20 @@ def _woken_by_children() -> int:
     return wake
 
 
-def _start(request: dict[str, Any], sink: int, doors: list[int]) -> Started:
-    return Started(spawned(request, doors, subprocess.DEVNULL, sink, sink))
+def _start(request: dict[str, Any], sink: int, cgroup_fds: list[int]) -> Started:
+    return Started(spawned(request, cgroup_fds, subprocess.DEVNULL, sink, sink))
 
 
-def _serving(request: dict[str, Any], sink: int, doors: list[int], server: CommandServer) -> Started:
+def _serving(request: dict[str, Any], sink: int, cgroup_fds: list[int], server: CommandServer) -> Started:
     """Start the process that holds the namespaces for other commands."""
     stdin, stdout = server.streams
-    pid = spawned(request, doors, stdin, stdout, sink, server.info)
+    pid = spawned(request, cgroup_fds, stdin, stdout, sink, server.info)
     server.begun()
     return Started(pid)
 
 
 def spawned(
-    request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int, info: int | None = None
+    request: dict[str, Any], cgroup_fds: Collection[int], stdin: int, stdout: int, stderr: int, info: int | None = None
 ) -> int:
     """Return the process, in a session of its own. Raise OSError when the program cannot be started. `info` is a
     descriptor to which bubblewrap writes its namespaces."""
@@ -196,7 +198,7 @@ def spawned(
         stderr=stderr,
         start_new_session=True,
         pass_fds=(*inputs, *(() if info is None else (info,))),
-        preexec_fn=lambda: [os.write(door, b"0") for door in doors],
+        preexec_fn=lambda: [os.write(fd, b"0") for fd in cgroup_fds],
     )
     process.returncode = 0  # this program reaps the process, not the object
     for number in inputs:

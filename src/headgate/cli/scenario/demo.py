@@ -97,7 +97,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
                 terminal.print("The demo was stopped before its end.")
                 return INTERRUPTED
             if keep:
-                for line in venue.doors():
+                for line in venue.next_steps():
                     terminal.print(line)
                 terminal.print(f"The pages stay at {system.context.root_url}/ until you press Ctrl-C")
                 await running

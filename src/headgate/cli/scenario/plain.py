@@ -129,7 +129,7 @@ class PlainGit:
     def clone(self, project: str) -> Path:
         return self.repositories.hub / project
 
-    def doors(self) -> Sequence[str]:
+    def next_steps(self) -> Sequence[str]:
         app = self.clone("app")
         return (
             "",

@@ -63,6 +63,6 @@ class Venue(Protocol):
         """Return the URL to clone in order to see what landed."""
         ...
 
-    def doors(self) -> Sequence[str]:
+    def next_steps(self) -> Sequence[str]:
         """Return lines about what people can look at and do afterwards."""
         ...

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from headgate.base.tasks import end
-from headgate.store.etcd import doors
+from headgate.store.etcd import diagnosis
 from headgate.store.etcd.address import EtcdAddress
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
@@ -186,7 +186,7 @@ class EtcdLink:
         finally:
             await end(*waits)
         if not done:
-            raise Unavailable(f"{self.address}: no server can be reached: {await doors.diagnosis(self.address)}")
+            raise Unavailable(f"{self.address}: no server can be reached: {await diagnosis.reasons(self.address)}")
         self._used = min(waits[one] for one in done)
         return self._channels[self._used]
 

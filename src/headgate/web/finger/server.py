@@ -10,13 +10,13 @@ from contextlib import aclosing
 from typing import Any
 
 from headgate.base.tasks import end, run_until
-from headgate.web.peers.door import FOREVER, STALL_MAX_S, AdmittedConnection, ConnectionAdmission
+from headgate.web.peers.admission import FOREVER, STALL_MAX_S, AdmittedConnection, ConnectionAdmission
 from headgate.web.peers.listener import Acceptor, ServerCertificates, Tls, listening
 
 log = logging.getLogger("headgate.finger")
 
 REQUEST_MAX_BYTES = 1_023
-"""Size of a request with its newline; it has to arrive within `HEAD_MAX_S` of the door."""
+"""Size of a request with its newline; it has to arrive within `HEAD_MAX_S` of the admission."""
 CONNECTIONS_MAX = 200
 """Limit on connections: each that follows a log needs one to its executor, which limits connections per peer."""
 PIECE_MAX_BYTES = 16_384
@@ -56,8 +56,8 @@ class _Served:
     def __init__(self, answer: Answer) -> None:
         self._answer, self._tasks = answer, set[asyncio.Task[None]]()
         self._transports = set[asyncio.Transport]()
-        self.door = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
-        self.door.connections_max = min(CONNECTIONS_MAX, self.door.connections_max)
+        self.admission = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
+        self.admission.connections_max = min(CONNECTIONS_MAX, self.admission.connections_max)
 
     def protocol(self) -> asyncio.Protocol:
         """Return the protocol of one connection."""
@@ -69,7 +69,7 @@ class _Served:
         assert isinstance(transport, asyncio.Transport) and task is not None
         self._tasks.add(task)
         transport.set_write_buffer_limits(BUFFER_MAX_BYTES)
-        place = self.door.enter(transport, peer[0] if peer else "")
+        place = self.admission.enter(transport, peer[0] if peer else "")
         self._transports.add(transport)
         try:
             _keep_alive(transport.get_extra_info("socket"))
@@ -78,7 +78,7 @@ class _Served:
                 return
             place.busy, place.until_s = True, FOREVER
             await run_until(one.lost, self._write(line, one, place))
-            place.until_s = self.door.now() + STALL_MAX_S
+            place.until_s = self.admission.now() + STALL_MAX_S
             transport.close()
             await one.lost.wait()
         except OSError:
@@ -86,7 +86,7 @@ class _Served:
         except Exception:
             log.exception("an answer over finger failed in a way nobody foresaw")
         finally:
-            self.door.leave(transport)
+            self.admission.leave(transport)
             self._transports.discard(transport)
             self._tasks.discard(task)
             transport.abort()
@@ -96,7 +96,7 @@ class _Served:
         async with aclosing(self._answer(line)) as pieces:
             async for piece in pieces:
                 for at in range(0, len(piece), PIECE_MAX_BYTES):
-                    place.until_s = self.door.now() + STALL_MAX_S
+                    place.until_s = self.admission.now() + STALL_MAX_S
                     one.writer.write(piece[at : at + PIECE_MAX_BYTES])
                     await one.writer.drain()
                 place.until_s = FOREVER
@@ -105,7 +105,7 @@ class _Served:
         """End connections that are gone or have made no progress, again and again, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            self.door.sweep()
+            self.admission.sweep()
             for transport in [one for one in self._transports if _is_gone(one)]:
                 transport.abort()
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from headgate.web.peers.door import (
+from headgate.web.peers.admission import (
     BODY_MAX_S,
     FOREVER,
     HEAD_MAX_S,
@@ -22,8 +22,8 @@ from headgate.web.peers.door import (
 
 CLIENT_CERTIFICATE = "client_certificate"
 """Key in the state of a request: the client's verified certificate, as PEM bytes."""
-DOOR = "door"
-"""Key in the state of the application: the server's door."""
+ADMISSION = "admission"
+"""Key in the state of the application: its connection admission."""
 HANDOVER = "headgate.handover"
 """Extension of a request that takes over the connection once its answer has begun; see `HttpProtocol.let_go`."""
 URL_MAX_BYTES = 8_192
@@ -50,25 +50,25 @@ class HttpProtocol(HttpToolsProtocol):
     """Bytes of a body that arrived after its answer and were discarded."""
 
     @property
-    def _door(self) -> ConnectionAdmission:
-        door: ConnectionAdmission = self.app_state[DOOR]
-        return door
+    def _admission(self) -> ConnectionAdmission:
+        admission: ConnectionAdmission = self.app_state[ADMISSION]
+        return admission
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(cast(Any, transport))  # uvicorn says more of it than asyncio does
-        self._place = self._door.enter(self.transport, self.client[0] if self.client else "")
+        self._place = self._admission.enter(self.transport, self.client[0] if self.client else "")
         tls = transport.get_extra_info("ssl_object")
         shown = tls.getpeercert(binary_form=True) if tls is not None else None
         if shown:
             self.app_state = {**self.app_state, CLIENT_CERTIFICATE: ssl.DER_cert_to_PEM_cert(shown).encode()}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self.transport)
+        self._admission.leave(self.transport)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if not self._place.busy and self._place.until_s == FOREVER:
-            self._place.until_s = self._door.now() + HEAD_MAX_S
+            self._place.until_s = self._admission.now() + HEAD_MAX_S
         super().data_received(data)
 
     def on_message_begin(self) -> None:
@@ -98,7 +98,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(400, "a body has a length, or it is chunked")
         if b"host" not in names and self.parser.get_http_version() == "1.1":
             self._refuse(400, "the header Host is missing")
-        self._place.busy, self._place.until_s = True, self._door.now() + BODY_MAX_S
+        self._place.busy, self._place.until_s = True, self._admission.now() + BODY_MAX_S
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -112,7 +112,7 @@ class HttpProtocol(HttpToolsProtocol):
         # Closing with a body on its way resets the connection, and the answer may be lost; but a body may have no end.
         self._unread_bytes = 0
         self._place.busy = False
-        self._place.until_s = self._door.now() + UNREAD_MAX_S if self.cycle.more_body else FOREVER
+        self._place.until_s = self._admission.now() + UNREAD_MAX_S if self.cycle.more_body else FOREVER
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -123,7 +123,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.until_s = self._door.now() + STALL_MAX_S
+        self._place.until_s = self._admission.now() + STALL_MAX_S
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -164,18 +164,18 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        door: ConnectionAdmission = self.app_state[DOOR]
-        self._door = door
-        self._place = door.enter(self.transport, self.client[0] if self.client else "")
+        admission: ConnectionAdmission = self.app_state[ADMISSION]
+        self._admission = admission
+        self._place = admission.enter(self.transport, self.client[0] if self.client else "")
         self._place.busy, self._place.until_s = True, FOREVER
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self.transport)
+        self._admission.leave(self.transport)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.until_s = self._door.now() + STALL_MAX_S
+        self._place.until_s = self._admission.now() + STALL_MAX_S
         self.transport.pause_reading()  # whoever does not read is not answered: pings, too, have answers
 
     def resume_writing(self) -> None:

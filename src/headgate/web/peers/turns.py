@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
-from headgate.web.peers.door import peer_of
+from headgate.web.peers.admission import peer_of
 from headgate.web.peers.requests import App, Message, Receive, Send
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any, cast
 from headgate.gate.change import Change, is_called
 from headgate.rest import HttpRequest, Response, StreamResponse, get
 from headgate.web.manners import matches, takes_gzip
-from headgate.web.peers.door import peer_of
+from headgate.web.peers.admission import peer_of
 from headgate.web.peers.protocols import HANDOVER
 from headgate.web.shapes import (
     ComponentShape,

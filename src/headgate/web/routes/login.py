@@ -13,7 +13,7 @@ from headgate.web import loginflow as flow
 from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.login.cookies import BEGUN, SESSION, PageOrigin, local, token_of
 from headgate.web.login.sessions import LoginSessions
-from headgate.web.peers.door import peer_of
+from headgate.web.peers.admission import peer_of
 from headgate.web.routes.pages import page
 from headgate.web.site import Site
 
@@ -66,7 +66,7 @@ def _called(bearer: Bearer) -> str:
     return line(next((one for one in names if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
 
 
-def _doors(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
+def _login_parts(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
     """Raise 404 where nobody can log in."""
     access = site.access
     place = access.place(request)
@@ -78,7 +78,7 @@ def _doors(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, Pag
 @get("/login", include_in_schema=False)
 async def login(site: Site, request: HttpRequest) -> Response[Any]:
     """Redirect to the provider, or let the person choose one; `next` is the page to show afterwards."""
-    access, sessions, place = _doors(site, request)
+    access, sessions, place = _login_parts(site, request)
     if not request.query.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
         return page("login", "Log in")
     chosen = request.query.get("realm") or next(
@@ -101,7 +101,7 @@ async def login(site: Site, request: HttpRequest) -> Response[Any]:
 @get(flow.BACK, include_in_schema=False)
 async def callback(site: Site, request: HttpRequest) -> Response[Any]:
     """Accept a person who returns from the provider, once their identity is verified."""
-    access, sessions, place = _doors(site, request)
+    access, sessions, place = _login_parts(site, request)
     peer = peer_of(request.client.host if request.client else "")
     of_peer = sum(1 for one in sessions.returning.values() if one == peer)
     if len(sessions.returning) >= RETURNING_MAX or of_peer >= OF_PEER_MAX:
@@ -134,7 +134,7 @@ async def callback(site: Site, request: HttpRequest) -> Response[Any]:
 async def logout(site: Site, request: HttpRequest) -> Response[bool]:
     """Log this browser out, everywhere and at once."""
     must_be_json(request)
-    access, sessions, place = _doors(site, request)
+    access, sessions, place = _login_parts(site, request)
     bearer = access.bearer(request)
     if bearer is not None and bearer.session:
         await sessions.end(place.given(SESSION, request.headers))

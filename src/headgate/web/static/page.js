@@ -49,7 +49,7 @@ export function nav(current, title = "") {
   document.addEventListener("click", ({ target }) => { for (const menu of document.querySelectorAll("header details")) if (menu instanceof HTMLDetailsElement && menu.open && target instanceof Node && !menu.contains(target)) menu.open = false; });
   document.getElementById("nav").replaceChildren(...(tenant ? [el("a", { href: "/tenants", class: "tenant", title: "All tenants" }, tenant), ...PAGES.map(entry), ...GROUPS.map(group)] : []));
   if (tenant) document.getElementById("nav").before(unfolding(current, title));
-  document.getElementById("link").after(door());
+  document.getElementById("link").after(account());
   if (title) document.title = `${title} · Headgate`;
 }
 
@@ -73,15 +73,15 @@ export const bearing = () => (token() ? { Authorization: `Bearer ${token()}` } :
 const here = () => encodeURIComponent(location.pathname + location.search);
 export const ways = (realms) => realms.map((one) => el("a", { href: `/login?realm=${encodeURIComponent(one.name)}&next=${here()}` }, `Log in with ${one.title}`));
 
-function door() {
-  const place = el("span", { class: "doors" });
+function account() {
+  const place = el("span", { class: "account" });
   const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", placeholder: "Token", required: true });
   const enter = (event) => { event.preventDefault(); sessionStorage.setItem(KEPT, field.value.trim()); location.reload(); };
   const leave = async () => { if (token()) sessionStorage.removeItem(KEPT); else await sent("POST", "/logout", {}).catch(showError); location.reload(); };
   const out = () => el("button", { type: "button", onclick: leave }, "Log out");
   if (token()) place.append(out());
   else login.then(({ realms, name, who }) => place.append(...(name ? [el("span", { class: "who", title: who }, name), out()]
-    : [el("details", { class: "door" }, el("summary", {}, "Log in"), el("div", {}, ways(realms), el("form", { onsubmit: enter }, field, el("button", {}, realms.length ? "Use a token" : "Log in"))))])));
+    : [el("details", { class: "login" }, el("summary", {}, "Log in"), el("div", {}, ways(realms), el("form", { onsubmit: enter }, field, el("button", {}, realms.length ? "Use a token" : "Log in"))))])));
   return place;
 }
 

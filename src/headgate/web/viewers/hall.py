@@ -71,7 +71,7 @@ class Viewer:
 class ViewerHub:
     """Serve all viewers of all scenes."""
 
-    door: socket.socket
+    parent: socket.socket
     viewers_max: int
     scenes: dict[int, Scene] = field(default_factory=dict)
     viewers: dict[int, Viewer] = field(default_factory=dict)
@@ -90,9 +90,9 @@ class ViewerHub:
     _spoke_s: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        """Serve until the door is closed."""
-        self.door.setblocking(False)
-        self._selector.register(self.door, selectors.EVENT_READ)
+        """Serve until the parent closes its end."""
+        self.parent.setblocking(False)
+        self._selector.register(self.parent, selectors.EVENT_READ)
         while True:
             for key, mask in self._selector.select(self._until_s()):
                 if key.data is None:
@@ -117,7 +117,7 @@ class ViewerHub:
         """Return whether the parent process is still connected."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                message, fds, _, _ = socket.recv_fds(self.door, 1 << 20, 16)
+                message, fds, _, _ = socket.recv_fds(self.parent, 1 << 20, 16)
                 self._fds.extend(fds)
                 if not message:
                     return False
@@ -280,7 +280,7 @@ class ViewerHub:
         """Report the viewers that have left, as far as the parent process listens."""
         with contextlib.suppress(OSError):
             while self._gone:
-                del self._gone[: self.door.send(self._gone)]
+                del self._gone[: self.parent.send(self._gone)]
 
 
 def main() -> None:

@@ -46,9 +46,9 @@ class CommandServer:
     """Serve the commands of one container. `request` has `directory` (of the socket), `owner` (who may connect),
     `capabilities`, `filter` (base64) and `environment`."""
 
-    def __init__(self, request: dict[str, Any], doors: Collection[int]) -> None:
+    def __init__(self, request: dict[str, Any], cgroup_fds: Collection[int]) -> None:
         """Listen.  Raises OSError."""
-        self._request, self._doors = request, doors
+        self._request, self._cgroup_fds = request, cgroup_fds
         self._handlers = set[int]()
         self._rights = entry.Rights(
             request["capabilities"], base64.b64decode(request["filter"]), request["environment"]
@@ -98,8 +98,8 @@ class CommandServer:
         connection, _ = self._listening.accept()
         pid = os.fork()
         if pid == 0:
-            _keep((0, 1, 2, connection.fileno(), self._first, *self._doors, *self._spaces.values()))
-            _handle(connection, self._rights, self._spaces, self._first, self._doors)
+            _keep((0, 1, 2, connection.fileno(), self._first, *self._cgroup_fds, *self._spaces.values()))
+            _handle(connection, self._rights, self._spaces, self._first, self._cgroup_fds)
         connection.close()
         self._handlers.add(pid)
         return True
@@ -129,13 +129,13 @@ def _keep(fds: Collection[int]) -> None:
 
 
 def _handle(
-    connection: socket.socket, rights: entry.Rights, spaces: dict[str, int], first: int, doors: Collection[int]
+    connection: socket.socket, rights: entry.Rights, spaces: dict[str, int], first: int, cgroup_fds: Collection[int]
 ) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for door in doors:
-            os.write(door, b"0")
+        for fd in cgroup_fds:
+            os.write(fd, b"0")
         connection.settimeout(ASK_TIMEOUT_S)
         kind, text = _frame(connection)
         command, user = _parsed_request(kind, text)

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import h11
 
-from headgate.adapters.process.network.doors import CHUNK_SIZE_BYTES, Serve
+from headgate.adapters.process.network.listeners import CHUNK_SIZE_BYTES, Serve
 
 ADDRESS, PORT = "127.72.71.1", 80
 """Address and port in the network of a build; programs of jobs are unlikely to use this address."""

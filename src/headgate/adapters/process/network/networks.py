@@ -1,4 +1,4 @@
-"""The network of a build: none, the world outside, or this machine's; and the doors in it."""
+"""The network of a build: none, the world outside, or this machine's; and the listeners in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 from headgate.adapters.blocklist import DeniedNetworks, Ip, Net, single
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.network import artifacts, names
-from headgate.adapters.process.network.doors import NetworkTarget, Serve, doorway, passing
+from headgate.adapters.process.network.listeners import NetworkTarget, Serve, forwarding_to, serve_connections
 from headgate.adapters.process.network.tap import Tap
 from headgate.adapters.process.network.veth import Veth
 from headgate.adapters.process.processes import ProcessKeeper
@@ -122,12 +122,12 @@ class Networks:
                 stack.push_async_callback(self._way.remove, await self._way.add(spaces["net"]))
             elif isinstance(self._way, Tap) and outside:
                 await stack.enter_async_context(self._way.way_out(spaces, denied))
-            doors = _Doors(self._keeper, spaces)
-            stack.push_async_callback(doors.close)
-            hosts = await self._open_doors(doors, (*nodes, *self._choice.allow), denied if outside else None)
+            listeners = _Listeners(self._keeper, spaces)
+            stack.push_async_callback(listeners.close)
+            hosts = await self._open_listeners(listeners, (*nodes, *self._choice.allow), denied if outside else None)
             if earlier is not None:
-                await doors.add(artifacts.ADDRESS, artifacts.PORT, earlier)
-            resolv = await self._resolv(doors, denied) if outside else b""
+                await listeners.add(artifacts.ADDRESS, artifacts.PORT, earlier)
+            resolv = await self._resolv(listeners, denied) if outside else b""
             yield Network(spaces, files={"/etc/hosts": hosts, "/etc/resolv.conf": resolv})
 
     @asynccontextmanager
@@ -157,21 +157,23 @@ class Networks:
         self._known[name] = time.monotonic(), found
         return found
 
-    async def _open_doors(
-        self, doors: _Doors, targets: Iterable[NetworkTarget], denied: DeniedNetworks | None
+    async def _open_listeners(
+        self, listeners: _Listeners, targets: Iterable[NetworkTarget], denied: DeniedNetworks | None
     ) -> bytes:
-        """Open doors where a build cannot go by itself (None denied: anywhere); return /etc/hosts.  Raise OSError."""
+        """Open listeners for what a build cannot reach (None denied: nothing); return /etc/hosts. Raise OSError."""
         lines = []
         for target in dict.fromkeys(targets):
             addresses = await self._addresses(target.host)
             for address in addresses:
                 if denied is None or address in denied:
-                    await doors.add(str(address), target.port, passing(NetworkTarget(str(address), target.port)))
+                    await listeners.add(
+                        str(address), target.port, forwarding_to(NetworkTarget(str(address), target.port))
+                    )
             if target.host not in map(str, addresses):
                 lines += [f"{address} {target.host}" for address in addresses]
         return (HOSTS + "".join(f"{line}\n" for line in dict.fromkeys(lines))).encode()
 
-    async def _resolv(self, doors: _Doors, denied: DeniedNetworks) -> bytes:
+    async def _resolv(self, listeners: _Listeners, denied: DeniedNetworks) -> bytes:
         """Return the build's /etc/resolv.conf.  Raise OSError."""
         try:
             text = names.RESOLVERS.read_text()
@@ -180,12 +182,12 @@ class Networks:
         servers = names.resolvers(text)
         if not servers or names.reachable(servers, denied):
             return text.encode()
-        await doors.answer_names(servers)
+        await listeners.answer_names(servers)
         return names.relayed(text)
 
 
-class _Doors:
-    """Serve the doors of one network until `close`."""
+class _Listeners:
+    """Serve the listeners of one network until `close`."""
 
     def __init__(self, keeper: ProcessKeeper, spaces: Spaces) -> None:
         self._keeper, self._spaces = keeper, spaces
@@ -197,7 +199,7 @@ class _Doors:
         if (address, port) in self._at:
             return port
         listening = await self._listening("tcp", address, port)
-        self._served.append(asyncio.ensure_future(doorway(listening, serve)))
+        self._served.append(asyncio.ensure_future(serve_connections(listening, serve)))
         found: int = listening.getsockname()[1]
         self._at.add((address, found))
         return found
@@ -206,7 +208,7 @@ class _Doors:
         """Relay questions about names to these servers.  Raise OSError."""
         listening = await self._listening("udp", names.RELAY, names.PORT)
         self._served.append(asyncio.ensure_future(names.relay(listening, list(servers))))
-        await self.add(names.RELAY, names.PORT, passing(NetworkTarget(str(servers[0]), names.PORT)))
+        await self.add(names.RELAY, names.PORT, forwarding_to(NetworkTarget(str(servers[0]), names.PORT)))
 
     async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
         errand = {"do": "listen", "kind": kind, "address": address, "port": port}

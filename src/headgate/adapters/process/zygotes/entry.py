@@ -123,7 +123,7 @@ class _Entry:
         )
 
 
-def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Started:
+def start(request: dict[str, Any], sink: int, cgroup_fds: list[int], run: Run) -> Started:
     """Start a sandbox, and in it a copy of this process that runs the playbook; it waits for `begin`.  Raise OSError,
     Cold."""
     number = request["playbook"]["filter"]
@@ -131,14 +131,14 @@ def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Sta
     mine, its = socket.socketpair()
     mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     with its:
-        sandbox = spawned(request, doors, its.fileno(), its.fileno(), sink)
+        sandbox = spawned(request, cgroup_fds, its.fileno(), its.fileno(), sink)
     go, going = os.pipe2(os.O_CLOEXEC)
     try:
         holder = _holder(mine)
         if holder is None:  # bubblewrap has printed the reason
             return Started(sandbox)
         entry = _Entry.to(holder, filter)
-        pid = _copied(entry, doors, sink, go, request["playbook"]["words"], run, going, mine)
+        pid = _copied(entry, cgroup_fds, sink, go, request["playbook"]["words"], run, going, mine)
     except (OSError, Cold) as error:
         os.kill(sandbox, signal.SIGKILL)
         raise error if isinstance(error, Cold) else Cold(f"{error.strerror}: {error.filename}") from error
@@ -174,7 +174,7 @@ def _holder(mine: socket.socket) -> int | None:
 
 
 def _copied(
-    entry: _Entry, doors: Collection[int], sink: int, go: int, words: Sequence[str], run: Run, *ours: Any
+    entry: _Entry, cgroup_fds: Collection[int], sink: int, go: int, words: Sequence[str], run: Run, *ours: Any
 ) -> int:
     """Return the copy, once it is like the holder.  Raise Cold.
 
@@ -185,7 +185,7 @@ def _copied(
     if between == 0:
         try:
             os.close(reader)
-            _enter(entry, doors)
+            _enter(entry, cgroup_fds)
             pid = os.fork()
             if pid:
                 os.write(writer, f"{pid}\n".encode())
@@ -210,13 +210,13 @@ def _copied(
     return numbers[0]
 
 
-def _enter(entry: _Entry, doors: Collection[int]) -> None:
+def _enter(entry: _Entry, cgroup_fds: Collection[int]) -> None:
     """Raise OSError, Cold."""
     checked(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the supervisor's death cannot be heard of")
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for door in doors:
-        os.write(door, b"0")
+    for fd in cgroup_fds:
+        os.write(fd, b"0")
     if _text("/proc/self/cgroup") != entry.groups:
         raise Cold("the control groups of the sandbox cannot be entered")
     for space in entry.spaces:

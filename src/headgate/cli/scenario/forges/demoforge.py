@@ -108,11 +108,11 @@ class Hosted:
     def clone(self, project: str) -> Path:
         return self.host.clone(f"{OWNER}{project}")
 
-    def doors(self) -> Sequence[str]:
+    def next_steps(self) -> Sequence[str]:
         return (
             "",
             f"The {self.host.actions.kind} stays at {self.host.url}/",
-            *self.host.doors(),
+            *self.host.next_steps(),
         )
 
     async def _seen(self) -> dict[str, PageChange]:

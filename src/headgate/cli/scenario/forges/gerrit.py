@@ -89,7 +89,7 @@ class OnGerrit:
     def clone(self, project: str) -> Path:
         return self.server.site / "git" / f"{project}.git"
 
-    def doors(self) -> Sequence[str]:
+    def next_steps(self) -> Sequence[str]:
         clone = f"{self.url.replace('://', f'://{NAMES[0]}:{PASSWORD}@')}/a/{OWNER}app"
         return (
             f"To propose a change of your own: git clone {clone}",

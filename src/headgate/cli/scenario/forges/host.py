@@ -61,7 +61,7 @@ class Host(Protocol):
         ...
 
     def clone(self, project: str) -> Path: ...
-    def doors(self) -> Sequence[str]:
+    def next_steps(self) -> Sequence[str]:
         """Return lines that say how to propose a change yourself."""
         ...
 
@@ -111,7 +111,7 @@ class StandIn(ABC):
         comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]
         return state, comments[-1].partition("<!--")[0].strip() if comments else ""
 
-    def doors(self) -> Sequence[str]:
+    def next_steps(self) -> Sequence[str]:
         """See `Host`."""
         own = f"{AUTHORS[0]}:{self.token(AUTHORS[0])}"
         return (

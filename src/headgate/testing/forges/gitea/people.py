@@ -162,7 +162,7 @@ class Gitea:
     """Address with its path."""
     world: FakeGiteaWorld
     mail: Mail
-    door: FakeGiteaServer
+    server: FakeGiteaServer
     acts: FakeGiteaActs
 
     def person(self, login: str, **roles: str) -> FakeGiteaPerson:
@@ -221,7 +221,7 @@ class Gitea:
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
         """Let the next calls of a kind go wrong; see server.FakeGitHubFault."""
         one = FakeGitHubFault(method, template, times, **how)
-        self.door.faults.append(one)
+        self.server.faults.append(one)
         return one
 
 
@@ -230,16 +230,16 @@ async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
     """Provide a Gitea on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
     world = FakeGiteaWorld(root)
     mail = Mail(world.clock)
-    doors: list[FakeGiteaServer] = []
+    servers: list[FakeGiteaServer] = []
 
     def application(url: str) -> web.Application:
         shows = FakeGiteaShows(world, url)
-        doors.append(FakeGiteaServer(world, shows, FakeGiteaActs(world, FakeGiteaPost(world, shows, mail)), path))
-        return doors[0].application()
+        servers.append(FakeGiteaServer(world, shows, FakeGiteaActs(world, FakeGiteaPost(world, shows, mail)), path))
+        return servers[0].application()
 
     async with on_a_port(path, application) as url, Postman(mail):
         try:
-            yield Gitea(url, world, mail, doors[0], doors[0].acts)
+            yield Gitea(url, world, mail, servers[0], servers[0].acts)
         finally:
-            for fault in doors[0].faults:
+            for fault in servers[0].faults:
                 fault.until.set()

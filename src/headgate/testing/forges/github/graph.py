@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate.testing.forges.github import hosts, rules
-from headgate.testing.forges.github.doors import FakeGitHubCaller, FakeGitHubLimits
+from headgate.testing.forges.github.access import FakeGitHubCaller, FakeGitHubLimits
 from headgate.testing.forges.github.query import Node, connection
 from headgate.testing.forges.github.state import (
     App,

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headgate.testing.forges.github import guards, hosts
+from headgate.testing.forges.github.access import FakeGitHubLimits
 from headgate.testing.forges.github.acts import FakeGitHubPost, Pulls
-from headgate.testing.forges.github.doors import FakeGitHubLimits
 from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.github.rest import FakeGitHubForge
 from headgate.testing.forges.github.says import Says
@@ -189,7 +189,7 @@ class GitHub:
     url: str
     world: FakeGitHubWorld
     mail: Mail
-    door: FakeGitHubServer
+    server: FakeGitHubServer
     limits: FakeGitHubLimits
     forge: FakeGitHubForge
     keys: dict[int, str]
@@ -295,7 +295,7 @@ class GitHub:
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
         """Let the next calls of a kind go wrong; see server.FakeGitHubFault."""
         one = FakeGitHubFault(method, template, times, **how)
-        self.door.faults.append(one)
+        self.server.faults.append(one)
         return one
 
 
@@ -307,14 +307,14 @@ async def github(root: Path) -> AsyncIterator[GitHub]:
     mail, limits, shows = Mail(world.clock), FakeGitHubLimits(world), FakeGitHubShows(world, url, f"{url}/api/v3")
     post = FakeGitHubPost(world, shows, mail)
     forge = FakeGitHubForge(world, shows, mail, limits, post, Pulls(world, post), Says(world, post))
-    door = FakeGitHubServer(forge)
-    runner = web.AppRunner(door.application(), access_log=None)
+    server = FakeGitHubServer(forge)
+    runner = web.AppRunner(server.application(), access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port).start()
         async with Postman(mail):
-            yield GitHub(url, world, mail, door, limits, forge, {})
+            yield GitHub(url, world, mail, server, limits, forge, {})
     finally:
-        for fault in door.faults:
+        for fault in server.faults:
             fault.until.set()
         await runner.cleanup()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from headgate.testing.forges.github.access import FakeGitHubCaller, FakeGitHubLimits
 from headgate.testing.forges.github.acts import FakeGitHubPost, FakeGitHubRefused, Pulls
-from headgate.testing.forges.github.doors import FakeGitHubCaller, FakeGitHubLimits
 from headgate.testing.forges.github.mail import Mail
 from headgate.testing.forges.github.says import Says
 from headgate.testing.forges.github.state import FakeGitHubPull, FakeGitHubRepository, FakeGitHubWorld

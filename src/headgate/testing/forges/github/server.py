@@ -14,9 +14,9 @@ import msgspec
 from aiohttp import web
 
 from headgate.testing.forges.github import calls, hosts, pulls, reports, rules
+from headgate.testing.forges.github.access import DOCS, PRIMARY, SECONDARY, FakeGitHubCaller, caller
 from headgate.testing.forges.github.actions import GitHubPageActions
 from headgate.testing.forges.github.acts import FakeGitHubRefused
-from headgate.testing.forges.github.doors import DOCS, PRIMARY, SECONDARY, FakeGitHubCaller, caller
 from headgate.testing.forges.github.graph import FakeGitHubGraph
 from headgate.testing.forges.github.query import BadQuery, read, run
 from headgate.testing.forges.github.rest import FakeGitHubCall, FakeGitHubForge, FakeGitHubRoute

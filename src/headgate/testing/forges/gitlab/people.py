@@ -148,7 +148,7 @@ class GitLab:
     url: str
     world: FakeGitLabWorld
     mail: Mail
-    door: FakeGitLabServer
+    server: FakeGitLabServer
     limits: FakeGitLabLimits
     acts: FakeGitLabActs
 
@@ -199,7 +199,7 @@ class GitLab:
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitLabFault:
         """Let the next calls of a kind go wrong; see server.FakeGitLabFault."""
         one = FakeGitLabFault(method, template, times, **how)
-        self.door.faults.append(one)
+        self.server.faults.append(one)
         return one
 
 
@@ -210,12 +210,12 @@ async def gitlab(root: Path) -> AsyncIterator[GitLab]:
     url, world = f"http://127.0.0.1:{port}", FakeGitLabWorld(root)
     mail, shows, limits = Mail(world.clock), FakeGitLabShows(url), FakeGitLabLimits(world)
     acts = FakeGitLabActs(world, FakeGitLabPost(world, shows, mail))
-    door = FakeGitLabServer(world, acts, shows, limits)
-    runner = web.AppRunner(door.application(), access_log=None)
+    server = FakeGitLabServer(world, acts, shows, limits)
+    runner = web.AppRunner(server.application(), access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port).start()
         async with Postman(mail):
-            yield GitLab(url, world, mail, door, limits, acts)
+            yield GitLab(url, world, mail, server, limits, acts)
     finally:
         await runner.cleanup()

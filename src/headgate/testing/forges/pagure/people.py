@@ -137,7 +137,7 @@ class Pagure:
     """Address with its path."""
     world: FakePagureWorld
     mail: Mail
-    door: FakePagureServer
+    server: FakePagureServer
     acts: FakePagureActs
 
     def person(self, login: str, **levels: str) -> FakePagurePerson:
@@ -182,7 +182,7 @@ class Pagure:
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
         """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
         one = FakeGitHubFault(method, template, times, **how)
-        self.door.faults.append(one)
+        self.server.faults.append(one)
         return one
 
 
@@ -191,16 +191,16 @@ async def pagure(root: Path, path: str = PATH) -> AsyncIterator[Pagure]:
     """Provide a Pagure on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
     world = FakePagureWorld(root)
     mail = Mail(world.clock)
-    doors: list[FakePagureServer] = []
+    servers: list[FakePagureServer] = []
 
     def application(url: str) -> Any:
         shows = FakePagureShows(world, url)
-        doors.append(FakePagureServer(world, shows, FakePagureActs(world, FakePagurePost(world, shows, mail)), path))
-        return doors[0].application()
+        servers.append(FakePagureServer(world, shows, FakePagureActs(world, FakePagurePost(world, shows, mail)), path))
+        return servers[0].application()
 
     async with on_a_port(path, application) as url, Postman(mail):
         try:
-            yield Pagure(url, world, mail, doors[0], doors[0].acts)
+            yield Pagure(url, world, mail, servers[0], servers[0].acts)
         finally:
-            for fault in doors[0].faults:
+            for fault in servers[0].faults:
                 fault.until.set()

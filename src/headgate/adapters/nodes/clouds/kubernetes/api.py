@@ -41,7 +41,7 @@ class Api:
     def __init__(self, cluster: Cluster) -> None:
         """Raise UserError for unreadable certificates."""
         self._cluster = cluster
-        self._http = _Door(cluster)
+        self._http = _ClusterHttp(cluster)
         self._credentials = KubernetesCredentials(cluster)
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ def _refused(status: int, answer: Mapping[str, Any]) -> KubernetesRefused:
     return kind(status, str(answer.get("reason") or ""), _words(status, answer))
 
 
-class _Door(Http):
+class _ClusterHttp(Http):
     """Apply a kubeconfig's settings for certificates and proxies."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from headgate.web.peers.door import CLOSE_MAX_S, HEAD_MAX_S, ConnectionAdmission, peer_of
+from headgate.web.peers.admission import CLOSE_MAX_S, HEAD_MAX_S, ConnectionAdmission, peer_of
 
 
 class Line:
-    """A transport, as far as a door knows one."""
+    """A transport, as far as admission knows one."""
 
     def __init__(self) -> None:
         self.aborted = self.closing = False
@@ -22,7 +22,7 @@ class Line:
 
 
 def line() -> asyncio.Transport:
-    return cast(Any, Line())  # what a door asks of a transport
+    return cast(Any, Line())  # what admission asks of a transport
 
 
 def gone(transports: list[asyncio.Transport]) -> list[bool]:
@@ -30,51 +30,51 @@ def gone(transports: list[asyncio.Transport]) -> list[bool]:
 
 
 def test_one_peer_has_half_of_the_places_and_gives_way_to_itself() -> None:
-    door = ConnectionAdmission(lambda: 0.0, connections_max=8)
+    admission = ConnectionAdmission(lambda: 0.0, connections_max=8)
     mine = [line() for _ in range(6)]
     for one in mine:
-        door.enter(one, "10.0.0.1").busy = True
-    assert gone(mine) == [True, True, False, False, False, False] and len(door) == 4
+        admission.enter(one, "10.0.0.1").busy = True
+    assert gone(mine) == [True, True, False, False, False, False] and len(admission) == 4
 
 
 def test_who_does_nothing_gives_way_before_who_is_answered() -> None:
-    door = ConnectionAdmission(lambda: 0.0, connections_max=4)
+    admission = ConnectionAdmission(lambda: 0.0, connections_max=4)
     busy, idle, more = line(), line(), line()
-    door.enter(busy, "10.0.0.1").busy = True
-    door.enter(idle, "10.0.0.1")
-    door.enter(more, "10.0.0.1")
+    admission.enter(busy, "10.0.0.1").busy = True
+    admission.enter(idle, "10.0.0.1")
+    admission.enter(more, "10.0.0.1")
     assert gone([busy, idle, more]) == [False, True, False]
 
 
 def test_when_all_places_are_taken_who_has_most_gives_way() -> None:
-    door = ConnectionAdmission(lambda: 0.0, connections_max=4)
+    admission = ConnectionAdmission(lambda: 0.0, connections_max=4)
     many, one, last = [line(), line()], line(), [line(), line()]
     for transport in many:
-        door.enter(transport, "10.0.0.1")
-    door.enter(one, "10.0.0.2")
-    door.enter(last[0], "10.0.0.3")
-    door.enter(last[1], "10.0.0.4")
+        admission.enter(transport, "10.0.0.1")
+    admission.enter(one, "10.0.0.2")
+    admission.enter(last[0], "10.0.0.3")
+    admission.enter(last[1], "10.0.0.4")
     assert gone(many) == [True, False] and gone([one, *last]) == [False] * 3
 
 
 def test_what_gets_nowhere_is_ended() -> None:
     now = [0.0]
-    door = ConnectionAdmission(lambda: now[0])
+    admission = ConnectionAdmission(lambda: now[0])
     waiting, closing = line(), line()
-    door.enter(waiting, "::1")
-    door.enter(closing, "::1").until_s = 1e9
+    admission.enter(waiting, "::1")
+    admission.enter(closing, "::1").until_s = 1e9
     cast(Any, closing).closing = True  # as above
-    door.sweep()
+    admission.sweep()
     assert gone([waiting, closing]) == [False, False]
     now[0] = CLOSE_MAX_S
-    door.sweep()
+    admission.sweep()
     assert gone([waiting, closing]) == [False, True]
     now[0] = HEAD_MAX_S
-    door.sweep()
+    admission.sweep()
     assert gone([waiting]) == [True]
-    door.leave(waiting)
-    door.leave(waiting)
-    assert len(door) == 1
+    admission.leave(waiting)
+    admission.leave(waiting)
+    assert len(admission) == 1
 
 
 def test_addresses_that_one_peer_may_choose_among_are_one_peer() -> None:

@@ -1,4 +1,4 @@
-"""Processes at the doors of real servers: who may not come in says why, waits if that may pass, and writes nothing."""
+"""Start processes whose store is wrong: they say why, wait if that may pass, and write nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USER, PASSWORD = "gate", "pass-word"
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class StoreAddresses:
     """Addresses, each of which is wrong in one way -> what is said of it."""
 
     waited_for: Mapping[str, str]
@@ -70,13 +70,13 @@ async def _newer(url: str) -> None:
     await _put(await kind.open(url), Map().system.formats.put(Formats(99)))
 
 
-def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: GeneratedCertificates) -> Doors:
+def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: GeneratedCertificates) -> StoreAddresses:
     plain, secure = f"zookeeper://127.0.0.1:{server.port}", f"127.0.0.1:{strict.port}"
     tls, login = f"?tls_ca={files.authority}&tls_cert=", f"zookeeper://{USER}:{PASSWORD}@{secure}"
     newer = plain + asyncio.run(chroot(server))
     asyncio.run(_newer(newer))
     taken = plain + asyncio.run(_theirs(newer, "/theirs")).replace("/", newer.removeprefix(plain) + "/", 1)
-    return Doors(
+    return StoreAddresses(
         {
             f"{login}{tls}{files.stranger}": r"CERTIFICATE.*is tls_cert one it accepts",
             f"{login}{tls}{files.expired}": r"CERTIFICATE.*is tls_cert one it accepts",
@@ -97,13 +97,13 @@ def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: GeneratedCertificate
     )
 
 
-def _etcd(server: Etcd, strict: Etcd, files: GeneratedCertificates) -> Doors:
+def _etcd(server: Etcd, strict: Etcd, files: GeneratedCertificates) -> StoreAddresses:
     plain, secure = f"etcd://127.0.0.1:{server.port}", f"127.0.0.1:{strict.port}/gate"
     tls, login = f"?tls_ca={files.authority}&tls_cert=", f"etcd://{USER}:{PASSWORD}@{secure}"
     newer = f"{plain}/{fresh()}"
     asyncio.run(_newer(newer))
     taken = plain + newer.removeprefix(plain) + asyncio.run(_theirs(newer, "/theirs"))
-    return Doors(
+    return StoreAddresses(
         {
             f"{login}{tls}{files.stranger}": r"CERTIFICATE.*is tls_cert one it accepts",
             f"{login}{tls}{files.expired}": r"CERTIFICATE.*is tls_cert one it accepts",
@@ -125,9 +125,9 @@ def _etcd(server: Etcd, strict: Etcd, files: GeneratedCertificates) -> Doors:
 
 
 @pytest.fixture(scope="module", params=["zookeeper", "etcd"])
-def doors(
+def addresses(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates
-) -> Iterator[Doors]:
+) -> Iterator[StoreAddresses]:
     """Of a server that is open, and of one that wants TLS, client certificates and passwords.
 
     Nobody else uses either: leases that other tests leave behind end at any time, and a tree that is compared changes.
@@ -170,11 +170,11 @@ def _quiet(said: str) -> None:
 
 
 @pytest.mark.sampled
-def test_what_may_pass_is_waited_for(tmp_path: Path, doors: Doors) -> None:
+def test_what_may_pass_is_waited_for(tmp_path: Path, addresses: StoreAddresses) -> None:
     with ExitStack() as stack:
         waiting = [
             (_begun(stack, tmp_path / f"{number}", url, PROCESSES[number % len(PROCESSES)]), told)
-            for number, (url, told) in enumerate(doors.waited_for.items())
+            for number, (url, told) in enumerate(addresses.waited_for.items())
         ]
         for program, told in waiting:
             wait_for(told, lambda: re.search(f"is waited for: .*{told}", program.log.read_text()))  # noqa: B023 - called here
@@ -194,14 +194,14 @@ async def _everything(url: str) -> Sequence[Entry]:
         await backend.close()
 
 
-def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, doors: Doors) -> None:
-    before = [asyncio.run(_everything(url)) for url in (doors.newer, doors.taken)]
+def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, addresses: StoreAddresses) -> None:
+    before = [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)]
     with ExitStack() as stack:
         begun = [
             (_begun(stack, tmp_path / f"{number}-{command[0]}", url, command), told)
-            for number, (url, told) in enumerate(doors.refused.items())
+            for number, (url, told) in enumerate(addresses.refused.items())
             for command in (PROCESSES[number % len(PROCESSES)], ["store", "export", "--store", url, "file"])
-            if command[0] != "store" or url != doors.newer
+            if command[0] != "store" or url != addresses.newer
         ]
         for program, told in begun:
             wait_for(f"{told}: it ends", lambda: not program.running)  # noqa: B023 - called here
@@ -211,4 +211,4 @@ def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, doors
             assert re.search(told, said), said
             _quiet(said)
             assert not (program.directory / "file").exists()
-    assert [asyncio.run(_everything(url)) for url in (doors.newer, doors.taken)] == before
+    assert [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)] == before

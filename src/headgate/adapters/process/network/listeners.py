@@ -1,7 +1,7 @@
-"""Doors: addresses inside a build's network behind which exactly one service outside answers.
+"""Serve sockets that listen in a build's network: each address leads to exactly one service outside.
 
-A door is a socket that listens in the network of the build and is served from here, so it works however that network is
-made, and nothing but what is said here can be behind it.
+The socket listens in the network of the build, and the executor serves its connections, so this works however that
+network is made, and a build reaches nothing but that service.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.base.tasks import end
 log = logging.getLogger("headgate.executor")
 
 CONNECTIONS_MAX = 64
-"""Concurrent connections of one door."""
+"""Concurrent connections of one listener."""
 CONNECT_TIMEOUT_S = 10.0
 CHUNK_SIZE_BYTES = 65_536
 
@@ -37,10 +37,10 @@ class NetworkTarget(NamedTuple):
 
 
 Serve = Callable[[socket.socket], Awaitable[None]]
-"""Serves one connection and leaves it open, for the door to close. Raises OSError."""
+"""Serves one connection and leaves it open, for the listener to close. Raises OSError."""
 
 
-async def doorway(listening: socket.socket, serve: Serve) -> None:
+async def serve_connections(listener: socket.socket, serve: Serve) -> None:
     """Serve connections until cancelled."""
     loop = asyncio.get_running_loop()
     free, under_way = asyncio.Semaphore(CONNECTIONS_MAX), set[asyncio.Future[None]]()
@@ -53,10 +53,10 @@ async def doorway(listening: socket.socket, serve: Serve) -> None:
             free.release()
 
     try:
-        with listening:
+        with listener:
             while True:
                 await free.acquire()
-                connection, _ = await loop.sock_accept(listening)
+                connection, _ = await loop.sock_accept(listener)
                 task = asyncio.ensure_future(serve_one(connection))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
@@ -64,7 +64,7 @@ async def doorway(listening: socket.socket, serve: Serve) -> None:
         await end(*under_way)
 
 
-def passing(target: NetworkTarget) -> Serve:
+def forwarding_to(target: NetworkTarget) -> Serve:
     """Return a server that passes bytes to the target and back."""
 
     async def serve(connection: socket.socket) -> None:

@@ -13,7 +13,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 SETTINGS = 4
 
 
-async def diagnosis(address: EtcdAddress) -> str:
+async def reasons(address: EtcdAddress) -> str:
     """Describe, for each server, why it cannot be used."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
 
@@ -21,7 +21,7 @@ async def diagnosis(address: EtcdAddress) -> str:
 async def _of(host: str, address: EtcdAddress) -> str:
     try:
         async with asyncio.timeout(WITHIN_S):
-            head = await _knock(host, address)
+            head = await _first_bytes(host, address)
     except TimeoutError:
         return f"{host} does not answer"
     except ssl.SSLCertVerificationError as error:
@@ -42,7 +42,7 @@ def _hint(address: EtcdAddress) -> str:
     return "does it speak TLS, and is tls_cert one it accepts?" if address.tls_ca else "does it want TLS (tls_ca=…)?"
 
 
-async def _knock(host: str, address: EtcdAddress) -> bytes:
+async def _first_bytes(host: str, address: EtcdAddress) -> bytes:
     """Return the head of the first frame of the answer, or whatever else the server sends."""
     name, _, port = host.rpartition(":")
     reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=_context(address))
