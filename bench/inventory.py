@@ -226,7 +226,7 @@ async def filled(backend: Backend, size: int) -> AsyncIterator[Measured]:
     try:
         await inventory.admin.create_partition(CALLER, Partition(PARTITION, "site"))
         await fill(store, inventory.places, size)
-        await inventory.journal.reach(await inventory.journal.now())
+        await inventory.journal.wait_for(await inventory.journal.now())
         yield Measured(inventory, size)
     finally:
         running.cancel()

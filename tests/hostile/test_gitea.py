@@ -21,7 +21,7 @@ from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.gitea.people import gitea
 from tests.integration.gitea.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.gitea.test_landing import as_tested
-from tests.integration.gitea.test_telling import outbox_message
+from tests.integration.gitea.test_reporting import outbox_message
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from headgate.gate.change import TriggerEvent
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint, Ignored, Misdelivered, ReporterAway
 from headgate.testing.forges.gitlab.people import gitlab
-from tests.integration.github.test_telling import report
+from tests.integration.github.test_reporting import report
 from tests.integration.gitlab.ground import PATH, PROJECT, SECRET, Ground, change_of, ground, opened, watched
 
 KEY = b"k" * 32

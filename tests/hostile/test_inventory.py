@@ -114,7 +114,7 @@ async def test_a_page_token_tells_nothing_to_who_holds_it() -> None:
 
 
 async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out() -> None:
-    """A flood of wishes, a precedence before everybody's, machines of others, and their leases."""
+    """A flood of requests, a precedence before everybody's, machines of others, and their leases."""
     async with a_site() as (root, _):
         machine = v1.Object(type=MACHINE, project="red", name="theirs", properties={"code": SECRET})
         public = v1.Object(type=PROVIDER, name="shared", properties={"space": "10"})

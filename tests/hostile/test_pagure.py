@@ -20,7 +20,7 @@ from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.pagure.people import pagure
 from tests.integration.pagure.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested
-from tests.integration.pagure.test_telling import outbox_message
+from tests.integration.pagure.test_reporting import outbox_message
 from tests.integration.pagure.test_watching import details
 
 

@@ -133,7 +133,7 @@ def moving_on(patch: pytest.MonkeyPatch) -> None:
     _raises(patch, tenant, "triggers", lambda pipeline, event: event.change.topic)
 
 
-def telling(patch: pytest.MonkeyPatch) -> None:
+def reporting(patch: pytest.MonkeyPatch) -> None:
     _raises(patch, pipeline, "reports", lambda before, after, asked, world: asked)
 
 
@@ -151,7 +151,7 @@ def running(patch: pytest.MonkeyPatch) -> None:
 
 RETRIED: tuple[Defect, ...] = (deciding, reporting_what_was_decided, absorbing, moving_on)
 """What a retry brings back."""
-DEFECTS: tuple[Defect, ...] = (*RETRIED, telling, recording, merging, running)
+DEFECTS: tuple[Defect, ...] = (*RETRIED, reporting, recording, merging, running)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
@@ -170,7 +170,7 @@ def test_what_raises_for_one_change_is_that_changes_problem(defect: Defect) -> N
             town.start()
             assert await town.lands(town.propose("b", "tenant-after-restart"))
             assert await town.lands(town.propose("d", "project-after-restart"))
-            assert await town.lands(bad, 60.0) == (defect in (telling, recording)), "what only tells stops nothing"
+            assert await town.lands(bad, 60.0) == (defect in (reporting, recording)), "what only tells stops nothing"
         quarantine = Quarantine(town.context)
         found = quarantine.all()
         assert all("cannot be handled" in one.error and one.error.isprintable() for one in found.values())

@@ -123,8 +123,8 @@ def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             status, said = asks("OPTIONS", origin, **{"Access-Control-Request-Method": method})
             assert status == 403 and not [name for name in said if name.startswith("access-control-")], (method, said)
-        wish = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
-        status, said = asks("OPTIONS", origin, **wish)
+        preflight = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
+        status, said = asks("OPTIONS", origin, **preflight)
         allowed = {name: value for name, value in said.items() if name.startswith("access-control-")}
         assert status == 204 and allowed == {
             "access-control-allow-origin": "*",

@@ -36,7 +36,7 @@ def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, siz
         last = TriggerEvent(EventKind.PROPOSED, other, "last", fresh=True)
         forge = Scripted([Sighting((ChangeState(flooded),), said), Sighting((ChangeState(other),), (last,))])
         names = [f"t{n}" for n in range(tenants)]
-        keeping = asyncio.ensure_future(context.mirror.run())
+        mirroring = asyncio.ensure_future(context.mirror.run())
         await context.mirror.ready()
         async with store.session("scheduler") as session:
             runner = ConnectionRunner(context, forge, dict.fromkeys(names, frozenset({PROJECT})))
@@ -47,7 +47,7 @@ def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, siz
         streams = [context.map.events.tenant(name).trigger.stream for name in names]
         told = [[one.event.id for one in stream.waiting(context.mirror, limit=1_000)] for stream in streams]
         known = ChangeStates(context.map, context.mirror, ("local",)).now()
-        keeping.cancel()
+        mirroring.cancel()
         assert told == [[*map(str, range(count)), "last"]] * tenants
         assert known.keys() == {flooded.key, other.key}
 

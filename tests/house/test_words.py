@@ -34,8 +34,7 @@ SUCCESSORS = {
 LEFT = {
     "hold": 92,  # locks, machines of `autohold`, conditions that hold, `hold` of a delayed message (API)
     "letter": 3,  # of the alphabet
-    "reach": 20, "posting": 10,
-    "telling": 12, "looking": 9, "keeping": 7, "wish": 5, "trying": 3, "standing": 3,
+    "posting": 10,
 }  # fmt: skip
 """Names that may have the word: lower these numbers. `posting`: what lists of an inverted index are called."""
 

@@ -38,8 +38,8 @@ async def site(
 ) -> AsyncIterator[S]:
     """Serve what is kept in that database; without upkeep nothing is delivered unless the test says so."""
     board = await MessageBoard.open(kept, limits)
-    keeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []
+    upkeeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []
     async with serving(board) as url, aiohttp.ClientSession(headers={"Authorization": f"Application {KEY}"}) as http:
         yield kind(board, http, url)
-    await end(*keeping)
+    await end(*upkeeping)
     await board.close()

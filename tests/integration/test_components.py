@@ -276,14 +276,14 @@ async def test_a_paused_executor_takes_nothing_until_it_is_unpaused(tmp_path: Pa
         assert (await all.history.result_of("t1", "gate")).result == "SUCCESS"
 
 
-@pytest.mark.parametrize("by", ["wish", "signal"])
+@pytest.mark.parametrize("by", ["state", "signal"])
 async def test_a_stopping_executor_ends_its_builds_first(tmp_path: Path, quiet: Repositories, by: str) -> None:
     async with cluster(tmp_path, quiet) as all:
         await all.scheduler("s"), await all.merger("m")
         one = await all.executor("e1", builds_max=1)
         await proposed(all, 2)
         await one.began(1)
-        if by == "wish":
+        if by == "state":
             await one.want("stopped")
         else:
             one.member.want("stopped")

@@ -74,12 +74,12 @@ async def lived(root: Path, plan: DayPlan) -> Lived:
         counts, turns = one.context.store.counts, _Turns()
         one.context.observer = turns
         before = counts.commits + counts.reads
-        telling = asyncio.ensure_future(history.tell(people))
+        recording = asyncio.ensure_future(history.tell(people))
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await people.day()
         finally:
-            await end(telling)
+            await end(recording)
         return Lived(people, hub, machines.ran, counts.commits + counts.reads - before, turns.idle)
 
 

@@ -76,8 +76,8 @@ async def test_a_reporter_job_runs_once_the_change_has_landed(tmp_path: Path, re
     reporter = (
         "- job: {name: tell, run: jobs/unit, type: reporter}\n- project: {name: code/api, gate: {jobs: [tell]}}\n"
     )
-    repositories.create("telling", {"zuul.yaml": f"{PIPELINES}\n{reporter}", "jobs/unit": "#!/bin/sh\n"})
-    tenants = TENANTS.replace("- config\n", "- telling\n")
+    repositories.create("reporting", {"zuul.yaml": f"{PIPELINES}\n{reporter}", "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- reporting\n")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"tell": tells}) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         repositories.approve("code/api", "greet")
@@ -139,8 +139,8 @@ async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
 async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_hold(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    repositories.create("telling", {"zuul.yaml": said(PIPELINES, TOLD), "jobs/unit": "#!/bin/sh\n"})
-    tenants, many = TENANTS.replace("- config\n", "- telling\n"), [f"t{n}" for n in range(45)]
+    repositories.create("reporting", {"zuul.yaml": said(PIPELINES, TOLD), "jobs/unit": "#!/bin/sh\n"})
+    tenants, many = TENANTS.replace("- config\n", "- reporting\n"), [f"t{n}" for n in range(45)]
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
         running.runner.hold = asyncio.Event()
         repositories.propose("code/api", "first", {"hello": "hi\n"})

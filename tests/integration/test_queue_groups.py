@@ -27,9 +27,9 @@ class World(Site):
     root_dir: Path
     ids: tuple[str, ...] = ()
 
-    async def lease(self, done: int, **wish: Any) -> str:
+    async def lease(self, done: int, **options: Any) -> str:
         """Process so many messages under a lease, which is kept."""
-        lease: str = (await self.ask("POST", "/q/lease", json=wish))["lease"]["lease"]
+        lease: str = (await self.ask("POST", "/q/lease", json=options))["lease"]["lease"]
         found = (await self.ask("GET", f"/q/lease/{lease}"))["messages"]
         await self.ask("POST", f"/q/lease/{lease}", json={"done": [one["message_id"] for one in found[:done]]})
         return lease

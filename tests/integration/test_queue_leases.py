@@ -35,8 +35,8 @@ class Talk(Site):
         batch = {"messages": [{"body": body, "partition": 1} for body in bodies]}
         return [m["key"] for m in (await self.ask("POST", "/q", 201, json=batch))["messages"]] if bodies else []
 
-    async def take(self, **wish: Any) -> Any:
-        return (await self.ask("POST", "/q/lease", json=wish))["lease"]
+    async def take(self, **options: Any) -> Any:
+        return (await self.ask("POST", "/q/lease", json=options))["lease"]
 
     async def fetch(self, lease: Any, query: str = "", status: int = 200) -> Any:
         found = await self.ask("GET", f"/q/lease/{lease['lease']}{query}", status)

@@ -210,14 +210,14 @@ async def test_a_job_is_stopped_whose_lease_is_anothers_and_writes_nothing(hands
     await hands.stop(worker)
 
 
-@pytest.mark.parametrize("wish", [StopWorker("enough"), SystemExit(3)])
-async def test_a_job_may_end_the_worker(hands: Hands, wish: BaseException) -> None:
+@pytest.mark.parametrize("ending", [StopWorker("enough"), SystemExit(3)])
+async def test_a_job_may_end_the_worker(hands: Hands, ending: BaseException) -> None:
     def job(message: Message, _: Any) -> None:
-        raise wish
+        raise ending
 
     await hands.post("q", "a")
     worker = hands.start(job)
-    if isinstance(wish, SystemExit):
+    if isinstance(ending, SystemExit):
         with pytest.raises(JobExit) as found:
             await hands.ended(worker)
         assert found.value.status == 3

@@ -202,8 +202,8 @@ async def _later(board: MessageBoard, read_ms: Callable[[Database], int], than_m
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("wish", [StopWorker("enough"), SystemExit(3), Stuck("eleven never ended")])
-async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, url: str, wish: BaseException) -> None:
+@pytest.mark.parametrize("ending", [StopWorker("enough"), SystemExit(3), Stuck("eleven never ended")])
+async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, url: str, ending: BaseException) -> None:
     """What another job does meanwhile is finished and told; the message comes again."""
     busy, seen, done = asyncio.Event(), list[int](), list[str]()
 
@@ -212,7 +212,7 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
         await busy.wait()
         seen.append(message.attempt)
         if len(seen) == 1:
-            raise wish
+            raise ending
 
     @job("slow")
     async def other(message: Message, context: None) -> None:
@@ -226,10 +226,10 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
         await queues.post("slow", "b")
     worker = Worker(url, KEY, [ends, other], ttl_s=3.0)
     async with asyncio.timeout(DEADLINE_S):
-        if isinstance(wish, StopWorker):
+        if isinstance(ending, StopWorker):
             await worker.run(asyncio.Event())
         else:
-            with pytest.raises(JobExit if isinstance(wish, SystemExit) else Stuck):
+            with pytest.raises(JobExit if isinstance(ending, SystemExit) else Stuck):
                 await worker.run(asyncio.Event())
     assert (seen, done) == ([1], ["b"])
     async with working(ends, other, url=url):

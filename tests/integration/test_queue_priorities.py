@@ -46,9 +46,9 @@ class Server(Site):
     async def bodies(self, partition: int) -> list[str]:
         return [one["body"] for one in (await self.ask("GET", f"/q?partitions={partition}"))["messages"]]
 
-    async def work(self, count: int, **wish: Any) -> list[str]:
+    async def work(self, count: int, **options: Any) -> list[str]:
         """What one worker over HTTP is given, one after another."""
-        lease = (await self.ask("POST", "/q/lease", json=wish))["lease"]["lease"]
+        lease = (await self.ask("POST", "/q/lease", json=options))["lease"]["lease"]
         found = list[str]()
         for _ in range(count):
             (one,) = (await self.ask("GET", f"/q/lease/{lease}"))["messages"]

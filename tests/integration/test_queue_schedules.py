@@ -166,7 +166,7 @@ async def test_the_server_posts_by_itself_and_people_and_programs_say_what(tmp_p
         assert (await said("unschedule", "q", "python")).output == "python is removed\n"
         assert (await said("unschedule", "q", "python")).exit_code != 0
         server.now = START + timedelta(hours=2)
-        keeping = asyncio.ensure_future(server.board.upkeep())
+        upkeep = asyncio.ensure_future(server.board.upkeep())
         found = await server.ask("GET", "/fresh?wait=20")
         assert [one["body"] for one in found["messages"]] == ['{"v": 1}']
-        await end(keeping)
+        await end(upkeep)

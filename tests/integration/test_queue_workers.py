@@ -759,7 +759,7 @@ async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: QueueHa
     await hands.until("it is processed", log.has(1))
     await hands.stop(worker)
     assert await hands.backend.get(hands.app.controls(QueuePartition("q")).path) is None, (
-        "the wish nobody can fulfil is gone"
+        "the control that nobody can obey is gone"
     )
 
 

@@ -233,7 +233,7 @@ PROVIDING = """
 """
 
 
-class Telling(SqlHistory):
+class RecordingHistory(SqlHistory):
     """Of what is recorded."""
 
     def __init__(self, dburi: str) -> None:
@@ -255,7 +255,7 @@ async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
         return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"artifacts": made}})
 
     repositories.create("providing", {"zuul.yaml": PIPELINES + PROVIDING, "jobs/unit": "#!/bin/sh\n"})
-    tenants, history = TENANTS.replace("- config\n", "- providing\n"), Telling(f"sqlite:///{tmp_path}/history")
+    tenants, history = TENANTS.replace("- config\n", "- providing\n"), RecordingHistory(f"sqlite:///{tmp_path}/history")
     async with gate(
         tmp_path, repositories.hub, MemoryBackend(), tenants, {"image": image}, recording=history
     ) as running:

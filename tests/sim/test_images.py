@@ -9,7 +9,7 @@ from headgate.config.machines import FlatLabel
 from headgate.map.inventory.images import ImageUpload
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.services.nodes.images.choice import standing_uploads
+from headgate.services.nodes.images.choice import upload_checks
 from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.images.lifecycle import UploadLife
 from headgate.services.nodes.images.retention import ImageUse
@@ -71,7 +71,7 @@ def test_a_keeper_that_keeps_everything_is_found() -> None:
 
 
 def unchecked(labels: list[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
-    found = standing_uploads(labels, map, mirror)
+    found = upload_checks(labels, map, mirror)
     return [] if found is not None else None
 
 

@@ -35,10 +35,10 @@ async def _forgets(self: OccasionRunner) -> None:
 def the_end_frees_no_place(patch: pytest.MonkeyPatch) -> None:
     real = turn.Delete
 
-    def keeping(path: str) -> Any:
+    def delete_nothing(path: str) -> Any:
         return real(path if "/occasions/" not in path else "/zuul/nothing")
 
-    patch.setattr(turn, "Delete", keeping)
+    patch.setattr(turn, "Delete", delete_nothing)
 
 
 def messages_of_a_partition_run_beside_each_other(patch: pytest.MonkeyPatch) -> None:

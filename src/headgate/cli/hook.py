@@ -83,7 +83,7 @@ def install(
     if pages and not people:
         raise UserError("--pages needs --people ACCOUNT: without it, approvals have no names")
     known = _settings(config) if page is None else None
-    telling = poke_of(poking) if poking is not None else ""
+    poke_text = poke_of(poking) if poking is not None else ""
     for repository in repositories:
         at = _git_dir(repository)
         updating = install_hook(at, "update", _text("update"))
@@ -92,15 +92,15 @@ def install(
             _write_down(at, "headgate.pages", "true" if pages else "false")
         say(f"installed {updating}")
         where = _Where(page.rstrip("/"), "") if page else _where(known, at)
-        if telling:
-            say(f"installed {install_poke(at, telling)}")
-        if where is not None or people or telling:
-            text = _telling(where) if where is not None else _text("post-receive")
+        if poke_text:
+            say(f"installed {install_poke(at, poke_text)}")
+        if where is not None or people or poke_text:
+            text = _post_receive_text(where) if where is not None else _text("post-receive")
             say(f"installed {install_hook(at, 'post-receive', text)}")
-        if telling:
-            tried(at, telling)
+        if poke_text:
+            tried(at, poke_text)
         if where is None:
-            missing = "" if people or telling else "post-receive is not installed, so "
+            missing = "" if people or poke_text else "post-receive is not installed, so "
             say(
                 f"{at}: {missing}nobody is shown a page: no settings say where the pages are, or no tenant has this "
                 "repository; say --page",
@@ -133,7 +133,7 @@ hook.add_command(poke)
 @click.option("--page", metavar="URL", help="The tenant's page, such as https://HOST/t/TENANT, which pushes show.")
 def post_receive(page: str | None) -> None:
     """Print the post-receive hook for git servers where nothing can be installed from here, as gitolite."""
-    say(_telling(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)
+    say(_post_receive_text(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)
 
 
 def _where(settings: Settings | None, at: Path) -> _Where | None:
@@ -156,7 +156,7 @@ def _text(name: str) -> str:
     return (files("headgate.adapters.git") / f"{name}.sh").read_text()
 
 
-def _telling(where: _Where) -> str:
+def _post_receive_text(where: _Where) -> str:
     query = urlencode({"project": where.project} if where.project else {"limit": 50})
     addresses = (
         f"status={shlex.quote(f'{where.page}/status')} buildsets={shlex.quote(f'{where.page}/buildsets?{query}')}"

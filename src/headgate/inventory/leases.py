@@ -58,7 +58,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the lease ended."""
     counts: tuple[str, ...] = ()
     """Names of the quotas whose search the object matched when it was leased."""
-    reach: dict[str, str] = {}
+    properties: dict[str, str] = msgspec.field(default_factory=dict, name="reach")
     """The properties that the object had when it was leased."""
     provider: dict[str, str] = {}
     """The properties that the object's provider had then."""
@@ -215,7 +215,7 @@ def weight(quota: Quota, lease: ObjectLease) -> Decimal:
     names no amounts."""
     if not quota.property:
         return Decimal(1)
-    total = lease.reach.get(quota.property, "") if lease.exclusive else ""
+    total = lease.properties.get(quota.property, "") if lease.exclusive else ""
     return number(lease.amounts.get(quota.property, total) or "0") or Decimal()
 
 
@@ -255,8 +255,8 @@ def ended(lease: ObjectLease, quotas: Iterable[Quota], now_ms: int) -> ObjectLea
     """Return the record that is kept of a lease that has ended. Of its machine, it keeps the amounts that quotas count
     by time."""
     counted = {quota.property for quota in quotas if quota.hours and concerns(quota, lease)}
-    reach = {key: value for key, value in lease.reach.items() if key in counted and number(value) is not None}
-    return replace(lease, state=ENDED, ended_ms=now_ms, reach=reach, provider={})
+    properties = {key: value for key, value in lease.properties.items() if key in counted and number(value) is not None}
+    return replace(lease, state=ENDED, ended_ms=now_ms, properties=properties, provider={})
 
 
 def joined(earlier: ObjectLease, later: ObjectLease) -> ObjectLease:
@@ -264,8 +264,8 @@ def joined(earlier: ObjectLease, later: ObjectLease) -> ObjectLease:
 
     It counts for quotas at least as much as both, at any time.
     """
-    amounts, reach = _larger(earlier.amounts, later.amounts), _larger(earlier.reach, later.reach)
-    return replace(later, begun_ms=earlier.begun_ms, amounts=amounts, reach=reach)
+    amounts, properties = _larger(earlier.amounts, later.amounts), _larger(earlier.properties, later.properties)
+    return replace(later, begun_ms=earlier.begun_ms, amounts=amounts, properties=properties)
 
 
 def joinable(past: Iterable[ObjectLease]) -> list[tuple[ObjectLease, ObjectLease]]:

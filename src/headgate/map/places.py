@@ -375,9 +375,10 @@ class Map(Dir):
     global_semaphores = below(SharedSemaphores, name="global-semaphores", seed=False)
     semaphores = each(TenantSemaphores, key="tenant")
     system = below(System)
-    wishes = place(
+    desired_states = place(
         DesiredState,
         "What a component is to be, by its kind and name, where that is not running; goes with it.",
+        name="wishes",
         by="web, cli, scheduler, merger, executor, launcher, fingergw",
         node="keyed",
         seed=False,

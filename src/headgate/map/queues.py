@@ -16,7 +16,7 @@ from headgate.map.records import (
     ForPipeline,
     HandAction,
     Management,
-    OutboxWish,
+    OutboxCommand,
     Quarantined,
     Raw,
     RepositoryProblem,
@@ -186,8 +186,12 @@ class ReportsQueue(Dir):
         seed=False,
         name="trouble",
     )
-    wish = place(
-        OutboxWish, "What people want of what waits; whoever tells it heeds that.", by="web, scheduler", seed=False
+    command = place(
+        OutboxCommand,
+        "What people want of what waits; the courier obeys.",
+        name="wish",
+        by="web, scheduler",
+        seed=False,
     )
 
     @cached_property

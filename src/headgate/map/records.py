@@ -117,7 +117,7 @@ class DesiredState(msgspec.Struct, frozen=True):
     """paused | stopped"""
 
 
-class OutboxWish(msgspec.Struct, frozen=True):
+class OutboxCommand(msgspec.Struct, frozen=True):
     """Record what people want done with the reports that wait for one connection."""
 
     do: str

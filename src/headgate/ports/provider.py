@@ -19,7 +19,7 @@ class Machine:
     """Describe one machine, taken for one request."""
 
     name: str
-    reach: Mapping[str, str]
+    properties: Mapping[str, str]
     """Properties of the machine."""
     provider: Mapping[str, str]
     """Properties of its provider."""

@@ -16,7 +16,7 @@ from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Hold the outcome of trying a job."""
+    """Hold the outcome of a job's attempt."""
 
     outcome: Literal["done", "failed", "rejected", "later", "stop"]
     error: Exception | None = None

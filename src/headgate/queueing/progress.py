@@ -42,13 +42,13 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Grows by one at every change of owner."""
     ahead: str = ""
     """Id of the last message that may have been started; empty when none behind `last` may have been."""
-    trying: str = ""
+    attempted: str = msgspec.field(default="", name="trying")
     """Id of the message behind `last` whose attempts are counted: it failed, or the outcome of its last attempt is
     unknown."""
     attempts: int = 0
-    """How many attempts at `trying` have started."""
+    """How many attempts at `attempted` have started."""
     tally: Tally | None = None
-    """The tally of `trying`, or None in a record of a version that only counted."""
+    """The tally of `attempted`, or None in a record of a version that only counted."""
     failed: str = ""
     """Messages behind `last`, up to this id, have failed once, as one batch; empty when there is no such batch."""
     parked: tuple[Parked, ...] = ()
@@ -90,7 +90,7 @@ def tally_of(progress: Progress, id: str) -> Tally:
     for waits in progress.parked:
         if waits.id == id:
             return waits.tally or _counted(waits.attempts, waits.error)
-    if progress.trying == id:
+    if progress.attempted == id:
         return progress.tally or _counted(progress.attempts, "")
     return Tally(failed=1) if progress.failed and position_of(id) <= position_of(progress.failed) else Tally()
 
@@ -106,12 +106,12 @@ def tried(progress: Progress, id: str, tally: Tally) -> Progress:
     for waits in progress.parked:
         if waits.id == id:
             return parked(progress, replace(waits, attempts=tally.begun, error="", tally=tally))
-    return replace(progress, trying=id, attempts=tally.begun, tally=tally)
+    return replace(progress, attempted=id, attempts=tally.begun, tally=tally)
 
 
 def untried(progress: Progress) -> Progress:
     """Mark the message after `last` as not started."""
-    return replace(progress, trying="", attempts=0, tally=None)
+    return replace(progress, attempted="", attempts=0, tally=None)
 
 
 def done(progress: Progress, id: str) -> Progress:
@@ -120,7 +120,7 @@ def done(progress: Progress, id: str) -> Progress:
     if at <= position(progress):
         raise ValueError(f"{id} is not behind {progress.id or progress.last}: progress never goes back")
     left = progress.failed if progress.failed and at < position_of(progress.failed) else ""
-    return replace(progress, last=str(at.ticks), id=id, trying="", attempts=0, tally=None, failed=left)
+    return replace(progress, last=str(at.ticks), id=id, attempted="", attempts=0, tally=None, failed=left)
 
 
 def parked(progress: Progress, waits: Parked) -> Progress:

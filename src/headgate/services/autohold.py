@@ -61,12 +61,12 @@ def _read(entries: Iterable[Entry]) -> list[HoldRequest]:
 
 
 class BuildHolder:
-    """Hold the resources of failed builds of one executor: at most `builds_max` builds, with `keeping` to preserve
+    """Hold the resources of failed builds of one executor: at most `builds_max` builds, with `keeper` to preserve
     them."""
 
-    def __init__(self, context: Context, keeping: BuildHolding | None, builds_max: int) -> None:
-        """Make a holder; without `keeping`, nothing is held."""
-        self._context, self._keeping, self._builds_max = context, keeping, builds_max
+    def __init__(self, context: Context, keeper: BuildHolding | None, builds_max: int) -> None:
+        """Make a holder; without `keeper`, nothing is held."""
+        self._context, self._keeper, self._builds_max = context, keeper, builds_max
         self._taking = asyncio.Lock()
 
     async def run(self) -> None:
@@ -78,16 +78,16 @@ class BuildHolder:
                 await requests.moved(seen)
 
     async def _keep(self) -> None:
-        if self._keeping is not None:
+        if self._keeper is not None:
             builds = held_builds(hold_requests(self._context.map, self._context.mirror))
             own = [one for one in builds if one.executor == self._context.hostname and not one.request]
-            await self._keeping.keep([one.build for one in builds], [name for one in own for name in one.machines])
+            await self._keeper.keep([one.build for one in builds], [name for one in own for name in one.machines])
 
     async def take(
         self, claim: Claim, spec: BuildSpec, result: str | None, directory: str, machines: Sequence[str]
     ) -> str:
         """Hold a build; see `ports.runner.Contact.hold`."""
-        if self._keeping is None or claim.request.waited or result not in RESULTS:
+        if self._keeper is None or claim.request.waited or result not in RESULTS:
             return ""
         async with self._taking:
             return await self._held(claim, spec, directory, machines)

@@ -63,7 +63,7 @@ class Executor:
         nodes: NodeRequester | None = None,
         lacks: Collection[str] = (),
         beginning_max: int = 0,
-        keeping: BuildHolding | None = None,
+        keeper: BuildHolding | None = None,
         held_max: int = 0,
         logs: Following | None = None,
         containers: bool = False,
@@ -72,7 +72,7 @@ class Executor:
         """Serve the builds of a zone and, if `unzoned`, those without a zone, too.
 
         `labels` are those of its machines; empty: it serves all labels. `lacks` names, for people, what its builds
-        do without. `beginning_max`: see `RequestWorker`. `keeping` preserves what builds used that people asked to
+        do without. `beginning_max`: see `RequestWorker`. `keeper` preserves what builds used that people asked to
         hold, for at most `held_max` builds. `logs` stores the logs of builds elsewhere. `containers` says whether
         jobs can run in images here. `machines` are those of the runner's own, which the executor announces. Without
         `nodes`, every build runs on the runner's own resources.
@@ -82,7 +82,7 @@ class Executor:
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
         self._nodes = nodes or NodeRequester(context, dict)
         self._logs, self._machines = logs, machines
-        self._holder = BuildHolder(context, keeping, held_max)
+        self._holder = BuildHolder(context, keeper, held_max)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
         facts = ComponentFacts(
@@ -114,7 +114,7 @@ class Executor:
             jobs_max=self._builds_max,
             owner=owner,
             sharing=sharing,
-            looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
+            looked_at=(context.map.executor.path, context.map.components.path, context.map.desired_states.path),
             beginning_max=self._beginning_max,
             able=lambda found: can_run(self.membership.record, found),
         )

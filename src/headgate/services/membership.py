@@ -204,7 +204,7 @@ class Membership:
 def desired_path(context: Context, component: str) -> str:
     """Return the path of the desired state of the component with this entry."""
     kind, _, name = context.map.components.relative(component).partition("/")
-    return context.map.wishes.inside(f"{kind}.{name}")
+    return context.map.desired_states.inside(f"{kind}.{name}")
 
 
 async def want(context: Context, component: str, state: str, besides: Sequence[Op] = ()) -> bool:
@@ -217,7 +217,9 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
         if await txn.get(path) is None:
             return False
         txn.do(
-            Delete(desired) if state == "running" else Put(desired, context.map.wishes.encode(DesiredState(state))),
+            Delete(desired)
+            if state == "running"
+            else Put(desired, context.map.desired_states.encode(DesiredState(state))),
             *besides,
         )
         return True

@@ -82,7 +82,11 @@ class Merger:
             jobs_max=self._jobs_max,
             owner=owner,
             sharing=sharing,
-            looked_at=(self._context.map.merger.path, self._context.map.components.path, self._context.map.wishes.path),
+            looked_at=(
+                self._context.map.merger.path,
+                self._context.map.components.path,
+                self._context.map.desired_states.path,
+            ),
         )
         await worker.run()
 

@@ -54,7 +54,7 @@ class JUnitReader:
     _status: str = "passed"
     _texts: list[str] = field(default_factory=list)
     _length: int = 0
-    _telling: bool = False
+    _in_outcome: bool = False
     _rooted: bool = False
 
     def __post_init__(self) -> None:
@@ -88,11 +88,11 @@ class JUnitReader:
             self._case, self._status, self._texts, self._length = attributes, "passed", [], 0
         elif self._case is not None and name in ("failure", "error", "skipped"):
             self._status = {"failure": "failed"}.get(name, name)
-            self._telling = True
+            self._in_outcome = True
             self._text(attributes.get("message", "") + "\n")
 
     def _text(self, text: str) -> None:
-        if self._telling and self._length < TEXT_MAX_CHARS:
+        if self._in_outcome and self._length < TEXT_MAX_CHARS:
             self._texts.append(text[: TEXT_MAX_CHARS - self._length])
             self._length += len(self._texts[-1])
 
@@ -101,7 +101,7 @@ class JUnitReader:
         if name == "testsuite" and self._suites:
             self._suites.pop()
         elif name in ("failure", "error", "skipped"):
-            self._telling = False
+            self._in_outcome = False
         elif name == "testcase" and self._case is not None:
             self._keep(self._case)
             self._case = None

@@ -94,7 +94,7 @@ class Shots:
     _encoders: dict[str, StatusEncoder] = field(default_factory=dict)
 
     async def of(self, configured: Configured) -> Shot:
-        """Return the current status, rebuilt only if the mirror, configuration or reach of the store changed."""
+        """Return the current status, rebuilt only if the mirror, configuration or availability of the store changed."""
         known, loaded = self._latest.get(configured.tenant.name), configured.loaded.is_set()
         if known is not None and known.loaded == loaded:
             same = (known.moves, known.away) == (self.status.context.mirror.moves, self.away())

@@ -167,11 +167,13 @@ class Site:
     @property
     def away(self) -> tuple[ProblemShape, ...]:
         """Return the problem that the store is unreachable, while it is; else nothing."""
-        reach = self.vitals.reach if self.vitals else None
-        if reach is None or reach.away_since_ms is None:
+        availability = self.vitals.availability if self.vitals else None
+        if availability is None or availability.away_since_ms is None:
             return ()
-        text = f"nothing is decided until it can be used again, and what is shown is from before: {reach.away_why}"
-        return (ProblemShape("the store", text, reach.away_since_ms),)
+        text = (
+            f"nothing is decided until it can be used again, and what is shown is from before: {availability.away_why}"
+        )
+        return (ProblemShape("the store", text, availability.away_since_ms),)
 
     async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:
         """Return (pipeline, item) of everything in the queues.  Raise 404."""

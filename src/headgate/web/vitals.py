@@ -12,7 +12,7 @@ from headgate.ports.history import time_text
 from headgate.services.membership import Membership
 
 
-class StoreReach(Protocol):
+class StoreAvailability(Protocol):
     """Tell whether the store can be reached."""
 
     @property
@@ -46,16 +46,16 @@ class ProcessHealth(msgspec.Struct, frozen=True):
 class Vitals:
     """Describe the health of this process; `members` are its components."""
 
-    reach: StoreReach
+    availability: StoreAvailability
     figures: Callable[[], bytes]
     members: Sequence[Membership] = field(default_factory=list)
 
     @property
     def store(self) -> StoreHealth:
-        since_ms = self.reach.away_since_ms
+        since_ms = self.availability.away_since_ms
         if since_ms is None:
             return StoreHealth(True)
-        return StoreHealth(False, time_text(since_ms), self.reach.away_why)
+        return StoreHealth(False, time_text(since_ms), self.availability.away_why)
 
     @property
     def health(self) -> ProcessHealth:

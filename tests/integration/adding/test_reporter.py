@@ -12,7 +12,7 @@ import pytest
 from headgate.adapters.option import ConnectionOption
 from headgate.adapters.reporters.registry import REPORTERS, ReporterDriver, ReporterOptions, connect
 from headgate.base.errors import UserError
-from headgate.cli.launch.outbox import telling
+from headgate.cli.launch.outbox import outbox_senders
 from headgate.cli.options import OPTIONS, add
 from headgate.cli.process import connection_shapes
 from headgate.cli.settings import read
@@ -57,7 +57,7 @@ async def test_it_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> No
     found, store = settings(tmp_path, "file = hall.txt\n"), Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: 0)
     async with AsyncExitStack() as stack:
-        assert set(await telling(found, context, stack, dict, {})) == {"reports to hall"}  # type: ignore[arg-type]
+        assert set(await outbox_senders(found, context, stack, dict, {})) == {"reports to hall"}  # type: ignore[arg-type]
     assert [(one.driver, one.baseurl) for one in connection_shapes(found)] == [("notebook", "notebook hall.txt")]
 
 
@@ -75,7 +75,7 @@ async def test_what_is_wrong_with_its_section_is_said_with_the_line(tmp_path: Pa
     context = Context(store, Mirror(store, "/zuul"), lambda: 0)
     with pytest.raises(UserError, match=why):
         async with AsyncExitStack() as stack:
-            await telling(settings(tmp_path, said), context, stack, dict, {})  # type: ignore[arg-type]
+            await outbox_senders(settings(tmp_path, said), context, stack, dict, {})  # type: ignore[arg-type]
 
 
 async def test_what_a_pipeline_reports_to_it_arrives(tmp_path: Path) -> None:

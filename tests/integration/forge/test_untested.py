@@ -186,10 +186,10 @@ async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[
     async with kind.serve(root / "there") as hub, kind.ground.ground(hub, root) as here:
         if kind.serve is github:
             hub.person("gatebot", acme__rocket="admin")
-        looking: list[GitEngine] = []
-        given = DriverOptions("hub", kind.said(here), root, lambda: looking[0], lambda: int(time.time() * 1000))
+        engines: list[GitEngine] = []
+        given = DriverOptions("hub", kind.said(here), root, lambda: engines[0], lambda: int(time.time() * 1000))
         connected = kind.connecting.connect(given)
-        looking.append(GitEngine(root / "looking", {"hub": connected.git}))
+        engines.append(GitEngine(root / "engine", {"hub": connected.git}))
         await here.forge.close()
         here.forge = connected.forge  # which deliveries go to
         tenants = TENANTS.format(project=getattr(here, "usual", "acme/rocket"))

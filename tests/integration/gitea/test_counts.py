@@ -14,8 +14,8 @@ from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import MergeLanded
 from tests.integration.gitea.ground import PROJECT, Ground, opened, watched
 from tests.integration.gitea.test_landing import as_tested
-from tests.integration.gitea.test_telling import change_of
-from tests.integration.github.test_telling import report
+from tests.integration.gitea.test_reporting import change_of
+from tests.integration.github.test_reporting import report
 
 
 async def test_one_change_checked_and_gated(here: Ground) -> None:

@@ -15,7 +15,7 @@ from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_landing import as_tested
-from tests.integration.github.test_telling import change_of, report
+from tests.integration.github.test_reporting import change_of, report
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import Ground, ground, opened
-from tests.integration.github.test_telling import outbox_message
+from tests.integration.github.test_reporting import outbox_message
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from headgate.testing.forges.github.people import GitHub
 from tests.waiting import until
 
 from .ground import PROJECT, SECRET, Ground, ground
-from .test_telling import outbox_message
+from .test_reporting import outbox_message
 
 LIMITS = GitLimits(timeout_s=DEADLINE_S)
 REFUSED = "authentication failed|could not read username|401"

@@ -15,7 +15,7 @@ from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
-from tests.integration.github.test_telling import report
+from tests.integration.github.test_reporting import report
 
 DEEDS = ("labeled", "unlabeled", "closed", "reopened", "converted_to_draft", "ready_for_review")
 """Of these GitHub tells in the timeline who did it."""

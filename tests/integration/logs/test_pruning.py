@@ -40,7 +40,7 @@ def held(age_days: float, size: int, artifacts: int = 0) -> StoredBuild:
 
 
 @pytest.mark.parametrize(
-    ("keeping", "gone", "lesser"),
+    ("policy", "gone", "lesser"),
     [
         (RetentionPolicy(), [], []),
         (RetentionPolicy(days=5), ["old", "older"], []),
@@ -54,14 +54,14 @@ def held(age_days: float, size: int, artifacts: int = 0) -> StoredBuild:
     ],
 )
 def test_the_oldest_goes_first_and_what_runs_or_just_ended_stays(
-    keeping: RetentionPolicy, gone: list[str], lesser: list[str]
+    policy: RetentionPolicy, gone: list[str], lesser: list[str]
 ) -> None:
     every = {
         "fresh": held(0.01, 100), "some": held(3, 100, 100), "old": held(7, 50, 200), "older": held(30, 300),
         "runs": held(90, 150),
     }  # fmt: skip
     assert sum(one.size_bytes for one in every.values()) == 1_000
-    found = chosen(every, keeping, NOW_MS, lambda build: build == "runs")
+    found = chosen(every, policy, NOW_MS, lambda build: build == "runs")
     assert (sorted(found[0]), sorted(found[1])) == (sorted(gone), sorted(lesser))
     assert found[0] == sorted(found[0], key=lambda build: every[build].at_ms)
 
@@ -84,19 +84,19 @@ async def test_builds_and_artifacts_go_from_a_store(kind: str, tmp_path: Path, r
     before = set(await keys(store))
     later_ms = int(time.time() * 1000) + 10 * DAY_MS
 
-    keeping = RetentionPolicy(days=20, artifacts_days=5)
-    said = await prune(store, keeping, later_ms, lambda build: build == "b2", dry=True)
+    policy = RetentionPolicy(days=20, artifacts_days=5)
+    said = await prune(store, policy, later_ms, lambda build: build == "b2", dry=True)
     assert (said.builds, said.files) == ([], 2) and set(await keys(store)) == before
     assert said.size_bytes == 10 or kind == "bucket"  # where they are compressed
-    assert await prune(store, keeping, later_ms, lambda build: build == "b2") == said
+    assert await prune(store, policy, later_ms, lambda build: build == "b2") == said
     assert before - set(await keys(store)) == {"b1/report/a.html", "b1/b.bin"}
     manifest = await KeptLogs(store).of("b1")
     assert manifest is not None and manifest.complete and manifest.file("b.bin") is None
     assert manifest.file("job-output.txt") is not None and manifest.lost == ("2 artifacts were removed after 5 days",)
-    assert (await prune(store, keeping, later_ms, lambda build: build == "b2")).files == 0
+    assert (await prune(store, policy, later_ms, lambda build: build == "b2")).files == 0
 
     much_later_ms = later_ms + 20 * DAY_MS
-    done = await prune(store, keeping, much_later_ms, lambda build: build == "b2")
+    done = await prune(store, policy, much_later_ms, lambda build: build == "b2")
     assert sorted(done.builds) == ["b1", "b3"]
     left = set(await keys(store))
     assert left == {key for key in before if "b2" in key} | {"something/else/of/the/operator's"}

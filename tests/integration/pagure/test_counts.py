@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.gate.change import EventKind
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import MergeLanded
-from tests.integration.github.test_telling import report
+from tests.integration.github.test_reporting import report
 from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested, change_of
 

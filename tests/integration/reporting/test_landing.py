@@ -88,12 +88,12 @@ class LandingGround:
 
 
 @asynccontextmanager
-async def ground(hub: Hub, *, telling: bool = True) -> AsyncIterator[LandingGround]:
+async def ground(hub: Hub, *, with_courier: bool = True) -> AsyncIterator[LandingGround]:
     backend, stop = MemoryBackend(), asyncio.Event()
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
     forge = ForgeReporter(context, hub)  # type: ignore[arg-type]  # it does not watch
-    works = [serve(context, "scheduler", Courier(context, TO, forge, forge).run, stop)] if telling else []
+    works = [serve(context, "scheduler", Courier(context, TO, forge, forge).run, stop)] if with_courier else []
     task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     await context.mirror.ready()
     try:

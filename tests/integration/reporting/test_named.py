@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.launch.outbox import telling
+from headgate.cli.launch.outbox import outbox_senders
 from headgate.cli.settings import read
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -29,7 +29,7 @@ async def named(root: Path, text: str) -> set[str]:
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: 0)
     async with AsyncExitStack() as stack:
-        return set(await telling(read(root / "headgate.conf"), context, stack, nothing, {}))
+        return set(await outbox_senders(read(root / "headgate.conf"), context, stack, nothing, {}))
 
 
 async def test_brokers_and_searches_have_an_outbox_each(tmp_path: Path) -> None:

@@ -76,11 +76,11 @@ class CourierGround:
 
 
 @asynccontextmanager
-async def ground(telling: bool = True) -> AsyncIterator[CourierGround]:
+async def ground(with_courier: bool = True) -> AsyncIterator[CourierGround]:
     backend, stop, taker = MemoryBackend(), asyncio.Event(), Taker()
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
-    works = [serve(context, "web", Courier(context, TO, taker).run, stop)] if telling else []
+    works = [serve(context, "web", Courier(context, TO, taker).run, stop)] if with_courier else []
     task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     await context.mirror.ready()
     try:
@@ -218,7 +218,7 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
 
 async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
     said = {"message": "x" * 50_000, "builds": tuple(BuildTold(job=f"j{n}", build="b", attempt=1) for n in range(300))}
-    async with ground(telling=False) as found:
+    async with ground(with_courier=False) as found:
         found.context.waiting_max = 1_200
         for number in range(1_300):
             ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **said))

@@ -88,7 +88,7 @@ async def test_a_machine_is_had_until_its_time_is_over_and_then_the_next_one_has
         assert await shop.state(third) == HELD
 
 
-async def test_parts_are_given_as_long_as_there_is_enough_and_a_large_wish_is_not_passed_for_ever() -> None:
+async def test_parts_are_given_as_long_as_there_is_enough_and_a_large_request_is_not_passed_for_ever() -> None:
     async with a_shop() as shop:
         await shop.put("big", memory="64", cores="10")
         await shop.put("small", memory="16", cores="4")
@@ -330,7 +330,7 @@ async def test_a_long_line_is_not_searched_anew_for_everybody_who_comes() -> Non
             await shop.put(f"m{number}", memory=str(number))
         for _ in range(40):
             await shop.ask(ADMIN, hours=9)
-        await shop.inventory.journal.reach(await shop.inventory.journal.now())
+        await shop.inventory.journal.wait_for(await shop.inventory.journal.now())
         costs = []
         for number in range(18):
             backend.read = 0

@@ -133,6 +133,6 @@ async def test_hours_of_a_property_are_counted_of_whole_objects_too_once_they_ar
         await shop.later(9)
         assert await shop.state(held) == ENDED
         (past,) = await kept(shop.inventory.facts.store)
-        assert past.reach == {"memory": "64"}, "and nothing else of the machine"
+        assert past.properties == {"memory": "64"}, "and nothing else of the machine"
         assert (await shop.ask(ALICE, hours=2)).state != HELD, "9 of 10 hours were spent"
         assert (await shop.ask(ALICE, hours=0.9)).state == HELD

@@ -78,7 +78,7 @@ async def a_crowd(size: int = SIZE, bounds: SearchBounds | None = None) -> Async
         await fill(world.store, world.places, size)
         inventory = Inventory(world.store, world.places, lambda: 1_000, bounds=bounds or SearchBounds())
         async with running(inventory):
-            await inventory.journal.reach(await inventory.journal.now())
+            await inventory.journal.wait_for(await inventory.journal.now())
             yield inventory, backend
 
 

@@ -240,7 +240,7 @@ async def test_a_search_by_two_properties_costs_five_reads_and_a_tag_one_more() 
 async def test_creating_costs_one_commit_and_no_read_once_the_facts_are_known() -> None:
     async with a_world() as world:
         await world.inventory.apply(ALICE, [Create(an_object())])
-        await world.inventory.journal.reach(await world.inventory.journal.now())
+        await world.inventory.journal.wait_for(await world.inventory.journal.now())
         await world.inventory.apply(ALICE, [Create(an_object(uuid=UUIDS[3], name="another"))])
         counts = world.store.counts
         counts.reads = counts.commits = 0
@@ -425,7 +425,7 @@ async def test_the_journal_is_trimmed_and_says_so() -> None:
         begin = await world.inventory.journal.now()
         for n in range(30):
             await world.inventory.apply(ALICE, [Create(an_object(uuid=f"{n:032x}", name=f"n{n}"))])
-            await world.inventory.journal.reach(await world.inventory.journal.now())
+            await world.inventory.journal.wait_for(await world.inventory.journal.now())
         assert len(await world.store.list(world.places.journal.changes.path)) <= 11
         with pytest.raises(MomentExpired, match="no longer kept"):
             async for _ in world.inventory.changes(ALICE, [], begin, quiet_s=1):
@@ -439,7 +439,7 @@ async def test_a_journal_read_anew_knows_what_the_store_keeps() -> None:
         await world.inventory.apply(ALICE, [Create(an_object())])
         fresh = Journal(world.store, world.places)
         task = asyncio.ensure_future(fresh.run())
-        await fresh.reach(await fresh.now())
+        await fresh.wait_for(await fresh.now())
         assert [c.object for one in fresh.since(begin) for c in one.recorded.changes] == [an_object()]
         task.cancel()
 

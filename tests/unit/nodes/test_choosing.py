@@ -145,8 +145,8 @@ def test_a_machine_serves_the_aliases_of_its_label_too_after_those_of_the_label_
     assert where(serve(site(one, small), request("r", "large"))) == ["take x as n0"]
     changed = node("x", "a", "small", digest="before")
     assert where(serve(site(one, changed), request("r", "large"))) == ["make n0 at a"]
-    trying = structs.replace(request("r", "large"), upload="u")
-    assert where(serve(site(one, small), trying)) == ["make n0 at a"], "who tries an image has no other machine"
+    with_upload = structs.replace(request("r", "large"), upload="u")
+    assert where(serve(site(one, small), with_upload)) == ["make n0 at a"], "who tries an image has no other machine"
 
 
 def test_what_others_use_of_the_account_is_not_there() -> None:

@@ -46,7 +46,7 @@ class At:
         self.site, self.runner, self.stop = site, Failing(result), asyncio.Event()
         asking = NodeRequester(site.context, lambda: site.tenants)
         self.executor = Executor(
-            site.context, self.runner, builds_max=4, nodes=asking, keeping=self.runner, held_max=held_max
+            site.context, self.runner, builds_max=4, nodes=asking, keeper=self.runner, held_max=held_max
         )
 
     async def __aenter__(self) -> At:

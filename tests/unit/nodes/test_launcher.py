@@ -65,7 +65,7 @@ class Fake:
         self.said.append(f"prepare {machine.name}")
         if machine.name in self.down:
             raise MachineUnusable(f"{machine.name} is down")
-        return {"ansible_host": machine.reach["address"]}
+        return {"ansible_host": machine.properties["address"]}
 
     async def clean(self, machine: Machine) -> None:
         self.said.append(f"clean {machine.name}")

@@ -113,7 +113,7 @@ def test_a_change_of_owner_counts_and_leaves_the_cursor() -> None:
 def test_a_release_keeps_what_may_have_been_begun() -> None:
     one = steps.taken(steps.tried(steps.begun(NEW, make_id(9, 0, 0)), make_id(8, 0, 0), Tally(failed=2)), "w1")
     left = steps.released(one)
-    assert (left.owner, left.trying, left.attempts, left.ahead) == ("", one.trying, 2, one.ahead)
+    assert (left.owner, left.attempted, left.attempts, left.ahead) == ("", one.attempted, 2, one.ahead)
 
 
 def test_parking_replaces_and_unparking_removes() -> None:

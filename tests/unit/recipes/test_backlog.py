@@ -27,7 +27,7 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
     async def play() -> None:
         store = Store(MemoryBackend())
         requests, mirror, claims = Requests(store, PLACES), Mirror(store, "/q"), list[Claim]()
-        keeping = asyncio.ensure_future(mirror.run())
+        mirroring = asyncio.ensure_future(mirror.run())
         await mirror.ready()
         kept, served = Backlog(requests, mirror), list[Request]()
         async with store.session("worker") as session:
@@ -58,7 +58,7 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
             assert _ids(kept) == _one_at_a_time(requests.open(mirror), served)
             assert _ids(anew) == _one_at_a_time(requests.open(mirror), [])
             assert +kept.held == Counter(claim.request.owner.component for claim in claims)
-        keeping.cancel()
+        mirroring.cancel()
 
     run_virtual(play())
 
@@ -112,11 +112,11 @@ def _order(requests: list[Request]) -> list[str]:
         queue, mirror = Requests(store, PLACES), Mirror(store, "/q")
         for request in requests:
             await store.commit([], queue.submit(request, b"{}"))
-        keeping = asyncio.ensure_future(mirror.run())
+        mirroring = asyncio.ensure_future(mirror.run())
         await mirror.ready()
         backlog = Backlog(queue, mirror)
         backlog.look()
-        keeping.cancel()
+        mirroring.cancel()
         return [found.request.id for found in backlog]
 
     return run_virtual(play())
@@ -143,7 +143,7 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
         queue, mirror = Requests(store, PLACES), Mirror(store, "/q")
         for request in _submitted({("t", "flood"): 20, ("t", "quiet"): 2, ("u", "quiet"): 2}):
             await store.commit([], queue.submit(request, b"{}"))
-        keeping = asyncio.ensure_future(mirror.run())
+        mirroring = asyncio.ensure_future(mirror.run())
         await mirror.ready()
         backlog, order = Backlog(queue, mirror), list[str]()
         async with store.session("worker") as session:
@@ -155,7 +155,7 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
                 await claim.complete([])
                 await asyncio.sleep(0.01)
                 backlog.look()
-        keeping.cancel()
+        mirroring.cancel()
         return order
 
     order = run_virtual(play())

@@ -37,7 +37,7 @@ def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
     async def play() -> None:
         map, store = Map(), Store(MemoryBackend())
         mirror = Mirror(store, map.path)
-        keeping = asyncio.ensure_future(mirror.run())
+        mirroring = asyncio.ensure_future(mirror.run())
         await mirror.ready()
         change_states = ChangeStates(map, mirror, ("local",))
         for number, (topic, needs, looked) in enumerate(steps):
@@ -56,6 +56,6 @@ def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
         assert change_states.of_project("git.example/code") == known
         assert change_states.of_project("git.example/other") == {}
         assert {(need, key) for need, keys in change_states.dependants.items() for key in keys} == found
-        keeping.cancel()
+        mirroring.cancel()
 
     run_virtual(play())

@@ -59,7 +59,7 @@ def left_after(closing: Sighting, closed_max: int) -> set[str]:
         context = Context(store, Mirror(store, Map().path), lambda: 0)
         opening = Sighting((*map(ChangeState, map(change, "abcd")), ChangeState(change("e", "a"))))
         forge = Scripted([opening, closing])
-        keeping = asyncio.ensure_future(context.mirror.run())
+        mirroring = asyncio.ensure_future(context.mirror.run())
         await context.mirror.ready()
         async with store.session("scheduler") as session:
             runner = ConnectionRunner(context, forge, {"example": frozenset({PROJECT})}, closed_max)
@@ -67,7 +67,7 @@ def left_after(closing: Sighting, closed_max: int) -> set[str]:
             await forge.seen.wait()
             await asyncio.sleep(1)
             running.cancel()
-        keeping.cancel()
+        mirroring.cancel()
         place = context.map.cache.connection("local")
         known = ChangeStates(context.map, context.mirror, ("local",)).now()
         assert len(await store.list(place.data.path)) == len(known), "no body without its entry"

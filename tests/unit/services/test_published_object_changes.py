@@ -123,7 +123,7 @@ async def test_what_happened_so_long_ago_that_nobody_knows_it_is_passed_over_and
             await server.until(1)
         for number in range(2, 12):
             written = await world.inventory.apply(ADMIN, [Create(machine(number))])
-            await world.inventory.journal.reach(written.revision)
+            await world.inventory.journal.wait_for(written.revision)
         async with publishing(world, server) as context:
             place = context.map.published_events.objects.published
             with context.mirror.part(place.path) as part:

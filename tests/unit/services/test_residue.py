@@ -185,16 +185,16 @@ def test_a_semaphore_that_cannot_be_read_is_left_to_the_turns_which_make_it_anew
 
 def test_figures_of_the_whole_are_told_by_one_and_by_the_next_when_that_is_gone() -> None:
     async def main() -> None:
-        place, telling = Place(), list[str]()
+        place, couriers = Place(), list[str]()
 
         def of(name: str) -> asyncio.Task[None]:
             @contextmanager
             def whole(map: Map, mirror: Mirror):
-                telling.append(name)
+                couriers.append(name)
                 try:
                     yield
                 finally:
-                    telling.remove(name)
+                    couriers.remove(name)
 
             async def stands() -> None:
                 async with place.store.session(name) as session:
@@ -206,10 +206,10 @@ def test_figures_of_the_whole_are_told_by_one_and_by_the_next_when_that_is_gone(
         await asyncio.sleep(1)
         others = [of("s2"), of("web")]
         await asyncio.sleep(60)
-        assert telling == ["s1"]
+        assert couriers == ["s1"]
         first.cancel()
         await asyncio.sleep(60)
-        assert len(telling) == 1 and telling != ["s1"]
+        assert len(couriers) == 1 and couriers != ["s1"]
         await end(first, *others)
 
     run_virtual(main())

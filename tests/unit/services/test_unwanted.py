@@ -1,4 +1,4 @@
-"""What nobody takes away is found: answers without who waits, and wishes for components that are gone."""
+"""What nobody takes away is found: answers without who waits, and desired states of components that are gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.store.store import Store
 from headgate.store.types import Delete, Put
 
 
-async def test_answers_and_wishes_that_nobody_wants_are_found() -> None:
+async def test_answers_and_desired_states_that_nobody_wants_are_found() -> None:
     store, map = Store(MemoryBackend()), Map()
     context = Context(store, Mirror(store, map.path), lambda: 0)
     lease = await store.backend.grant(60)
@@ -31,14 +31,14 @@ async def test_answers_and_wishes_that_nobody_wants_are_found() -> None:
     )
     assert await want(context, "executor/host0000000001", "paused")
     assert not await want(context, "executor/nobody0000000001", "paused")
-    wish = f"{map.wishes.path}/executor.host0000000001"
-    found = await store.get(wish)
-    assert found is not None and map.wishes.decode(found.value) == DesiredState("paused")
+    desired = f"{map.desired_states.path}/executor.host0000000001"
+    found = await store.get(desired)
+    assert found is not None and map.desired_states.decode(found.value) == DesiredState("paused")
     task = asyncio.ensure_future(context.mirror.run())
     await context.mirror.ready()
     assert set(Unwanted(context).left(context.mirror)) == {f"{results.path}/left"}
     await store.commit([], [Delete(entry)])
     await context.mirror.gone(entry)
-    assert set(Unwanted(context).left(context.mirror)) == {f"{results.path}/left", wish}
+    assert set(Unwanted(context).left(context.mirror)) == {f"{results.path}/left", desired}
     assert not await want(context, "executor/host0000000001", "running")
     task.cancel()

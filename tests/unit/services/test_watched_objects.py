@@ -57,7 +57,7 @@ async def test_what_comes_to_match_changes_and_ceases_to_is_told_once_and_in_ord
             Update(machine(2).uuid, set_properties={"state": "tested"}),
         ):
             written = await world.inventory.apply(ADMIN, [step])
-            await world.inventory.journal.reach(written.revision)
+            await world.inventory.journal.wait_for(written.revision)
         found = list(await lab.after(of, PARTITION, position, 100))
         assert told(found) == [
             ("object-created", "m1 (created)"),
@@ -81,7 +81,7 @@ async def test_a_batch_is_taken_up_in_portions() -> None:
         lab, of = watched(world), trigger(events=("object-created",))
         position, names = await lab.start(of, PARTITION), list[str]()
         written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in range(1, 8)])
-        await world.inventory.journal.reach(written.revision)
+        await world.inventory.journal.wait_for(written.revision)
         while found := await lab.after(of, PARTITION, position, 3):
             assert len(found) <= 3
             names += [name for _, name in told(list(found))]
@@ -95,7 +95,7 @@ async def test_events_that_nobody_asks_for_start_nothing() -> None:
         position = await lab.start(of, PARTITION)
         await world.inventory.apply(ADMIN, [Create(machine(1))])
         written = await world.inventory.apply(ADMIN, [Remove(machine(1).uuid)])
-        await world.inventory.journal.reach(written.revision)
+        await world.inventory.journal.wait_for(written.revision)
         assert told(list(await lab.after(of, PARTITION, position, 9))) == [("object-deleted", "m1 (deleted)")]
 
 
@@ -107,7 +107,7 @@ async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> N
         position = await lab.start(of, PARTITION)
         for n in range(1, 8):
             written = await world.inventory.apply(ADMIN, [Create(machine(n, **({"tested": "yes"} if n == 4 else {})))])
-            await world.inventory.journal.reach(written.revision)
+            await world.inventory.journal.wait_for(written.revision)
         found = list(await lab.after(of, PARTITION, position, 100))
         assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (1, 2, 3, 5, 6, 7)]
         assert await lab.after(of, PARTITION, found[-1].position, 100) == [], "and then it goes on"
@@ -123,7 +123,7 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
         await world.inventory.apply(ADMIN, [Create(machine(1, bmc="secret", rack="r1"))])
         large = {f"k{n}": '"' * 1_000 for n in range(TOLD_MAX_BYTES // 2_000 + 1)}
         written = await world.inventory.apply(ADMIN, [Create(machine(2, **large))])
-        await world.inventory.journal.reach(written.revision)
+        await world.inventory.journal.wait_for(written.revision)
         first, second = (seen.occasion for seen in await lab.after(of, PARTITION, position, 9))
         assert first is not None and "secret" not in first.body and "bmc" not in first.body and "r1" in first.body
         assert second is not None and "at most" in second.problem and second.body == "{}"

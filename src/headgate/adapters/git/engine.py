@@ -348,9 +348,9 @@ class GitEngine:
             self._looked[key] = (state, asyncio.ensure_future(self._now(project, connection, ())))
             if len(self._looked) > LOOKED_MAX:
                 self._looked.popitem(last=False)
-        looking = self._looked[key][1]
+        reading = self._looked[key][1]
         try:
-            return await asyncio.shield(looking)
+            return await asyncio.shield(reading)
         except (GitError, OSError):
             self._looked.pop(key, None)
             raise

@@ -49,7 +49,7 @@ class GitForge:
         self.name = connection.name
         self._connection, self._engine = connection, engine
         self._projects = dict(projects)
-        self._looking: _Looking | None = None
+        self._poll: _ForgePoll | None = None
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
@@ -57,8 +57,8 @@ class GitForge:
 
     def stir(self, hint: Hint) -> None:
         """See `ports.forge.Watch`."""
-        if self._looking is not None:
-            self._looking.hint(hint)
+        if self._poll is not None:
+            self._poll.hint(hint)
 
     async def sightings(
         self,
@@ -68,9 +68,9 @@ class GitForge:
     ) -> AsyncIterator[Sighting]:
         """Yield sightings. Each project is looked at when it stirs; a sighting is stored before its project is looked
         at again."""
-        looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
-        followed = looking.followed = {project: _Followed(project) for project in self._projects}
-        looking.unseen = set(followed)
+        poll = _ForgePoll(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
+        followed = poll.followed = {project: _Followed(project) for project in self._projects}
+        poll.unseen = set(followed)
 
         def git_dirs() -> dict[str, Path]:
             found = ((project, self._connection.git_dir(project)) for project in followed)
@@ -79,17 +79,17 @@ class GitForge:
         def stir(project: str) -> None:
             followed[project].stirred.set()
 
-        works = [looking.follow(one) for one in followed.values()] + [looking.answer()]
+        works = [poll.follow(one) for one in followed.values()] + [poll.answer()]
         if self._connection.local:
             works.append(watch(git_dirs, stir, self._connection.poll_interval_s))
         tasks = [asyncio.ensure_future(work) for work in works]
-        self._looking = looking
+        self._poll = poll
         try:
-            async for seen in _merged(looking.seen, tasks):
+            async for seen in _merged(poll.seen, tasks):
                 yield seen.sighting
                 seen.stored.set()
         finally:
-            self._looking = None
+            self._poll = None
             await end(*tasks)
 
 
@@ -160,7 +160,7 @@ class _Followed:
         return 0.0 if more else None
 
 
-class _Looking:
+class _ForgePoll:
     """Look at the projects of a connection."""
 
     def __init__(

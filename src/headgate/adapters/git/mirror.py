@@ -238,13 +238,13 @@ class MirrorRepository:
         and None otherwise."""
 
         def walk() -> bool | None:
-            if self._reaches(head, commit):
+            if self._soon_contains(head, commit):
                 return True
-            return False if self._reaches(commit, head) else None
+            return False if self._soon_contains(commit, head) else None
 
         return await asyncio.to_thread(walk)
 
-    def _reaches(self, start: str, goal: str) -> bool:
+    def _soon_contains(self, start: str, goal: str) -> bool:
         at = start
         for _ in range(NEAR_MAX):
             if at == goal:

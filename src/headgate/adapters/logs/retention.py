@@ -73,7 +73,7 @@ class Pruned:
 
 
 def chosen(
-    held: Mapping[str, StoredBuild], keeping: RetentionPolicy, now_ms: int, running: Callable[[str], bool]
+    held: Mapping[str, StoredBuild], policy: RetentionPolicy, now_ms: int, running: Callable[[str], bool]
 ) -> tuple[list[str], list[str]]:
     """Return the builds to remove, oldest first, and those that only lose their artifacts."""
     old = ((one.at_ms, build) for build, one in held.items() if now_ms - max(one.at_ms, one.told_ms) > YOUNG_MS)
@@ -82,10 +82,10 @@ def chosen(
     gone, lesser = list[str](), list[str]()
     for at_ms, build in ended:
         one, age_days = held[build], (now_ms - at_ms) / DAY_MS
-        if (keeping.days and age_days > keeping.days) or (keeping.size_max_bytes and total > keeping.size_max_bytes):
+        if (policy.days and age_days > policy.days) or (policy.size_max_bytes and total > policy.size_max_bytes):
             gone.append(build)
             total -= one.size_bytes
-        elif one.artifacts and keeping.artifacts_days and age_days > keeping.artifacts_days:
+        elif one.artifacts and policy.artifacts_days and age_days > policy.artifacts_days:
             lesser.append(build)
             total -= one.artifacts_bytes
     return gone, lesser
@@ -115,7 +115,7 @@ async def held_in(store: LogStore, *, recorded: bool = True) -> dict[str, Stored
 
 async def prune(
     store: LogStore,
-    keeping: RetentionPolicy,
+    policy: RetentionPolicy,
     now_ms: int,
     running: Callable[[str], bool],
     *,
@@ -125,7 +125,7 @@ async def prune(
     """Remove old logs; `dry`: only list them. `drop` removes all of a build in its own way. After an interruption, the
     next call continues. Raise LogStoreError."""
     held, done = await held_in(store, recorded=drop is None), Pruned()
-    gone, lesser = chosen(held, keeping, now_ms, running)
+    gone, lesser = chosen(held, policy, now_ms, running)
     for build in gone:
         if not dry and drop is not None:
             await drop(build)
@@ -136,7 +136,7 @@ async def prune(
     for build in lesser:
         one = held[build]
         if not dry:
-            await _tell(store, build, one.artifacts, keeping.artifacts_days)
+            await _tell(store, build, one.artifacts, policy.artifacts_days)
             await _delete(store, one.artifacts)
         done.files += len(one.artifacts)
         done.size_bytes += one.artifacts_bytes

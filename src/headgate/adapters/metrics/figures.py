@@ -116,12 +116,12 @@ class ProcessMetrics:
     @contextmanager
     def showing_system(self, map: Map, mirror: Mirror) -> Iterator[None]:
         """Show figures of the whole system during the context."""
-        looking = SystemMetrics(map, mirror)
-        self.registry.register(looking)
+        metrics = SystemMetrics(map, mirror)
+        self.registry.register(metrics)
         try:
             yield
         finally:
-            self.registry.unregister(looking)
+            self.registry.unregister(metrics)
 
     def text(self) -> bytes:
         return prometheus.generate_latest(self.registry)

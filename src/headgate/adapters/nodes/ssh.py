@@ -61,11 +61,11 @@ class SshProvider:
         where = [line for line in output.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
         if not where:
             raise MachineUnusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
-        reach = {key: value for key, value in machine.reach.items() if key.startswith("ansible_")}
+        ansible_variables = {key: value for key, value in machine.properties.items() if key.startswith("ansible_")}
         return {
             "ansible_connection": "ssh",
             "ansible_host": machine.name,
-            **reach,
+            **ansible_variables,
             HOST_KEY_VARIABLE: "\n".join(keys),
             "headgate_dir": where[0],
         }
@@ -78,7 +78,7 @@ class SshProvider:
 
     async def probe(self, machine: Machine) -> None:
         """Check, without logging in, that an ssh server answers if `ssh` is the only probe."""
-        probe = machine.reach.get(PROBE) or machine.provider.get(PROBE) or SSH
+        probe = machine.properties.get(PROBE) or machine.provider.get(PROBE) or SSH
         if probe == SSH:
             await _greeted(machine)
             return
@@ -89,7 +89,7 @@ class SshProvider:
     def _known(self, machine: Machine) -> Iterator[Path]:
         """Provide a file with the keys of the machine, empty if keys are to be learned. Raise MachineUnusable if it has
         none and they are not to be learned."""
-        keys = machine.reach.get(HOST_KEY, "").split("\n")
+        keys = machine.properties.get(HOST_KEY, "").split("\n")
         lines = [f"{_ALIAS} {key.strip()}\n" for key in keys if key.strip()]
         if not lines and not self._learns:
             raise MachineUnusable(
@@ -131,7 +131,7 @@ class SshProvider:
         return output.decode(errors="replace")
 
     def _arguments(self, machine: Machine, known: Path) -> list[str]:
-        reach = machine.reach
+        properties = machine.properties
         options = {
             "BatchMode": "yes",
             "ConnectTimeout": str(CONNECT_MAX_S),
@@ -145,18 +145,18 @@ class SshProvider:
         }
         arguments = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         for flag, name in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
-            if reach.get(name):
-                arguments += [flag, reach[name]]
+            if properties.get(name):
+                arguments += [flag, properties[name]]
         return [self._program, *arguments, "--", _host(machine)]
 
 
 def _host(machine: Machine) -> str:
-    return machine.reach.get("ansible_host") or machine.name
+    return machine.properties.get("ansible_host") or machine.name
 
 
 async def _greeted(machine: Machine) -> None:
     """Return once an ssh server answers. Raise MachineUnusable."""
-    port = machine.reach.get("ansible_port") or str(PORT)
+    port = machine.properties.get("ansible_port") or str(PORT)
     where = f"{machine.name}: {_host(machine)} port {port}"
     if not port.isdecimal() or not 0 < int(port) < 65_536:
         raise MachineUnusable(f"{machine.name}: ansible_port is {port!r}, which is not a port")
@@ -187,4 +187,4 @@ async def _speaks_ssh(host: str, port: int) -> bool:
 
 
 def _command(machine: Machine, name: str) -> str:
-    return machine.reach.get(name) or machine.provider.get(name) or "true"
+    return machine.properties.get(name) or machine.provider.get(name) or "true"

@@ -156,7 +156,7 @@ class ProcessRunner:
                 await asyncio.to_thread(remove, place)
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
-        """See `ports.runner.Keeping`."""
+        """See `ports.runner.BuildHolding`."""
         gone, self._held_builds = self._held_builds.difference(builds), frozenset(builds)
         await self.machines.keep(machines)
         for build in sorted(gone):

@@ -28,7 +28,7 @@ from headgate.cli.jobs import runner_settings
 from headgate.cli.launch.fleet import fleet
 from headgate.cli.launch.front import front, serves_queues
 from headgate.cli.launch.machines import add_launcher
-from headgate.cli.launch.outbox import telling, watching
+from headgate.cli.launch.outbox import outbox_senders, watching
 from headgate.cli.launch.process import Process
 from headgate.cli.launch.retention import kept_logs, kept_ms, pruned, remote, retention, uploads
 from headgate.cli.launch.tenantfile import begun
@@ -148,7 +148,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
         context, text, file, str(settings.tenant_config), forges, cache, known, text_now, watched, refused
     )
     process.scheduler = scheduler
-    also = await telling(settings, context, process.stack, lambda: process.inventory, ours)
+    also = await outbox_senders(settings, context, process.stack, lambda: process.inventory, ours)
 
     old = retention(settings, process.history, own=False)
 
@@ -200,7 +200,7 @@ async def add_executor(process: Process) -> None:
         nodes=NodeRequester(context, process.tenants, zone=get("executor", "zone"), own=own),
         lacks=runner.cells.lacks,
         beginning_max=os.cpu_count() or 1,
-        keeping=runner,
+        keeper=runner,
         held_max=int(number("executor", "held_builds_max")),
         logs=uploads(settings, log_root, context, process.stack, process.servers),
         containers=await runner.runs_images(),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Tells = Callable[[Session], Coroutine[Any, Any, None]]
 
 
-async def telling(
+async def outbox_senders(
     settings: Settings,
     context: Context,
     stack: AsyncExitStack,

@@ -62,7 +62,7 @@ class Process:
 
     settings: Settings
     context: Context
-    reach: MeasuredBackend
+    backend: MeasuredBackend
     figures: ProcessMetrics
     stack: AsyncExitStack
     stop: asyncio.Event
@@ -83,7 +83,7 @@ class Process:
 
     @property
     def vitals(self) -> Vitals:
-        return Vitals(self.reach, self.figures.text, self.members)
+        return Vitals(self.backend, self.figures.text, self.members)
 
     @property
     def engine(self) -> GitEngine:

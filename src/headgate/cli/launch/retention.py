@@ -42,7 +42,7 @@ def kept_ms(settings: Settings) -> int:
 class Retention:
     """Hold the limits on what is kept of old builds, and where it lies."""
 
-    keeping: RetentionPolicy
+    policy: RetentionPolicy
     store: LogStore | None
     own: Path | None
     """Directory of an executor's logs, in place of a store; None: there is a store, or no logs are removed here."""
@@ -50,20 +50,20 @@ class Retention:
     history_days: float
 
     def __bool__(self) -> bool:
-        logs = bool(self.keeping) and (self.store is not None or self.own is not None)
+        logs = bool(self.policy) and (self.store is not None or self.own is not None)
         return logs or bool(self.history is not None and self.history_days)
 
     async def logs(self, now_ms: int, running: Callable[[str], bool], *, dry: bool = False) -> Pruned:
         """Remove old logs. Raise LogStoreError."""
-        if self.keeping and self.own is not None:
+        if self.policy and self.own is not None:
             own = self.own
 
             async def drop(build: str) -> None:
                 await asyncio.to_thread(remove, own / build)
 
-            return await prune(LogDirectory(own), self.keeping, now_ms, running, dry=dry, drop=drop)
-        if self.keeping and self.store is not None:
-            return await prune(self.store, self.keeping, now_ms, running, dry=dry)
+            return await prune(LogDirectory(own), self.policy, now_ms, running, dry=dry, drop=drop)
+        if self.policy and self.store is not None:
+            return await prune(self.store, self.policy, now_ms, running, dry=dry)
         return Pruned()
 
     async def buildsets(self, now_ms: int, *, dry: bool = False) -> int:

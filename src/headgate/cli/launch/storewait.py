@@ -26,7 +26,7 @@ WAIT_MAX_S = 10.0
 
 @dataclass(slots=True)
 class _Away:
-    """Implement `web.vitals.Reach` for a store that has not been reached yet."""
+    """Implement `web.vitals.StoreAvailability` for a store that has not been reached yet."""
 
     away_since_ms: int
     away_why: str

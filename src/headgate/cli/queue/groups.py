@@ -19,7 +19,7 @@ STORE, SERVER = "store", "server"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStanding:
+class GroupStatus:
     """Describe one group in one partition."""
 
     partition: QueuePartition
@@ -38,9 +38,9 @@ class GroupStanding:
         return PartitionShape(str(self.partition), state, self.worker, time_of(self.at), self.retrying)
 
 
-async def of_server(at: Operator, partitions: list[QueuePartition], only: str = "") -> list[GroupStanding]:
+async def of_server(at: Operator, partitions: list[QueuePartition], only: str = "") -> list[GroupStatus]:
     """Return the state of groups over HTTP; with `only`, of that one, even if it has not started."""
-    found: list[GroupStanding] = []
+    found: list[GroupStatus] = []
     for queue in sorted({partition.queue for partition in partitions}):
         try:
             rows = await MessageLeasing(at.client).partition_status(queue, only)
@@ -49,7 +49,7 @@ async def of_server(at: Operator, partitions: list[QueuePartition], only: str = 
         for one in rows:
             partition = QueuePartition(queue, one.partition)
             groups = [
-                GroupStanding(
+                GroupStatus(
                     partition,
                     known.group,
                     SERVER,
@@ -59,11 +59,11 @@ async def of_server(at: Operator, partitions: list[QueuePartition], only: str = 
                 )
                 for known in one.groups
             ]
-            found += groups or ([GroupStanding(partition, only, SERVER, "", START, 0)] if only else [])
+            found += groups or ([GroupStatus(partition, only, SERVER, "", START, 0)] if only else [])
     return found
 
 
-async def of_store(at: Operator) -> list[GroupStanding]:
+async def of_store(at: Operator) -> list[GroupStatus]:
     """Return the state of groups that share the store of the file; empty if it names none."""
     if at.file.leases:
         return []
@@ -79,10 +79,10 @@ def of_progress(
     partition_status: PartitionStatus,
     group: str = "",
     workers: Mapping[str, WorkerRecord] | None = None,
-) -> GroupStanding:
+) -> GroupStatus:
     """Return the state of one group with a store."""
     record = (workers or {}).get(partition_status.owner)
     worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
-    return GroupStanding(
+    return GroupStatus(
         partition, group, STORE, worker, position(partition_status.progress), len(partition_status.progress.parked)
     )

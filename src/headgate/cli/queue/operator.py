@@ -15,7 +15,7 @@ from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
-from headgate.cli.store.silence import open_telling
+from headgate.cli.store.silence import open_with_warnings
 from headgate.cli.store.urls import SQLITE, open_to_read
 from headgate.map.tree import unescape
 from headgate.map.workers import Application, QueueMap, WorkerRecord
@@ -67,7 +67,7 @@ class Operator:
         if self.file.store_url.startswith(SQLITE) and url:
             await self._ask(url, partition, paused, seek)
             return
-        backend = await open_telling(self.file.store_url)
+        backend = await open_with_warnings(self.file.store_url)
         try:
             await steer(Store(backend), self.app, partition, paused=paused, seek=seek)
         except (LookupError, StoreError) as error:
@@ -93,7 +93,7 @@ class Operator:
         url = store_of(self.file)
         if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
             return []  # no worker has run yet
-        backend = await (open_to_read(url) if url.startswith(SQLITE) else open_telling(url))
+        backend = await (open_to_read(url) if url.startswith(SQLITE) else open_with_warnings(url))
         try:
             return await backend.list(path or self.app.path)
         except StoreError as error:

@@ -15,7 +15,7 @@ from headgate.cli.queue.deadletters import dead, replay
 from headgate.cli.queue.operator import operator, store_of, trust_of
 from headgate.cli.queue.schedules import schedule, schedules, unschedule
 from headgate.cli.queue.views import Row, config_option, delayed, json_option, lag, list_, peek, show
-from headgate.cli.store.silence import open_telling
+from headgate.cli.store.silence import open_with_warnings
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.workers.legacy import TREE, recorded, take_over, with_tree
 from headgate.store.store import Store
@@ -43,7 +43,7 @@ async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
         else:
             async with MessageClient.open([url], at.file.key if key is None else key, tls=trust_of(at.file)) as client:
                 found = await recorded(client)
-        backend = await open_telling(store_of(at.file))
+        backend = await open_with_warnings(store_of(at.file))
         try:
             found = with_tree(found, await backend.list(f"{at.file.root}/{TREE}"))
             store = Store(backend)

@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import line, plain_json
-from headgate.cli.queue.groups import GroupStanding, of_progress, of_server, of_store
+from headgate.cli.queue.groups import GroupStatus, of_progress, of_server, of_store
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
 from headgate.cli.terminal.say import say
@@ -112,7 +112,7 @@ def _usual(partitions: Iterable[QueuePartition]) -> list[QueuePartition]:
     return sorted(partition for partition in partitions if not partition.queue.startswith(RESERVED))
 
 
-async def _lag(at: Operator, of: GroupStanding, priorities: Mapping[str, int], *, named: bool) -> Row:
+async def _lag(at: Operator, of: GroupStatus, priorities: Mapping[str, int], *, named: bool) -> Row:
     found = await at.client.backlog(of.partition, of.at)
     oldest_s = round(time.time() - float(found.oldest_waiting), 1) if found.oldest_waiting else 0
     count = priorities.get(of.partition.queue)

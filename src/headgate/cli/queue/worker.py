@@ -24,7 +24,7 @@ from headgate.cli.logs import set_up
 from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.queue.workeroptions import SERVER
-from headgate.cli.store.silence import open_telling
+from headgate.cli.store.silence import open_with_warnings
 from headgate.cli.terminal.say import say
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import DEFAULT_GROUP
@@ -137,7 +137,7 @@ def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:
 async def _opened(file: WorkerFile) -> Backend:
     """Open the store. Raise UserError, which says what to write if another process has the store."""
     try:
-        return await open_telling(file.store_url)
+        return await open_with_warnings(file.store_url)
     except UserError as error:
         if isinstance(error.__cause__, Locked):
             instead = f"write `url = {SERVER}` in [store] of {file.path}"

@@ -26,10 +26,10 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-async def open_telling(url: str) -> Backend:
+async def open_with_warnings(url: str) -> Backend:
     """Open like `open_url`, and log when the store does not answer, now and later. Raise UserError."""
     with _noticed(lambda: _say(url)):
-        return Telling(await open_url(url), shown(url))
+        return SilenceWarningBackend(await open_url(url), shown(url))
 
 
 def _say(url: str) -> None:
@@ -49,7 +49,7 @@ def _noticed(say: Callable[[], None]) -> Any:  # the type of contextlib
         timer.cancel()
 
 
-class Telling:
+class SilenceWarningBackend:
     """Wrap a `Backend`, and log once when it is silent and when it answers again."""
 
     def __init__(self, inner: Backend, name: str) -> None:

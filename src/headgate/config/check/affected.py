@@ -16,21 +16,21 @@ def reached(old: Layout, new: Layout) -> frozenset[str]:
     Every changed definition is followed through the references to it, up to the projects. All other projects freeze to
     the same graphs, though inherited definitions may have moved within their files.
     """
-    reach = _Reach(old, new)
+    references = _References(old, new)
     for key in _changed(old, new):
-        reach.follow(key)
-    return frozenset(reach.projects)
+        references.follow(key)
+    return frozenset(references.projects)
 
 
 def referring(layout: Layout, *keys: Key) -> frozenset[Key]:
     """Return the keys themselves and all keys that refer to any of them, directly or indirectly."""
-    reach = _Reach(layout, layout)
+    references = _References(layout, layout)
     for key in keys:
-        reach.follow(key)
-    return frozenset(reach.seen)
+        references.follow(key)
+    return frozenset(references.seen)
 
 
-class _Reach:
+class _References:
     def __init__(self, old: Layout, new: Layout) -> None:
         self._layouts = (old,) if old is new else (old, new)
         self.seen: set[Key] = set()

@@ -61,7 +61,7 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     name: str
     """The name of the machine."""
-    reach: dict[str, str] = {}
+    properties: dict[str, str] = msgspec.field(default_factory=dict, name="reach")
     """Properties that the machine had when it was claimed: they say how to reach it even after the object is
     deleted."""
     provider: dict[str, str] = {}
@@ -70,9 +70,9 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     """claimed | ready | cleaning"""
 
     def now(self, state: str, host_key: str = "") -> NodeClaim:
-        """Return the claim in another state, with the `host_key` that was learned unless `reach` already has one."""
+        """Return the claim in another state, with the learned `host_key` unless `properties` already has one."""
         known = {HOST_KEY: host_key} if host_key else {}
-        return replace(self, state=state, reach={**known, **self.reach})
+        return replace(self, state=state, properties={**known, **self.properties})
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

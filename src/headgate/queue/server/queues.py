@@ -23,7 +23,7 @@ async def list_applications(site: MessageSite, request: HttpRequest) -> Response
 
 
 @get("/v1/{app:str}/{queue:str}/standing")
-async def get_standing(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_queue_status(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
@@ -107,4 +107,4 @@ async def remove_queue(site: MessageSite, request: HttpRequest, app: str, queue:
     return answer(OK)
 
 
-QUEUE_ROUTES = [list_applications, get_standing, list_queues, create_queue, change_queue, remove_queue]
+QUEUE_ROUTES = [list_applications, get_queue_status, list_queues, create_queue, change_queue, remove_queue]

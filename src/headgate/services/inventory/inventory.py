@@ -245,7 +245,7 @@ class Inventory:
         query = await self._questions.query(caller, any)
         if not revision:
             revision = await self.journal.now()
-            await self.journal.reach(revision)
+            await self.journal.wait_for(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
             batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:

@@ -22,7 +22,7 @@ KEPT_SIZE_MAX_BYTES = 32_000_000
 TRIMMED_MAX = 4
 """Limit of old entries that one writer removes with its own commit."""
 RETRY_MAX_S = 10.0
-REACH_TIMEOUT_S = 10.0
+WAIT_TIMEOUT_S = 10.0
 GENESIS = "genesis"
 """The first entry of all: while it exists, nothing was trimmed."""
 
@@ -114,10 +114,10 @@ class Journal:
         entry = await self._store.get(self._places.journal.revision.path)
         return entry.version if entry else 0
 
-    async def reach(self, revision: int) -> None:
-        """Wait until this process has seen the revision. Raise Unavailable after REACH_TIMEOUT_S."""
+    async def wait_for(self, revision: int) -> None:
+        """Wait until this process has seen the revision. Raise Unavailable after WAIT_TIMEOUT_S."""
         try:
-            async with asyncio.timeout(REACH_TIMEOUT_S):
+            async with asyncio.timeout(WAIT_TIMEOUT_S):
                 while self._revision < revision:
                     await self._moves()
         except TimeoutError as error:

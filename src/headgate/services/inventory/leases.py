@@ -262,7 +262,7 @@ class ObjectLeasing:
         counts = tuple(quota.name for quota in book.quotas if quota.search and matching(quota, one.object))
         provider = {**one.provider.properties, "uuid": one.provider.uuid} if one.provider and one.launched else {}
         return replace(
-            lease, object=one.object.uuid, name=one.object.name, counts=counts, reach=dict(one.full.properties),
+            lease, object=one.object.uuid, name=one.object.name, counts=counts, properties=dict(one.full.properties),
             provider=provider,
         )  # fmt: skip
 

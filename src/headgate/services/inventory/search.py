@@ -345,7 +345,7 @@ class Search:
 
     async def _undo(self, moment: SearchMoment) -> None:
         """Undo, for the reader, all changes after the moment. Raise MomentExpired."""
-        await self._journal.reach(await self._journal.now())
+        await self._journal.wait_for(await self._journal.now())
         self._journal.since(moment.revision)  # is all of it still kept?
         undone = 0
         for commit in self._journal.since(moment.reached):

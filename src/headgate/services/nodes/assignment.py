@@ -189,6 +189,6 @@ def _claim(request: NodeRequest, node: str, label: str, one: MachineCandidate) -
         node=node,
         label=label,
         name=one.object.name,
-        reach=dict(one.object.properties),
+        properties=dict(one.object.properties),
         provider=dict(one.provider),
     )

@@ -34,14 +34,14 @@ class FreeMachines:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._looks: dict[str, _Look] = {}
-        self._looking = asyncio.Lock()
+        self._search_lock = asyncio.Lock()
 
     async def of(self, tenant: Tenant) -> Sequence[PooledMachine]:
         """Return the machines that match labels of a tenant, including those that builds have, by name; while the store
         is away, those found last."""
         if not tenant.labels:
             return ()
-        async with self._looking:
+        async with self._search_lock:
             known = self._looks.get(tenant.name)
             if known is not None and self._holds(known, tenant):
                 return known.found

@@ -219,7 +219,7 @@ class LauncherTerm:
         """Return whether the look used the inventory's present state; if not, wait until the next look can."""
         now = await self._inventory.journal.now()
         if now != self._revision:
-            await self._inventory.journal.reach(now)
+            await self._inventory.journal.wait_for(now)
         return now == self._revision
 
     async def _claim(self, waiting: WaitingRequest, claims: list[NodeClaim], machines: list[At]) -> None:
@@ -263,10 +263,10 @@ class LauncherTerm:
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         if provider is None:
             raise MachineUnusable(f"there is no provider for machine {claim.name}")
-        known = {"label": claim.label, "provider": claim.reach.get("provider", ""), "external_id": claim.machine}
+        known = {"label": claim.label, "provider": claim.properties.get("provider", ""), "external_id": claim.machine}
         prepared = await provider.prepare(_machine(claim))
         key = str(prepared.get(HOST_KEY_VARIABLE, ""))
-        if key and not claim.reach.get(HOST_KEY):
+        if key and not claim.properties.get(HOST_KEY):
             await self._learn(claim, key)
         return {**prepared, "headgate_machine": claim.name, "nodepool": known}
 
@@ -297,7 +297,7 @@ class LauncherTerm:
         provider = self._launcher.providers.get(lease.provider.get("kind", ""))
         try:
             if provider is not None:
-                await provider.clean(Machine(lease.name, lease.reach, lease.provider, lease.id))
+                await provider.clean(Machine(lease.name, lease.properties, lease.provider, lease.id))
         except MachineUnusable as error:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", lease.name, AVOIDED_S, error)
             await asyncio.sleep(AVOIDED_S)
@@ -361,4 +361,4 @@ class LauncherTerm:
 
 
 def _machine(claim: NodeClaim) -> Machine:
-    return Machine(claim.name, claim.reach, claim.provider, claim.request)
+    return Machine(claim.name, claim.properties, claim.provider, claim.request)

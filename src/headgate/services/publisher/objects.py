@@ -76,7 +76,7 @@ class ObjectPublisher:
 
     async def _follow(self, revision: int, guard: At) -> None:
         """Post changes until cancelled. Raise MomentExpired."""
-        await self.inventory.journal.reach(revision)
+        await self.inventory.journal.wait_for(revision)
         await self._posted(revision, guard)
         async for commits, reached in self.inventory.journal.follow(revision, quiet_s=QUIET_S):
             for commit in commits:

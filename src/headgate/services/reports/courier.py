@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from headgate.base.texts import line
 from headgate.map.outbox import OutboxMessage, OutboxMessages
 from headgate.map.queues import ReportsQueue
-from headgate.map.records import OutboxWish, RepositoryProblem
+from headgate.map.records import OutboxCommand, RepositoryProblem
 from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
@@ -96,29 +96,29 @@ class Courier:
         place, self._session = self._place, session
         async with lock(self.context.store, session, place.election.path).hold() as guard:
             self._recorded = problem.text if (problem := self._shown) is not None else ""
-            with self.context.mirror.part(place.queue.path, place.data.path, place.wish.path) as part:
+            with self.context.mirror.part(place.queue.path, place.data.path, place.command.path) as part:
                 while True:
                     await self._heed(guard)
                     await self._round(guard, part)
 
     async def _heed(self, guard: At) -> None:
         """Obey people: retry reports at once, or drop those that wait."""
-        entry = self.context.mirror.get(self._place.wish.path)
+        entry = self.context.mirror.get(self._place.command.path)
         if entry is None:
             return
-        wish = readable(entry, OutboxWish)
+        command = readable(entry, OutboxCommand)
         self._away.until_s = 0.0
         self._put_off.clear()
         self._resting.clear()
-        while wish is not None and wish.do == "drop":
+        while command is not None and command.do == "drop":
             waiting = self._place.stream.waiting(self.context.mirror, limit=DROPPED_MAX)
             if not waiting:
                 break
             unanswered = [op for one in waiting for op in self._unasked(one, "it was dropped by hand")]
             await self.context.store.commit([], [*consumed(waiting), *unanswered], guards=[guard])
             await self.context.mirror.gone(waiting[-1].entry)
-        await self.context.store.commit([], [self._place.wish.delete()], guards=[guard])
-        await self.context.mirror.gone(self._place.wish.path)
+        await self.context.store.commit([], [self._place.command.delete()], guards=[guard])
+        await self.context.mirror.gone(self._place.command.path)
 
     async def _round(self, guard: At, part: MirrorPart) -> None:
         """Deliver the next reports, or wait until there are some."""
@@ -143,7 +143,7 @@ class Courier:
     async def _pause(self, pause_s: float, part: MirrorPart) -> None:
         """Pause, unless people demand something."""
         until_s, loop = asyncio.get_running_loop().time() + pause_s, asyncio.get_running_loop()
-        while (left_s := until_s - loop.time()) > 0 and self.context.mirror.get(self._place.wish.path) is None:
+        while (left_s := until_s - loop.time()) > 0 and self.context.mirror.get(self._place.command.path) is None:
             await part.moved_within(left_s, part.moves)
 
     def _chosen(self, waiting: Sequence[Unread[OutboxMessages]], now_s: float) -> Iterator[Unread[OutboxMessages]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headgate.map.records import OutboxWish, RepositoryProblem
+from headgate.map.records import OutboxCommand, RepositoryProblem
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
@@ -42,4 +42,4 @@ def outbox(context: Context, connection: str) -> Outbox:
 
 def wanted(context: Context, connection: str, do: str) -> Sequence[Op]:
     """Return operations that retry (`do`) waiting reports at once, or drop them, for the caller's commit."""
-    return [context.map.reports(connection).wish.put(OutboxWish(do))]
+    return [context.map.reports(connection).command.put(OutboxCommand(do))]

@@ -22,7 +22,7 @@ from headgate.store.types import At, Delete, Op
 
 TOLD_MAX = 20
 """Limit of ref updates reported together."""
-Telling = Callable[[Iterable[TriggerEvent]], list[Op]]
+WriteEvents = Callable[[Iterable[TriggerEvent]], list[Op]]
 
 
 def part_of(ref: str) -> str:
@@ -93,7 +93,7 @@ class Refs:
             await store.commit([], commit.ops, guards=[guard])
 
     def pieces(
-        self, moved: Mapping[str, Mapping[str, str]], events: Iterable[TriggerEvent], tell: Telling
+        self, moved: Mapping[str, Mapping[str, str]], events: Iterable[TriggerEvent], tell: WriteEvents
     ) -> Iterator[TurnPart]:
         """Yield what to commit so that `moved` (as a sighting has it) is seen, each part with its `events`."""
         of = {(event.change.project, event.change.ref): event for event in events}

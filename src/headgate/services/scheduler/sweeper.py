@@ -1,7 +1,7 @@
 """A safety net: what nobody will take away any more.
 
 A caller that died after its result was ready, or a worker that died between the pieces of a large one, leaves
-parameters and results of requests; who died before taking an answer, or with a wish unfulfilled, leaves that.
+parameters and results of requests; who died before taking an answer, or with a desired state unfulfilled, leaves that.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Unwanted:
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         answers = (entry for entry in mirror.under(self._map.results.management.path) if entry.lease is None)
-        return {entry.path: [entry] for entry in (*answers, *self._wishes(mirror))}
+        return {entry.path: [entry] for entry in (*answers, *self._desired_states(mirror))}
 
-    def _wishes(self, mirror: Mirror) -> Iterator[Entry]:
-        for entry in mirror.under(self._map.wishes.path):
-            kind, _, name = self._map.wishes.relative(entry.path).partition(".")
+    def _desired_states(self, mirror: Mirror) -> Iterator[Entry]:
+        for entry in mirror.under(self._map.desired_states.path):
+            kind, _, name = self._map.desired_states.relative(entry.path).partition(".")
             if mirror.get(self._map.components.inside(kind, name)) is None:
                 yield entry
 

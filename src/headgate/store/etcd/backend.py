@@ -17,7 +17,7 @@ from headgate.store.etcd import pagesize
 from headgate.store.etcd.address import EtcdAddress, parse
 from headgate.store.etcd.commits import EtcdCommits
 from headgate.store.etcd.keys import EtcdKeys
-from headgate.store.etcd.link import KEEPING, EtcdLink, EtcdTraffic
+from headgate.store.etcd.link import KEEP_ALIVE, EtcdLink, EtcdTraffic
 from headgate.store.etcd.watch import Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import order
@@ -111,7 +111,7 @@ class EtcdBackend:
         channel, limit_s = await self._link.ready(), self._link.limit_s()
         try:
             async with asyncio.timeout(limit_s):
-                call = await self._link.stream(channel, KEEPING, pb.LeaseKeepAliveResponse)
+                call = await self._link.stream(channel, KEEP_ALIVE, pb.LeaseKeepAliveResponse)
                 try:
                     await call.write(pb.LeaseKeepAliveRequest(ID=int(lease, 16)))
                     response = await call.read()

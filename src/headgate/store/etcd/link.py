@@ -67,7 +67,7 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 _SERVICE = "/etcdserverpb."
-KEEPING = "Lease/LeaseKeepAlive"
+KEEP_ALIVE = "Lease/LeaseKeepAlive"
 """The method that keeps leases alive; its requests are counted separately."""
 _LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 _AWAY = (
@@ -162,7 +162,7 @@ class EtcdLink:
         self, channel: aio.Channel, method: str, response_type: type[M]
     ) -> aio.StreamStreamCall[Message, M]:
         """Begin a stream on an established connection. Raise StoreError or AioRpcError."""
-        self.traffic.requests += method != KEEPING
+        self.traffic.requests += method != KEEP_ALIVE
         await self._authenticated(channel, lambda c: _nothing())
         call = channel.stream_stream(
             _SERVICE + method, request_serializer=_bytes, response_deserializer=response_type.FromString

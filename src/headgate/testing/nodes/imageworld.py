@@ -31,7 +31,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import serve
 from headgate.services.nodes.accounts import CloudAccount
-from headgate.services.nodes.images.choice import UPLOAD, chosen, standing_uploads, unmade, uploads
+from headgate.services.nodes.images.choice import UPLOAD, chosen, unmade, upload_checks, uploads
 from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
@@ -176,7 +176,7 @@ class ImagingSimulation:
 
     seed: int
     keeper: MakeKeeper = ImageKeeper
-    checks: Checks = standing_uploads
+    checks: Checks = upload_checks
     deaths: int = 0
     sent: int = 0
     machines: int = 0

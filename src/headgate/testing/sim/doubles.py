@@ -144,9 +144,9 @@ class SimForge:
         return TriggerEvent(kind, change, id, fresh=fresh)
 
     def _one_time_event(self, kind: EventKind, change: Change) -> TriggerEvent:
-        """Return the event of something that happens once: telling it again gives it another id."""
-        self.world.tellings += 1
-        return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.tellings)))
+        """Return the event of something that happens once: reporting it again gives it another id."""
+        self.world.events_made += 1
+        return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.events_made)))
 
 
 @dataclass(slots=True)

@@ -166,7 +166,7 @@ class SimHub:
         happening = ForgeEvent("push")
         return TriggerEvent(EventKind.REF_UPDATED, change, derived(project, old, new), happening=happening)
 
-    # --- telling and merging
+    # --- reporting and merging
 
     async def report(self, outgoing: OutboxMessage) -> None:
         await self._ask()

@@ -351,7 +351,7 @@ class Processes:
         return [Courier(context, "bus", taker).run]
 
     @staticmethod
-    def _telling(*bodies: Body) -> Body:
+    def _together(*bodies: Body) -> Body:
         return lambda session: run_until(asyncio.Event(), *(body(session) for body in bodies))
 
     async def _life(self, components: Set[str], name: str, store: Store, skew_s: float) -> None:
@@ -370,7 +370,7 @@ class Processes:
             "merger": lambda: Merger(context, SimGit(self.world)).run,
         }
         if beside := self.beside(context):
-            bodies["web"] = lambda: self._telling(Recorder(context, self.notes).run, *beside)
+            bodies["web"] = lambda: self._together(Recorder(context, self.notes).run, *beside)
         works = [serve(context, kind, body(), stop) for kind, body in bodies.items() if kind in components]
         await run_until(stop, context.mirror.run(), *works)
 

@@ -132,7 +132,7 @@ class SimWorld:
     tagged: list[tuple[str, str]] = field(default_factory=list)
     """Ref and commit of every pushed tag."""
     posts: SimPosts = field(default_factory=SimPosts)
-    tellings: int = 0
+    events_made: int = 0
     """Number of events for merged changes and tags so far; it makes their ids unique."""
     landed: list[Change] = field(default_factory=list)
     owed: dict[str, str] = field(default_factory=dict)

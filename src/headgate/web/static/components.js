@@ -5,7 +5,7 @@ nav("components", "Processes");
 const body = el("div");
 main.append(el("h1", {}, "Processes"), body);
 const look = (c) => (c.state === "running" ? (c.accepting ? "good" : "busy") : "mute");
-function wish(c) {
+function pauseButton(c) {
   const paused = c.state === "paused";
   return button({ permission: "*", label: paused ? "Let it go on" : "Pause", name: `${paused ? "Let go on" : "Pause"} ${c.name}`, title: paused ? `Let ${c.name} go on?` : `Pause ${c.name}?`, what: paused ? "It takes new work again. Nothing is tested anew." : "It ends what it does and takes nothing new, until somebody lets it go on. Nothing is tested anew.",
     send: ({ reason }) => sent("POST", `/api/component/${c.name.split("/").map(encodeURIComponent).join("/")}`, { state: paused ? "running" : "paused", reason }) });
@@ -13,6 +13,6 @@ function wish(c) {
 function row(c) {
   const state = el("span", { class: `result ${look(c)}` }, c.state === "running" && !c.accepting ? "full" : c.state);
   const work = c.places ? el("span", { title: `${c.running} of ${c.places} places are taken` }, `${c.running} of ${c.places}`) : "";
-  return [c.name, [state, c.why ? el("span", { class: "small" }, ` ${c.why}`) : "", " ", wish(c)], work, c.zone, c.hostname, String(c.pid), c.version];
+  return [c.name, [state, c.why ? el("span", { class: "small" }, ` ${c.why}`) : "", " ", pauseButton(c)], work, c.zone, c.hostname, String(c.pid), c.version];
 }
 watch("/api/components", body, (found) => table(["Process", "State", "Work", "Zone", "Host", "Pid", "Version"], Object.entries(found).sort().flatMap(([, all]) => all.map(row)), "No process takes part just now."));

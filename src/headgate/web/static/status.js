@@ -242,7 +242,7 @@ function fits(item) {
 }
 
 // What people let stand still.
-function standing(told) {
+function pausedQueues(told) {
   const said = { trigger_queue_discarding: "events start nothing and are discarded", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
   const found = Object.keys(said).filter((name) => told[name]).map((name) => said[name]);
   return found.length ? [{ project: tenant, text: [...found, told.reason].filter(Boolean).join("; ") }] : [];
@@ -252,7 +252,7 @@ function draw() {
   if (!status) return;
   const only = subject;
   let seen = 0;
-  sync(problems, [...standing(status.state), ...status.troubles].map((problem) => [problem.project, () => el("p"), (node) => set(node, `${problem.project}: ${problem.text}`), problem]));
+  sync(problems, [...pausedQueues(status.state), ...status.troubles].map((problem) => [problem.project, () => el("p"), (node) => set(node, `${problem.project}: ${problem.text}`), problem]));
   const found = status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
     const gated = pipeline.manager !== "independent";
     const queues = pipeline.change_queues.map((queue, n) => {

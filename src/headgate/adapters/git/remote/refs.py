@@ -38,7 +38,7 @@ class Remote:
         """Time, by the loop's clock, until which credentials are not renewed again, since the server refused the
         renewed ones."""
         self._talks = talks or asyncio.Semaphore(1)
-        self._looking = asyncio.Lock()
+        self._heads_lock = asyncio.Lock()
         self._heads: dict[str, str] = {}
         self._last_request = self._last_answered = 0
         """Number of the last request for the heads, and of the last request that the present heads answer."""
@@ -64,7 +64,7 @@ class Remote:
         running share one later answer. Raise RemoteError."""
         self._last_request += 1
         request = self._last_request
-        async with self._looking:
+        async with self._heads_lock:
             if self._last_answered < request:
                 all_so_far = self._last_request
                 self._heads = await self.refs(HEADS)

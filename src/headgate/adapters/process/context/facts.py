@@ -57,7 +57,7 @@ class _Fact:
     secret: bool
     """Whether the fact contains one of the playbook's secrets."""
 
-    def may_reach(self, context: PlaybookContext) -> bool:
+    def allowed_in(self, context: PlaybookContext) -> bool:
         return not self.secret or self.by.secrets <= context.secrets
 
 
@@ -73,7 +73,7 @@ class FactCache:
 
     def known(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts with which such a playbook begins, by host. JSON."""
-        covered = (fact for fact in self._left if fact.may_reach(context) and fact.by.covers(context))
+        covered = (fact for fact in self._left if fact.allowed_in(context) and fact.by.covers(context))
         return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
 
     def _of_here(self, fact: _Fact) -> bool:
@@ -81,7 +81,7 @@ class FactCache:
 
     def from_fewer_rights(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts from playbooks with fewer rights than such a playbook, by host: for variables. JSON."""
-        others = (fact for fact in self._left if fact.may_reach(context) and not fact.by.covers(context))
+        others = (fact for fact in self._left if fact.allowed_in(context) and not fact.by.covers(context))
         return _folded(fact for fact in others if _plain_variable(fact.name))
 
     def offer(self, context: PlaybookContext, place: Path) -> None:

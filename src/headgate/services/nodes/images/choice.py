@@ -85,10 +85,10 @@ def fitted(request: NodeRequest, several: Sequence[FlatProvider], map: Map, mirr
     found = next((one for one in uploads(map, mirror) if one.id == request.upload), None)
     if found is None or found.state != "ready" or not found.external_id:
         return ()
-    return [fit for one in several if (fit := _trying(one, found)) is not None]
+    return [fit for one in several if (fit := _with_upload(one, found)) is not None]
 
 
-def _trying(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | None:
+def _with_upload(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | None:
     own = [one for one in provider.images if one.canonical == upload.file.image]
     if not any(place_of(provider, one) == upload.place for one in own):
         return None
@@ -102,7 +102,7 @@ def _trying(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | None:
     return replace(provider, labels=tuple(labels))
 
 
-def standing_uploads(labels: Iterable[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
+def upload_checks(labels: Iterable[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
     """Return checks that the images of new machines exist; None if one of them no longer does."""
     found: dict[str, At] = {}
     for id in (label.image[UPLOAD] for label in labels if UPLOAD in label.image):

@@ -99,7 +99,7 @@ class Choosing:
         self._site = site
         self._free = {node.id: node for node in site.nodes if is_free(node)}
         self._limits = NodeLimits(site)
-        self._trying = set[str]()
+        self._making = set[str]()
         """Providers where this look has machines made."""
         self._waited: set[str] = set()
         """Providers, and accounts, whose room a request waits for."""
@@ -158,7 +158,7 @@ class Choosing:
 
     def _is_tried(self, provider: FlatProvider) -> bool:
         """Return whether a cloud has yet to say whether it has room for machines that a request wants there."""
-        return provider.name in self._trying or any(
+        return provider.name in self._making or any(
             node.provider == provider.name
             and node.state in ("requested", "building")
             and not (node.driver or node.external_id or node.main)
@@ -347,5 +347,5 @@ class Choosing:
         for node, _ in plan.take:
             self._free.pop(node.id)
         self._limits.given(request, plan.take, plan.make, plan.leave)
-        self._trying.update(one.provider.name for one in plan.make)
+        self._making.update(one.provider.name for one in plan.make)
         return plan

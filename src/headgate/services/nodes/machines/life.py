@@ -141,7 +141,7 @@ class Life:
         if node.state in ENDING:
             return await self._remove(account, node)
         if node.external_id:
-            return await self._reach(node)
+            return await self._learn_keys(node)
         return await self._make(account, node)
 
     async def _make(self, account: CloudAccount, node: MadeNode) -> float:
@@ -165,7 +165,7 @@ class Life:
         await self.ledger.change(node.id, lambda one: _there(one, made, secrets, self.ledger.context.now_ms()))
         return 0.0
 
-    async def _reach(self, node: MadeNode) -> float:
+    async def _learn_keys(self, node: MadeNode) -> float:
         """Learn the keys of a machine that is there; raise Failed once it takes too long."""
         host, keys = node.host, ""
         if host is not None and _is_scanned(node):

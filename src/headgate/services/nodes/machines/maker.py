@@ -23,7 +23,7 @@ from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount, Hunting, region_of
 from headgate.services.nodes.errands import Errands
-from headgate.services.nodes.images.choice import fitted, standing_uploads, unmade
+from headgate.services.nodes.images.choice import fitted, unmade, upload_checks
 from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.ledger import MachineLedger
 from headgate.services.nodes.machines.choice import Choosing, Later, Make, Never, NodePlan
@@ -275,7 +275,7 @@ class MachineMaker:
         for node, name in plan.take:
             checks.append(at[node.id])
             ops.append(self._put(_given(node, request, name)))
-        uploads = standing_uploads([make.label for make in plan.make], self._context.map, self._context.mirror)
+        uploads = upload_checks([make.label for make in plan.make], self._context.map, self._context.mirror)
         if uploads is None:
             return False  # one of the images is being deleted: the next look sees that
         checks += uploads
@@ -341,7 +341,7 @@ class MachineMaker:
         self._seen = self._now()
         pools = ReadyPools(self._seen, self._fate, choosing)
         for tenant, made in pools.lacking():
-            checks = standing_uploads([made.label], self._context.map, self._context.mirror)
+            checks = upload_checks([made.label], self._context.map, self._context.mirror)
             if checks is not None:
                 await self._ledger.commit(checks, self._made_of(made, tenant))
         for node in list(pools.idle(self._context.now_ms())):

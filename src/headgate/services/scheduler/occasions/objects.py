@@ -52,7 +52,7 @@ class WatchedObjects:
         """Return the present: existing objects start nothing."""
         try:
             revision = await self._inventory.journal.now()
-            await self._inventory.journal.reach(revision)
+            await self._inventory.journal.wait_for(revision)
         except StoreError as error:
             raise SourceUnavailable(str(error)) from error
         return f"{revision}.{ALL_OF_IT}"
@@ -95,7 +95,7 @@ class WatchedObjects:
         """Return the changes after the first `done` of one commit, each with its position. Raise MomentExpired."""
         found = list[tuple[str, ObjectChange]]()
         since = revision if done >= ALL_OF_IT else revision - 1
-        await self._inventory.journal.reach(max(revision, since))
+        await self._inventory.journal.wait_for(max(revision, since))
         async with aclosing(self._inventory.changes(caller, [matching], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
             async for several, _ in changes:
                 numbers = dict[int, int]()

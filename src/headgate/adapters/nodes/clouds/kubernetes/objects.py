@@ -18,7 +18,7 @@ _KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A
 _UNFIT = re.compile(r"[^a-z0-9-]+")
 _EVERY = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _LOOK = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list", "watch"]}
-_REACH = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "verbs": ["get", "create"]}
+_CONNECT = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "verbs": ["get", "create"]}
 """Newer clients connect over websockets, which needs `get`."""
 _MAKE = (
     {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": _EVERY},
@@ -83,7 +83,7 @@ def review(wanted: MachineSpec) -> dict[str, Any]:
 def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the paths and objects that give a build its account."""
     name = name_of(wanted.node)
-    rules = [_LOOK, _REACH, *(_MAKE if kind_of(wanted) == NAMESPACE else ())]
+    rules = [_LOOK, _CONNECT, *(_MAKE if kind_of(wanted) == NAMESPACE else ())]
     whose = {"kubernetes.io/service-account.name": ACCOUNT}
     yield path(CORE, "serviceaccounts", namespace=name), _thing("v1", "ServiceAccount")
     secret = {**_thing("v1", "Secret", whose), "type": "kubernetes.io/service-account-token"}

@@ -13,7 +13,7 @@ from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.forges.gitea.state import FakeGiteaPull
 from tests.integration.gitea.ground import PROJECT, Ground, opened
-from tests.integration.github.test_telling import report
+from tests.integration.github.test_reporting import report
 
 
 def change_of(pull: FakeGiteaPull) -> Change:

@@ -11,7 +11,7 @@ from headgate.gate.change import Change
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.forges.gitlab.state import GUEST, FakeGitLabMergeRequest
-from tests.integration.github.test_telling import report
+from tests.integration.github.test_reporting import report
 from tests.integration.gitlab.ground import PROJECT, Ground, change_of, opened
 
 
