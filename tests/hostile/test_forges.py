@@ -25,7 +25,7 @@ from headgate.adapters.forges.github.client import GitHubClient
 from headgate.adapters.forges.github.settings import connect
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.forges.rest import ForgeKey, Rejected
-from headgate.adapters.forges.watch import _Followed
+from headgate.adapters.forges.watch import _PolledProject
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
@@ -205,7 +205,7 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
 
 
 def test_what_stays_odd_rests_longer_each_time_and_many_are_not_asked_at_once() -> None:
-    one, now_s, pauses = _Followed("p"), 0.0, list[float]()
+    one, now_s, pauses = _PolledProject("p"), 0.0, list[float]()
     look = cast(Any, type("Look", (), {"odd": {n: "odd" for n in range(1, 26)}, "attempted": set(range(1, 26))}))
     for _ in range(12):
         one.learn(look, now_s)

@@ -38,7 +38,7 @@ class ProblemCause(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Lasting:
+class _RepeatedRecord:
     """Count the records of one problem that were held back since its last line."""
 
     record: logging.LogRecord
@@ -81,7 +81,7 @@ class LastingProblems(logging.Handler):
     ) -> None:
         super().__init__()
         self._out, self._clock_s, self._wake = out, clock_s, wake or _in_thread
-        self._lasting: dict[ProblemCause, _Lasting] = {}
+        self._lasting: dict[ProblemCause, _RepeatedRecord] = {}
         self._alarms: set[float] = set()
         """Times at which functions given to `wake` will be called."""
         self._guarded = self.lock or threading.RLock()
@@ -101,7 +101,7 @@ class LastingProblems(logging.Handler):
         if known is None or now_s - known.seen_s > FORGOTTEN_S:
             if known is not None:
                 self._tell(known, now_s)
-            known = _Lasting(bare, place, now_s, now_s, {place})
+            known = _RepeatedRecord(bare, place, now_s, now_s, {place})
             self._out.handle(record)
             self._lasting[cause] = known
         else:
@@ -117,7 +117,7 @@ class LastingProblems(logging.Handler):
                 self._tell(one, self._clock_s())
         self._out.flush()
 
-    def _count(self, known: _Lasting, record: logging.LogRecord, place: str, now_s: float) -> None:
+    def _count(self, known: _RepeatedRecord, record: logging.LogRecord, place: str, now_s: float) -> None:
         known.record, known.place, known.seen_s = record, place, now_s
         if place not in known.places and len(known.places) < PLACES_MAX:
             known.places.add(place)
@@ -145,7 +145,7 @@ class LastingProblems(logging.Handler):
                     self._tell(one, now_s)
             self._arm(now_s)
 
-    def _tell(self, known: _Lasting, now_s: float) -> None:
+    def _tell(self, known: _RepeatedRecord, now_s: float) -> None:
         """Write one line for all held-back records of a problem."""
         text, place = known.record.msg, known.place
         notes = [f"the same for {listed(others)}"] if (others := [one for one in known.others if one != place]) else []

@@ -63,8 +63,8 @@ def _not_together(
         return _not_beside(state, beside, world)
     problems = [*_not_beside(state, beside, world)]
     for needed in (*ahead, *beside):
-        here = state.find(needed.key) is not None and needed in ahead
-        if here and queue_name(needed, world) == queue_name(change, world):
+        present = state.find(needed.key) is not None and needed in ahead
+        if present and queue_name(needed, world) == queue_name(change, world):
             continue
         why, how = refused(world, world.change_states.get(needed.key)), called(change, needed.key)
         if not takes_part(needed, world):

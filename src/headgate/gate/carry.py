@@ -104,14 +104,14 @@ def settled(item: Item, match: Match | None, world: World, actions: list[Action]
     return _pruned(item if retained == item.carried else replace(item, carried=retained))
 
 
-def _may_count(one: Carried, buildset: BuildSet | None, world: World) -> bool:
-    if buildset is None or world.now_ms >= one.since_ms + CARRIED_MAX_MS:
+def _may_count(carried: Carried, buildset: BuildSet | None, world: World) -> bool:
+    if buildset is None or world.now_ms >= carried.since_ms + CARRIED_MAX_MS:
         return False
     if buildset.merge in (Phase.CONFLICT, Phase.BLOCKED) or buildset.config_errors:
         return False
     if buildset.graph is None:
         return True
-    job = buildset.graph.by_id.get(one.build.job)
+    job = buildset.graph.by_id.get(carried.build.job)
     if job is None or job.id in buildset.builds:
         return False
     before = (buildset.builds.get(name) for name in parents(buildset, job))

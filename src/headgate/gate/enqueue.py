@@ -47,9 +47,9 @@ def enqueue(
         return state
     if unfit(change, world) and not exempt:
         return _unfit(state, change, event, world, actions, answered=answered)
-    here = _here(state, change, world)
-    if here is not None:
-        return _succeed(state, *here, Successor(change, event, exempt))
+    present = _present(state, change, world)
+    if present is not None:
+        return _succeed(state, *present, Successor(change, event, exempt))
     exempt = exempt and guarded(world.pipeline)
     if world.pipeline.manager in IN_LINE:
         own = replace(_item((change,), event, world), exempt=exempt, by_hand=by_hand)
@@ -94,7 +94,7 @@ def _without_parts(state: State, item: Item, world: World, actions: list[Action]
     return state
 
 
-def _here(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
+def _present(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
     """Return the queue and the item that have the change: with whichever patchset, unless each is tested by itself; for
     a branch, with this update of it.  Return None if there is none, or if the item grows (`_grows`)."""
     known = ((q, i, one) for q, i in state.items() if i.live and (one := i.of(change.key)) is not None)
@@ -240,8 +240,8 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutVi
     change = event.change
     if not change.is_change or layout.touches_config(change.project, change.files, change.branch):
         return ""
-    here = [one for one in pipelines if not foreign(one, change)]
-    taking = [one for one in here if layout.takes_part(one.name, change.project, change.branch)]
+    own = [one for one in pipelines if not foreign(one, change)]
+    taking = [one for one in own if layout.takes_part(one.name, change.project, change.branch)]
     if any(triggers(one, event) for one in taking):
         return ""
     if event.kind is EventKind.PROPOSED:

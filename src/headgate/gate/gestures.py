@@ -81,16 +81,16 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
     for queue in state.queues:
         if queue.dynamic:
             continue  # it has no other changes
-        here = [item for item in queue.items if item.live]
-        named = [item for key in work.keys for item in here if item.of(key) is not None]
+        live = [item for item in queue.items if item.live]
+        named = [item for key in work.keys for item in live if item.of(key) is not None]
         wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
         landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
-        chosen = [item for key in wanted for item in here if item.of(key) is not None]
+        chosen = [item for key in wanted for item in live if item.of(key) is not None]
         first = list({item.id: item for item in (*landing, *chosen)}.values())
         exempt = {item.id for item in named} if work.unapproved else set[str]()
         fresh, displaced = list[Item](), False
-        for was, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
-            displaced = displaced or was.id != item.id
+        for previous, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
+            displaced = displaced or previous.id != item.id
             if item.id in exempt:
                 item = _exempted(item, work.keys)
             if displaced:

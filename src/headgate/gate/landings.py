@@ -186,8 +186,8 @@ def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Actio
 
 
 def lands(item: Item, world: World) -> bool:
-    here = all(change.is_change and change.connection in world.pipeline.lands for change in item.changes)
-    return world.dependent and here and not item.epilogue and result_of(item) == "SUCCESS"
+    all_landable = all(change.is_change and change.connection in world.pipeline.lands for change in item.changes)
+    return world.dependent and all_landable and not item.epilogue and result_of(item) == "SUCCESS"
 
 
 def held_back(item: Item, world: World) -> Item:

@@ -20,5 +20,5 @@ def queue_id(name: str, world: World) -> str:
 
 def queue_in(state: State, name: str, world: World, window: int, *, dynamic: bool = False) -> Queue:
     """Return the queue with this name, a new one with this window when there is none."""
-    here = (queue for queue in state.queues if (queue.name, queue.dynamic) == (name, dynamic))
-    return next(here, Queue(queue_id(name, world), name, window=window, dynamic=dynamic))
+    found = (queue for queue in state.queues if (queue.name, queue.dynamic) == (name, dynamic))
+    return next(found, Queue(queue_id(name, world), name, window=window, dynamic=dynamic))

@@ -104,10 +104,10 @@ def _alarm(item: Item, result: str) -> list[str]:
     """Return what people must know when only a part has landed of what goes together; otherwise no lines."""
     if not item.landed or result == "SUCCESS":
         return []
-    there = [f"- {one.change.key} has landed as {one.commit}." for one in item.landed]
+    landed = [f"- {one.change.key} has landed as {one.commit}." for one in item.landed]
     missing = [f"- {change.key} has not landed." for change in item.left]
     do = "Mend what is missing and have it approved again, or revert what has landed; no branch is moved back for you."
-    return ["", "ALARM: only a part has landed of what goes together.", *there, *missing, do]
+    return ["", "ALARM: only a part has landed of what goes together.", *landed, *missing, do]
 
 
 def untested(change: Change, world: World) -> list[str]:

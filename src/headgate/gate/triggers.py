@@ -64,5 +64,5 @@ def _kinds(change_state: ChangeState) -> list[EventKind]:
     approved = change_state.is_approved or any(
         word.commit == change_state.change.commit for word in change_state.approvals
     )
-    there = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
-    return there if change_state.open else []
+    kinds = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
+    return kinds if change_state.open else []

@@ -72,10 +72,10 @@ async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] =
         await store.commit([], [piece], guards=guards)
     fresh = {op.path for op in pieces if isinstance(op, Put)}
     try:
-        was = _read_pointer(old.value) if old else None
+        old_pointer = _read_pointer(old.value) if old else None
     except ValueError:  # a damaged value is replaced
-        was = None
-    stale = [Delete(name) for name in (_pieces(path, was) if was else []) if name not in fresh]
+        old_pointer = None
+    stale = [Delete(name) for name in (_pieces(path, old_pointer) if old_pointer else []) if name not in fresh]
     await store.commit([At(path, old.version if old else None)], [pointer, *stale[:STALE_MAX]], guards=guards)
     for start in range(STALE_MAX, len(stale), STALE_MAX):
         await store.commit([], stale[start : start + STALE_MAX], guards=guards)

@@ -63,15 +63,15 @@ class Locked(StoreError):
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedCommit:
     checks: Sequence[At]
     ops: Sequence[Op]
     done: asyncio.Future[Sequence[Entry | None]]
 
 
-_Queue = list[_Waiting]
-_Staged = list[tuple[_Waiting, Sequence[Entry | None]]]
-_Refused = list[tuple[_Waiting, Exception]]
+_Queue = list[_QueuedCommit]
+_Staged = list[tuple[_QueuedCommit, Sequence[Entry | None]]]
+_Refused = list[tuple[_QueuedCommit, Exception]]
 
 
 @contextmanager
@@ -173,7 +173,7 @@ class SqliteBackend:
         for op in ops:
             if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):
                 raise SessionLost(f"the lease {op.lease} has run out")
-        waiting = _Waiting(checks, ops, asyncio.get_running_loop().create_future())
+        waiting = _QueuedCommit(checks, ops, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._go_on()
         return await asyncio.shield(waiting.done)
@@ -222,7 +222,7 @@ class SqliteBackend:
         gone = [Delete(path) for paths in held.values() for path in paths]
         loop = asyncio.get_running_loop()
         self._waiting[:0] = [
-            _Waiting([], gone[start : start + 100], loop.create_future()) for start in range(0, len(gone), 100)
+            _QueuedCommit([], gone[start : start + 100], loop.create_future()) for start in range(0, len(gone), 100)
         ]
 
     async def _write(self) -> None:

@@ -110,14 +110,14 @@ async def _readable(site: Site, connection: Connection, handler: Handler) -> Non
 
 def create_app(site: Site) -> App:
     """Return the application, which serves the site's data."""
-    app = Mannered(_Expecting(site.access, _routed(site)))
+    app = Mannered(_KeyedApplication(site.access, _routed(site)))
     if not site.at_root:
         return app
     paths = [path for route in ROUTES for path in route.paths]
     return Rooted(app, site.at_root, of_tenants(paths), (name for name in pages.PAGES if name != "queues"))
 
 
-class _Expecting:
+class _KeyedApplication:
     """Answer requests to an application once the key of the token they bring is known, if somebody may have it: nobody
     else waits."""
 

@@ -62,7 +62,7 @@ class _Odd:
 
 
 @dataclass(slots=True)
-class _Followed:
+class _PolledProject:
     """Track one project, and the results of looking at it."""
 
     project: str
@@ -155,7 +155,7 @@ class Watching:
         """Make a watch; `beside` is another task that runs during the watch."""
         self._source, self._every_s, self._beside = source, every_s, beside
         self._projects: dict[str, TenantProject] | None = None
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _PolledProject] = {}
         self._places = asyncio.Semaphore(LOOKS_MAX)
         self._seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
         self._elsewhere: list[Hint] = []
@@ -168,7 +168,7 @@ class Watching:
         for project in self._followed.keys() - projects.keys():
             self._elsewhere += [hint for hint, _ in self._followed.pop(project).hints]
             self._elsewhere_stirred.set()
-        self._followed = {project: self._followed.get(project) or _Followed(project) for project in projects}
+        self._followed = {project: self._followed.get(project) or _PolledProject(project) for project in projects}
 
     def looks_at(self, project: str) -> bool:
         """Tell whether a project is watched; a process that watches none cannot know, and returns True."""
@@ -237,7 +237,7 @@ class Watching:
 
     # --- one project
 
-    async def _follow(self, one: _Followed, known: KnownChanges, names: Names) -> None:
+    async def _follow(self, one: _PolledProject, known: KnownChanges, names: Names) -> None:
         """Look at one project again and again."""
         while True:
             one.stirred.clear()
@@ -262,7 +262,7 @@ class Watching:
                 await self._tell(Sighting(problems={one.project: problem}))
             await self._rest(one, wait_s)
 
-    def _due(self, one: _Followed, known: KnownChanges) -> tuple[list[_Came], list[_Came]]:
+    def _due(self, one: _PolledProject, known: KnownChanges) -> tuple[list[_Came], list[_Came]]:
         """Return the hints to look at now, and those that wait until the gate may have recorded the landing."""
         soon = time.monotonic() - PATIENCE_S
         later = []
@@ -272,7 +272,9 @@ class Watching:
                 later.append((hint, came_s))
         return [came for came in one.hints if came not in later], later
 
-    async def _look(self, one: _Followed, known: KnownChanges, names: Names, hints: list[Hint]) -> tuple[float, str]:
+    async def _look(
+        self, one: _PolledProject, known: KnownChanges, names: Names, hints: list[Hint]
+    ) -> tuple[float, str]:
         """Look once; return the longest pause before the next look, and what is wrong with the repository."""
         async with self._places:
             now_s = time.monotonic()
@@ -308,7 +310,7 @@ class Watching:
             wait_s = min(max(0.0, wait_s), self._every_s)
             return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, problem
 
-    async def _rest(self, one: _Followed, wait_s: float) -> None:
+    async def _rest(self, one: _PolledProject, wait_s: float) -> None:
         """Wait for a hint; after a failure, wait for the whole pause despite hints."""
         try:
             async with asyncio.timeout(wait_s):

@@ -69,7 +69,7 @@ class GitForge:
         """Yield sightings. Each project is looked at when it stirs; a sighting is stored before its project is looked
         at again."""
         poll = _ForgePoll(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
-        followed = poll.followed = {project: _Followed(project) for project in self._projects}
+        followed = poll.followed = {project: _WatchedProject(project) for project in self._projects}
         poll.unseen = set(followed)
 
         def git_dirs() -> dict[str, Path]:
@@ -94,12 +94,14 @@ class GitForge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _StoredSighting:
     sighting: Sighting
     stored: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -> AsyncIterator[_Seen]:
+async def _merged(
+    seen: asyncio.Queue[_StoredSighting], tasks: list[asyncio.Task[None]]
+) -> AsyncIterator[_StoredSighting]:
     """Yield sightings, until one of the tasks fails: its error is raised."""
     while True:
         getting = asyncio.ensure_future(seen.get())
@@ -114,7 +116,7 @@ async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -
 
 
 @dataclass(slots=True)
-class _Followed:
+class _WatchedProject:
     """Track one project, and the results of reading it."""
 
     project: str
@@ -175,11 +177,11 @@ class _ForgePoll:
         self._connection, self._engine, self._names = connection, engine, names
         self._known, self._heads, self._others = known, heads, others
         self._looks = RefPlaces(LOOKS_MAX)
-        self.followed: Mapping[str, _Followed] = {}
+        self.followed: Mapping[str, _WatchedProject] = {}
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""
         self._all_seen = asyncio.Event()
-        self.seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
+        self.seen: asyncio.Queue[_StoredSighting] = asyncio.Queue(1)
         self._idle: asyncio.Queue[str] = asyncio.Queue()
         """Hints at projects that are not watched."""
 
@@ -194,9 +196,9 @@ class _ForgePoll:
     async def answer(self) -> None:
         """Report hints that have no consequences as answered."""
         while True:
-            await self.seen.put(_Seen(Sighting(answered=(await self._idle.get(),))))
+            await self.seen.put(_StoredSighting(Sighting(answered=(await self._idle.get(),))))
 
-    async def follow(self, followed: _Followed) -> None:
+    async def follow(self, followed: _WatchedProject) -> None:
         """Look at the project again and again: when it changes and, if it is not watched, at intervals."""
         while True:
             followed.stirred.clear()
@@ -205,7 +207,7 @@ class _ForgePoll:
             if hints:
                 sighting = replace(sighting or Sighting(), answered=hints)
             if sighting is not None:
-                seen = _Seen(sighting)
+                seen = _StoredSighting(sighting)
                 await self.seen.put(seen)
                 await seen.stored.wait()
             if followed.answered and not followed.deletion_error:
@@ -220,7 +222,7 @@ class _ForgePoll:
             except TimeoutError:
                 pass  # the next look is due
 
-    async def _clear(self, followed: _Followed, wait_s: float | None) -> float | None:
+    async def _clear(self, followed: _WatchedProject, wait_s: float | None) -> float | None:
         """Remove the refs of requests that are on their way; return the seconds until the next look, None for no limit.
         Refs that the server does not let go stay, and have no further effect."""
         try:
@@ -234,7 +236,7 @@ class _ForgePoll:
         followed.answered = {}
         return wait_s
 
-    async def _tell_orphans(self, followed: _Followed, wait_s: float | None) -> float | None:
+    async def _tell_orphans(self, followed: _WatchedProject, wait_s: float | None) -> float | None:
         """Leave a note on commits that are approved but were never proposed.  Return the seconds until the next look,
         None for no limit."""
         mirror = self._engine.mirror(followed.project, self._connection.name)
@@ -254,7 +256,7 @@ class _ForgePoll:
                 return followed.read_failed(error)
         return wait_s
 
-    async def _look(self, followed: _Followed) -> tuple[float | None, Sighting | None]:
+    async def _look(self, followed: _WatchedProject) -> tuple[float | None, Sighting | None]:
         """Return the time of the next look at the latest (None: when the project stirs), and the news."""
         old_heads, seen = self._heads.get(followed.project), self._others.get(followed.project)
         old = {**(seen or {}), **(old_heads or {})}
@@ -304,7 +306,7 @@ class _ForgePoll:
             self._all_seen.set()  # a repository that does not answer delays no other
 
 
-def _with_problem(sighting: Sighting | None, followed: _Followed, problem: str) -> Sighting | None:
+def _with_problem(sighting: Sighting | None, followed: _WatchedProject, problem: str) -> Sighting | None:
     if problem == followed.problem:
         return sighting
     followed.problem = problem

@@ -19,7 +19,7 @@ def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]
     In place of what is too large stands why it was not read (`config.files.source.unread`).
     """
     found: dict[str, str] = {}
-    reading = _Reading(repository.odb)
+    reading = _BranchReader(repository.odb)
     for path in paths:
         try:
             entry = tree[path.rstrip("/")]
@@ -32,7 +32,7 @@ def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]
     return found
 
 
-class _Reading:
+class _BranchReader:
     """Read one branch; once it is `over`, read nothing more."""
 
     def __init__(self, odb: pygit2.Odb) -> None:

@@ -44,12 +44,12 @@ class JudgeLimits(NamedTuple):
     """Memory besides that of the layout itself."""
 
 
-class _Ended(Exception):
+class _ProcessEnded(Exception):
     """Report that the process has ended."""
 
 
 @dataclass(slots=True, eq=False)
-class _Running:
+class _JudgeProcess:
     """Hold the process, and the layouts that it knows."""
 
     process: asyncio.subprocess.Process
@@ -64,7 +64,7 @@ class ApartJudge:
 
     def __init__(self, limits: JudgeLimits | None = None) -> None:
         self._limits = limits or JudgeLimits()
-        self._running: _Running | None = None
+        self._running: _JudgeProcess | None = None
         self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._busy: dict[str, int] = {}
@@ -94,7 +94,7 @@ class ApartJudge:
             for _ in range(TRIES_MAX):
                 try:
                     return self._judgement(request, *await self._ask(layouts, request))
-                except _Ended:
+                except _ProcessEnded:
                     log.warning("the process that judges proposals has ended; starting it again")
             return refusal(request, f"the process that reads this configuration has ended {TRIES_MAX} times over it")
         finally:
@@ -142,7 +142,7 @@ class ApartJudge:
     # --- the process
 
     async def _ask(self, layouts: TenantLayouts, request: LayoutRequest) -> tuple[str, bytes]:
-        """Ask the process about a layout, and return the outcome and the answer. Raise _Ended."""
+        """Ask the process about a layout, and return the outcome and the answer. Raise _ProcessEnded."""
         running = await self._started()
         number, limits = next(self._numbers), self._limits
         tenant = layouts.tenant
@@ -157,11 +157,11 @@ class ApartJudge:
             await running.process.stdin.drain()
             return await answer
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise _Ended from error
+            raise _ProcessEnded from error
         finally:
             running.waiting.pop(number, None)
 
-    async def _started(self) -> _Running:
+    async def _started(self) -> _JudgeProcess:
         async with self._starting:
             running = self._running
             if running is None or running.process.returncode is not None or running.listening is None:
@@ -171,11 +171,11 @@ class ApartJudge:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable, "-P", "-c", _MAIN, stdin=pipe, stdout=pipe, start_new_session=True
                 )
-                running = self._running = _Running(process)
+                running = self._running = _JudgeProcess(process)
                 running.listening = asyncio.ensure_future(self._listen(running))
             return running
 
-    async def _listen(self, running: _Running) -> None:
+    async def _listen(self, running: _JudgeProcess) -> None:
         stream = running.process.stdout
         assert stream is not None, "it has pipes"
         try:
@@ -190,7 +190,7 @@ class ApartJudge:
         finally:
             for waiter in running.waiting.values():
                 if not waiter.done():
-                    waiter.set_exception(_Ended())
+                    waiter.set_exception(_ProcessEnded())
 
 
 async def _frame(stream: asyncio.StreamReader) -> bytes:

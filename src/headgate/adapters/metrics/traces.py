@@ -21,7 +21,7 @@ from headgate.map.records import Finished
 from headgate.ports.observer import WorkDone
 
 
-class _Named(IdGenerator):
+class _FixedIdGenerator(IdGenerator):
     """Return the ids that were set last: spans are made one at a time."""
 
     trace_id = span_id = 0
@@ -37,7 +37,7 @@ class Traces:
     """See `ports.observer.Observer`.  Spans are sent in the background; `close` sends what is left."""
 
     def __init__(self, exporter: SpanExporter, hostname: str) -> None:
-        self._ids = _Named()
+        self._ids = _FixedIdGenerator()
         about = {"service.name": "headgate", "service.version": __version__, "host.name": hostname}
         self._provider = TracerProvider(id_generator=self._ids, resource=Resource.create(about))
         self._provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -214,11 +214,11 @@ def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownI
     """Return the state the records under `place` say, and what is damaged of them.  What no record points to is not
     part of it; but when the record that may have pointed to it is damaged, it is named.  `known` has items by id as
     they were loaded before, which are not read again unless their records have changed; it is kept up."""
-    loading = _Loading(place, Entries(entries), known if known is not None else {})
+    loading = _StateLoader(place, Entries(entries), known if known is not None else {})
     return LoadedState(loading.state(), tuple(loading.damaged))
 
 
-class _Loading:
+class _StateLoader:
     def __init__(self, place: PipelinePlace, found: Entries, known: dict[str, KnownItem]) -> None:
         self._place, self._found, self._known = place, found, known
         self._of_items = found.items(place)

@@ -42,7 +42,7 @@ Hook = Callable[..., Any]  # functions of users
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _SlotWaiter:
     """Wait for a slot."""
 
     plain: bool
@@ -58,7 +58,7 @@ class CallSlots:
 
     def __init__(self, calls_max: int, threads: int) -> None:
         self._calls, self._threads = calls_max, threads
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_SlotWaiter] = deque()
 
     @asynccontextmanager
     async def one(
@@ -66,7 +66,7 @@ class CallSlots:
     ) -> AsyncIterator[bool]:
         """Yield True with a slot held, or False if `unless` was set before there was one."""
         place = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(plain, place, rank)
+        waiting = _SlotWaiter(plain, place, rank)
         self._waiting.append(waiting)
         self.grant()
         try:
@@ -86,7 +86,7 @@ class CallSlots:
 
     def grant(self) -> None:
         """Give free slots to calls that wait."""
-        left: deque[_Waiting] = deque()
+        left: deque[_SlotWaiter] = deque()
         while self._waiting and self._calls:
             one = self._waiting.popleft()
             if (one.plain and not self._threads) or (one.rank is not None and not one.rank.is_next):

@@ -176,7 +176,7 @@ class LeaseWorker:
             del self._wakeups[want]
 
     async def _process(self, queue: str, lease: MessageLease) -> None:
-        held = _Held(MessageLeasing(self.source), queue, lease, self.ttl_s)
+        held = _ExtendedLease(MessageLeasing(self.source), queue, lease, self.ttl_s)
         try:
             await run_until(held.lost, held.keep(), self._work(held))
         except (LeaseGone, QueueGone):
@@ -188,7 +188,7 @@ class LeaseWorker:
             del self.held[lease.lease]
             self._wake({want[0] for want in self._wakeups} if full else {queue})
 
-    async def _work(self, held: _Held) -> None:
+    async def _work(self, held: _ExtendedLease) -> None:
         """Work through messages until none are left or the worker is to stop; then give the lease back."""
         route = self.routes.of(held.queue)
         assert route is not None, "only such queues are looked at"
@@ -205,7 +205,7 @@ class LeaseWorker:
             self._over.set()
         held.lost.set()
 
-    async def _slice(self, held: _Held, route: RoutingRule) -> bool:
+    async def _slice(self, held: _ExtendedLease, route: RoutingRule) -> bool:
         """Work through messages for a while; return False when there are none."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SLICE_S
@@ -241,7 +241,7 @@ class LeaseWorker:
 
 
 @dataclass(slots=True)
-class _Held:
+class _ExtendedLease:
     """Hold a lease, and extend it while work under it goes on."""
 
     leasing: MessageLeasing

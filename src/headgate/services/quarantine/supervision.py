@@ -30,10 +30,10 @@ async def tended(context: Context, what: str, run: Run, session: Session, tenant
 
     After a few tries it is in the quarantine for as long as it does not go well; retried there, it is begun at once.
     """
-    await _Tended(context, what, run, tenant).run(session)
+    await _SupervisedWork(context, what, run, tenant).run(session)
 
 
-class _Tended:
+class _SupervisedWork:
     def __init__(self, context: Context, what: str, run: Run, tenant: str) -> None:
         self._context, self._what, self._run, self._tenant = context, what, run, tenant
         self._quarantine, self._id = Quarantine(context), derived("work", what)

@@ -15,7 +15,7 @@ from headgate.services.scheduler.occasions.objects import USER
 from headgate.store.types import StoreError
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _ObjectEffect(msgspec.Struct, frozen=True):
     """Hold the effect of a pipeline on an object."""
 
     set: dict[str, str] = {}
@@ -37,7 +37,7 @@ class ObjectReporter:
         if of is None or of.connection != self._name:
             raise ReportRefused(f"no object of {self._name} started this item")
         try:
-            wanted = msgspec.json.decode(outgoing.options.get("wanted", "{}"), type=_Said)
+            wanted = msgspec.json.decode(outgoing.options.get("wanted", "{}"), type=_ObjectEffect)
             partition = await self._inventory.partition(self._partition)
             update = Update(
                 of.ordering_key,

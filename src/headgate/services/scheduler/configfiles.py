@@ -182,9 +182,9 @@ class ConfigFileWriter:
         former, replaced = Former(self._context, reading.sources[0].project), list[Op]()
         for branch, (commit, files) in reading.now(self._context).wanted(answer).items():
             place = root.branch(branch)
-            was = mirror.get(place.record.path)
-            stored = readable(was, ConfigBranch) if was is not None else None
-            if was is not None and stored is not None and ltime < stored.ltime < was.version:
+            entry = mirror.get(place.record.path)
+            stored = readable(entry, ConfigBranch) if entry is not None else None
+            if entry is not None and stored is not None and ltime < stored.ltime < entry.version:
                 latest = False  # what was brought here from another store, with its higher versions, is not later
                 stale = {path for path in stale if path != place.path and not place.holds(path)}
                 continue
@@ -197,7 +197,7 @@ class ConfigFileWriter:
             stale.discard(place.record.path)
             default = branch == next(iter(answer.branches))
             ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
-            checks.append(At(place.record.path, was.version if was else None))
+            checks.append(At(place.record.path, entry.version if entry else None))
         return [*replaced, *ops, *(Delete(path) for path in sorted(stale))], checks, latest
 
     def _has(self, op: Put) -> bool:

@@ -188,13 +188,13 @@ class ConnectionRunner:
         pieces = list(self._protections.pieces(sighting.protections))
         for change_state in needed_first(sighting.change_states):
             own = events.pop(change_state.change.key, ())
-            was = shown(context.map, context.mirror, change_state.change)
-            if was is not None and was.looked_up:  # changes that need it were tested with it
+            old = shown(context.map, context.mirror, change_state.change)
+            if old is not None and old.looked_up:  # changes that need it were tested with it
                 own = [replace(event, fresh=False) for event in own]
-            if was is not None and was.landed and change_state.open and self._to_be_shown(was, change_state):
+            if old is not None and old.landed and change_state.open and self._to_be_shown(old, change_state):
                 continue  # its forge has not noticed yet that a push has landed it
-            if was is not None and was.change.commit == change_state.change.commit:
-                change_state = _with_what_was_known(change_state, was)
+            if old is not None and old.change.commit == change_state.change.commit:
+                change_state = _with_what_was_known(change_state, old)
             if (again or not own) and known.get(change_state.change.key) == change_state:
                 continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, change_state, fresh())
@@ -218,9 +218,9 @@ class ConnectionRunner:
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
 
-    def _to_be_shown(self, was: ChangeState, now: ChangeState) -> bool:
+    def _to_be_shown(self, old: ChangeState, now: ChangeState) -> bool:
         """Return whether a waiting report will make the forge show that a push landed this commit."""
-        if not now.change.number or was.change.commit != now.change.commit:
+        if not now.change.number or old.change.commit != now.change.commit:
             return False
         stream = self._context.map.reports(self._forge.name).stream
         waiting = stream.waiting(self._context.mirror, limit=self._context.waiting_max)
@@ -352,11 +352,11 @@ def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
     return {**found, "": refs}
 
 
-def _with_what_was_known(now: ChangeState, was: ChangeState) -> ChangeState:
+def _with_what_was_known(now: ChangeState, old: ChangeState) -> ChangeState:
     """Return the forge's report on a commit, completed with earlier facts that it lacks."""
-    now = replace(now, checks=was.checks)
-    if was.landed and now.change.number:  # even if its forge merged nothing, or somebody opens it again
+    now = replace(now, checks=old.checks)
+    if old.landed and now.change.number:  # even if its forge merged nothing, or somebody opens it again
         now = replace(now, landed=True)
     if now.landed and not now.approvals:  # the landing has removed the approvals
-        now = replace(now, approvals=was.approvals, proposers=was.proposers)
+        now = replace(now, approvals=old.approvals, proposers=old.proposers)
     return now

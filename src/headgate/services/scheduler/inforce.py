@@ -50,9 +50,9 @@ def in_force(
     fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
     held: dict[str, dict[str, HeldConfiguration]] = {}
     for project, branch in sorted(configuration.unfit(fresh, protections)):
-        read, was = now[project][branch], before.held.get(project, {}).get(branch)
-        same = was is not None and was.digest == read.digest
-        own = was if was is not None and same else HeldConfiguration(read.commit, read.digest, context.now_ms())
+        read, known = now[project][branch], before.held.get(project, {}).get(branch)
+        same = known is not None and known.digest == read.digest
+        own = known if known is not None and same else HeldConfiguration(read.commit, read.digest, context.now_ms())
         held.setdefault(project, {})[branch] = own
         branches[project][branch] = before.branches[project][branch]
     return InForce(branches, held, protections)
@@ -73,13 +73,15 @@ def announcements(
 ) -> list[TurnPart]:
     """Announce configuration that is held back now, or in force again. Return the operations that notify others;
     repeating them changes nothing."""
-    tenant, was = configuration.tenant, before.held if before is not None else {}
-    for project, branches in was.items():
+    tenant, former = configuration.tenant, before.held if before is not None else {}
+    for project, branches in former.items():
         for branch in branches:
             if branch not in now.held.get(project, {}):
                 log.info("tenant %s: %s %s: what it has is in force again", tenant.name, project, branch)
     pieces = list[TurnPart]()
-    fresh = [(p, b, one) for p, found in now.held.items() for b, one in found.items() if was.get(p, {}).get(b) != one]
+    fresh = [
+        (p, b, one) for p, found in now.held.items() for b, one in found.items() if former.get(p, {}).get(b) != one
+    ]
     for number, (project, branch, one) in enumerate(fresh):
         text = "tenant %s: %s %s: what was pushed as %s is not in force, as it would take away what is there"
         log.error(text, tenant.name, project, branch, one.commit[:12])

@@ -52,7 +52,7 @@ Work = tuple[str, ...]
 included."""
 
 
-class _Running(NamedTuple):
+class _RunningWork(NamedTuple):
     """Hold a running work of this process."""
 
     rests_on: object
@@ -102,7 +102,7 @@ class Scheduler:
         self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
         self._watched = watched or {}
         self._change_states: dict[tuple[str, ...], ChangeStates] = {}
-        self._running: dict[Work, _Running] = {}
+        self._running: dict[Work, _RunningWork] = {}
         self._known_rights: _Rights | None = None
         self._left, self._gone = Leftovers(context, tenants), dict[str, VanishedConfiguration]()
 
@@ -158,7 +158,7 @@ class Scheduler:
                 running = None
             if running is None:
                 task = asyncio.ensure_future(self._tended(work, session))
-                self._running[work] = _Running(rests_on[work], task)
+                self._running[work] = _RunningWork(rests_on[work], task)
                 task.add_done_callback(lambda _: stirs.nudge())
 
     def _rests_on(self, work: Work) -> object:

@@ -270,16 +270,16 @@ def _lasting(actions: Sequence[Action]) -> list[Action]:
 def _giving_up(before: State, after: State) -> dict[str, str]:
     """Return build -> its item, of builds carried over a reset that their item's record no longer names: nothing else
     would know of one that is not cancelled with it."""
-    here = {item.id: {one.build.id for one in item.carried} for _, item in after.items()}
+    remaining = {item.id: {one.build.id for one in item.carried} for _, item in after.items()}
     carried = ((one.build.id, item.id) for _, item in before.items() for one in item.carried)
-    return {build: item for build, item in carried if item in here and build not in here[item]}
+    return {build: item for build, item in carried if item in remaining and build not in remaining[item]}
 
 
 def _moved(before: State, after: State) -> bool:
     """Return whether an item has another queue than before."""
-    now, was = set(map(id, after.queues)), set(map(id, before.queues))
+    now, earlier = set(map(id, after.queues)), set(map(id, before.queues))
     of = {item.id: queue.id for queue in before.queues if id(queue) not in now for item in queue.items}
-    fresh = (queue for queue in after.queues if id(queue) not in was)
+    fresh = (queue for queue in after.queues if id(queue) not in earlier)
     return any(of.get(item.id, queue.id) != queue.id for queue in fresh for item in queue.items)
 
 

@@ -34,7 +34,7 @@ TRY_AGAIN_S = 5.0
 """Pause before another attempt when the history cannot be read."""
 
 
-class _Ended(NamedTuple):
+class _EndedBuild(NamedTuple):
     """Describe one build."""
 
     id: str
@@ -112,14 +112,14 @@ class PipelinePast:
             self.away = away
             self._stir()
 
-    def _recent(self, change: Change) -> list[_Ended] | None:
+    def _recent(self, change: Change) -> list[_EndedBuild] | None:
         """Return the builds on their way to the history, or None if there are none."""
         waiting = self._context.map.history.stream.waiting(self._context.mirror, limit=RECENT_MAX)
         found = [one.event for one in waiting if self._is_of(one.event, change)]
         if not found:
             return None
         return [
-            _Ended(
+            _EndedBuild(
                 b.uuid,
                 b.job_name,
                 b.result,
@@ -137,7 +137,7 @@ class PipelinePast:
         same = ((of.key, of.commit) == (change.key, change.commit) for of in (one.change, *one.others))
         return matches and any(same)
 
-    async def _recorded(self, change: Change) -> list[_Ended]:
+    async def _recorded(self, change: Change) -> list[_EndedBuild]:
         history = self._context.history
         assert history is not None, "it is asked where there is one"
         query = HistoryQuery(
@@ -159,12 +159,12 @@ class PipelinePast:
         return []
 
 
-def _of(build: PastBuild, work: str) -> _Ended:
+def _of(build: PastBuild, work: str) -> _EndedBuild:
     artifacts, provides = tuple(map(msgspec.to_builtins, build.artifacts)), tuple(p.name for p in build.provides)
-    return _Ended(build.uuid, build.job_name, build.result or "", provides, artifacts, build.log_url or "", work)
+    return _EndedBuild(build.uuid, build.job_name, build.result or "", provides, artifacts, build.log_url or "", work)
 
 
-def _buildset(key: str, found: list[_Ended]) -> BuildSet:
+def _buildset(key: str, found: list[_EndedBuild]) -> BuildSet:
     """Return the buildset as far as other jobs use its results."""
     jobs = tuple(FrozenJob(name=one.job, provides=one.provides) for one in found)
     builds = {
@@ -174,7 +174,7 @@ def _buildset(key: str, found: list[_Ended]) -> BuildSet:
     return BuildSet(derived("past", key), graph=FrozenGraph(jobs), builds=builds)
 
 
-def _data(one: _Ended) -> dict[str, object]:
+def _data(one: _EndedBuild) -> dict[str, object]:
     """Return the build's data without artifacts that an older version accepted and this one would reject."""
     data: dict[str, object] = {"zuul": {"artifacts": list(one.artifacts)}}
     try:

@@ -50,7 +50,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         self.lost.set()
 
 
-class _Served:
+class _FingerConnections:
     """Manage the connections of one server."""
 
     def __init__(self, answer: Answer) -> None:
@@ -143,7 +143,7 @@ async def serve(
     certificates = ServerCertificates(tls) if tls else None
     listener = listening(host, port, "[fingergw]", "port")
     bound(listener.getsockname()[1])
-    served = _Served(answer)
+    served = _FingerConnections(answer)
     acceptor = Acceptor(served.protocol, certificates)
     acceptor.begin(listener)
     try:

@@ -40,7 +40,7 @@ ASKERS_MAX = 1_000
 BUSY = "so much is being looked at just now that this has to wait; ask again"
 
 
-class _Kept(NamedTuple):
+class _CachedAnswer(NamedTuple):
     answer: MergerAnswer
     until_s: float
     size: int
@@ -54,7 +54,7 @@ class ReviewService:
     joined: Callable[[], Session | None]
     clock: Callable[[], float] = time.monotonic
     fleet: PeerFleet = field(init=False)
-    _cache: OrderedDict[bytes, _Kept] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[bytes, _CachedAnswer] = field(default_factory=OrderedDict)
     _size: int = 0
     _asking: dict[bytes, asyncio.Future[MergerAnswer]] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -148,7 +148,7 @@ class ReviewService:
         size = max(ANSWER_MIN_BYTES, len(msgspec.json.encode(answer)))
         before = self._cache.pop(key, None)
         self._size += size - (before.size if before is not None else 0)
-        self._cache[key] = _Kept(answer, self.clock() + holds_s, size)
+        self._cache[key] = _CachedAnswer(answer, self.clock() + holds_s, size)
         while self._size > KEPT_MAX_BYTES:
             self._size -= self._cache.popitem(last=False)[1].size
 

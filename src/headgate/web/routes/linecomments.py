@@ -42,7 +42,7 @@ class LineComment(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
 
 
-class _Said(NamedTuple):
+class _BuildComments(NamedTuple):
     build: str
     job_name: str
     pipeline: str
@@ -69,19 +69,24 @@ async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[L
         query = HistoryQuery(same, limit=BUILDS_MAX, comments=True)
         live = [record for changes, record in _live(site, tenant) if _is_of(changes, source.project, patchset)]
     builds = sorted(await site.history.builds(tenant, query), key=lambda one: not one.final)
-    past = [_Said(one.uuid, one.job_name, one.pipeline, one.comments or {}) for one in builds]
+    past = [_BuildComments(one.uuid, one.job_name, one.pipeline, one.comments or {}) for one in builds]
     found = [one for record in _latest([*live, *past]) for one in _each(record)]
     return sorted(found, key=lambda one: (one.path, one.line, one.job_name))[:SHOWN_MAX]
 
 
-def _live(site: Site, tenant: str) -> Iterator[tuple[tuple[Change, ...], _Said]]:
+def _live(site: Site, tenant: str) -> Iterator[tuple[tuple[Change, ...], _BuildComments]]:
     """Yield builds in the queues that have ended, and those on their way to the history, with their changes."""
     for pipeline, item, build in site.status.builds(tenant):
         if build.result is not None:
-            yield item.circle, _Said(build.id, _name(item, build), pipeline, build.returned.file_comments or {})
+            yield (
+                item.circle,
+                _BuildComments(build.id, _name(item, build), pipeline, build.returned.file_comments or {}),
+            )
     for ended in site.leaving(tenant):
         changes = (ended.change, *ended.others)
-        yield from ((changes, _Said(one.uuid, one.job_name, ended.pipeline, one.comments)) for one in ended.builds)
+        yield from (
+            (changes, _BuildComments(one.uuid, one.job_name, ended.pipeline, one.comments)) for one in ended.builds
+        )
 
 
 def _name(item: Item, build: Build) -> str:
@@ -93,7 +98,7 @@ def _is_of(changes: Iterable[Change], project: str, commit: str) -> bool:
     return any(change.project == project and change.commit == commit for change in changes)
 
 
-def _latest(records: Sequence[_Said]) -> Iterator[_Said]:
+def _latest(records: Sequence[_BuildComments]) -> Iterator[_BuildComments]:
     """Yield the first build of each job in each pipeline. The input has final builds first, latest first."""
     known = set[tuple[str, str]]()
     for one in records:
@@ -102,7 +107,7 @@ def _latest(records: Sequence[_Said]) -> Iterator[_Said]:
             yield one
 
 
-def _each(record: _Said) -> Iterator[LineComment]:
+def _each(record: _BuildComments) -> Iterator[LineComment]:
     left = COMMENTS_MAX
     for path, comments in record.comments.items():
         for comment in comments[:left]:

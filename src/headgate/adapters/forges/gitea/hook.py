@@ -33,11 +33,11 @@ class _Login(msgspec.Struct, frozen=True):
     login: str = ""
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _Repository(msgspec.Struct, frozen=True):
     full_name: str
 
 
-class _Numbered(msgspec.Struct, frozen=True):
+class _PullRequest(msgspec.Struct, frozen=True):
     number: int
     state: str = ""
     merged: bool = False
@@ -45,21 +45,21 @@ class _Numbered(msgspec.Struct, frozen=True):
     pull_request: Any = None
 
 
-class _Delivered(msgspec.Struct, frozen=True):
+class _Delivery(msgspec.Struct, frozen=True):
     """Hold the relevant parts of a delivery."""
 
-    repository: _Named | None = None
+    repository: _Repository | None = None
     action: str = ""
     sender: _Login | None = None
-    pull_request: _Numbered | None = None
-    issue: _Numbered | None = None
+    pull_request: _PullRequest | None = None
+    issue: _PullRequest | None = None
     is_pull: bool = False
     ref: str | None = None
     ref_type: str = ""
     sha: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_Delivered)
+_DECODER = msgspec.json.Decoder(_Delivery)
 
 
 def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
@@ -117,7 +117,7 @@ def hint(
     return _named(event, id, project, delivery, us)
 
 
-def _read(event: str, body: bytes) -> _Delivered:
+def _read(event: str, body: bytes) -> _Delivery:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -125,7 +125,7 @@ def _read(event: str, body: bytes) -> _Delivered:
         raise Misdelivered(why, 400) from error
 
 
-def _named(event: str, id: str, project: str, delivery: _Delivered, us: Collection[str]) -> Hint | Ignored:
+def _named(event: str, id: str, project: str, delivery: _Delivery, us: Collection[str]) -> Hint | Ignored:
     """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
     change = delivery.pull_request or delivery.issue

@@ -52,11 +52,11 @@ class _Login(msgspec.Struct, frozen=True):
     login: str = ""
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _Repository(msgspec.Struct, frozen=True):
     full_name: str
 
 
-class _Numbered(msgspec.Struct, frozen=True):
+class _PullRequest(msgspec.Struct, frozen=True):
     number: int
     pull_request: Any = None
     state: str = ""
@@ -94,14 +94,14 @@ class _Comment(msgspec.Struct, frozen=True):
     performed_via_github_app: _App | None = None
 
 
-class _Delivered(msgspec.Struct, frozen=True):
+class _Delivery(msgspec.Struct, frozen=True):
     """Hold the relevant parts of a delivery."""
 
-    repository: _Named | None = None
+    repository: _Repository | None = None
     action: str = ""
     sender: _Login = _Login()
-    pull_request: _Numbered | None = None
-    issue: _Numbered | None = None
+    pull_request: _PullRequest | None = None
+    issue: _PullRequest | None = None
     check_run: _Run | None = None
     check_suite: _Run | None = None
     requested_action: _Button | None = None
@@ -110,7 +110,7 @@ class _Delivered(msgspec.Struct, frozen=True):
     sha: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_Delivered)
+_DECODER = msgspec.json.Decoder(_Delivery)
 
 
 def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
@@ -166,7 +166,7 @@ def place(
     return _named(event, guid, project, delivery, us)
 
 
-def _read(event: str, body: bytes) -> _Delivered:
+def _read(event: str, body: bytes) -> _Delivery:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -183,7 +183,7 @@ def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
     return app.slug or "" if app is not None and str(app.id) == account.app_id else ""
 
 
-def _ours(event: str, delivery: _Delivered, us: frozenset[str]) -> bool:
+def _ours(event: str, delivery: _Delivery, us: frozenset[str]) -> bool:
     """Return whether the delivery only reports what Headgate wrote. Its own merges and pushes must be seen
     nevertheless."""
     if event in ("check_run", "check_suite"):
@@ -197,7 +197,7 @@ def _ours(event: str, delivery: _Delivered, us: frozenset[str]) -> bool:
     return only_reports and delivery.sender.login in us
 
 
-def _ordered(account: GitHubAccount, guid: str, project: str, delivery: _Delivered) -> Hint | Ignored:
+def _ordered(account: GitHubAccount, guid: str, project: str, delivery: _Delivery) -> Hint | Ignored:
     """Return the request of somebody who used a button; their permission is checked later. GitHub notifies only the app
     of a run, and only that app knows the run's change."""
     run, wanted = delivery.check_run, delivery.requested_action
@@ -215,7 +215,7 @@ def _ordered(account: GitHubAccount, guid: str, project: str, delivery: _Deliver
     return Hint(guid, project, target.change, order=order)
 
 
-def _named(event: str, guid: str, project: str, delivery: _Delivered, us: frozenset[str]) -> Hint | Ignored:
+def _named(event: str, guid: str, project: str, delivery: _Delivery, us: frozenset[str]) -> Hint | Ignored:
     """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
     if event == "issue_comment" and (delivery.issue is None or delivery.issue.pull_request is None):

@@ -53,7 +53,7 @@ class _Attributes(msgspec.Struct, frozen=True):
     squash_commit_sha: str | None = None
 
 
-class _Numbered(msgspec.Struct, frozen=True):
+class _MergeRequest(msgspec.Struct, frozen=True):
     iid: int = 0
     state: str = ""
 
@@ -64,17 +64,17 @@ class _Kind(msgspec.Struct, frozen=True):
     object_kind: str | None = ""
 
 
-class _Delivered(_Kind, frozen=True):
+class _Delivery(_Kind, frozen=True):
     """Hold what is read of a relevant delivery; others have other forms."""
 
     project: _Project = _Project()
     user: _User | None = None
     object_attributes: _Attributes = _Attributes()
-    merge_request: _Numbered | None = None
+    merge_request: _MergeRequest | None = None
     ref: str = ""
 
 
-_KIND, _DECODER = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Delivered)
+_KIND, _DECODER = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Delivery)
 
 
 def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
@@ -141,7 +141,7 @@ def hint(
     return _place(id, project, delivery, bool(us) and delivery.user is not None and delivery.user.username == us)
 
 
-def _place(id: str, project: str, delivery: _Delivered, ours: bool) -> Hint | Ignored:
+def _place(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ignored:
     attributes = delivery.object_attributes
     match delivery.object_kind:
         case "merge_request":

@@ -33,7 +33,7 @@ class _Request(msgspec.Struct, frozen=True):
     commit_stop: str | None = None
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Message(msgspec.Struct, frozen=True):
     agent: str | None = ""
     pullrequest: _Request | None = None
     pull_request: _Request | None = None
@@ -47,15 +47,15 @@ class _Said(msgspec.Struct, frozen=True):
         return self.pullrequest or self.pull_request or self.request
 
 
-class _Delivered(msgspec.Struct, frozen=True):
+class _Delivery(msgspec.Struct, frozen=True):
     """Hold the relevant parts of a delivery."""
 
     topic: str
-    msg: _Said
+    msg: _Message
     msg_id: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_Delivered)
+_DECODER = msgspec.json.Decoder(_Delivery)
 
 
 def hint(
@@ -102,7 +102,7 @@ def _is_signed(token: str, body: bytes, digest: str, signature: str) -> bool:
     return hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode())
 
 
-def _place(id: str, project: str, delivery: _Delivered, us: Collection[str]) -> Hint | Ignored:
+def _place(id: str, project: str, delivery: _Delivery, us: Collection[str]) -> Hint | Ignored:
     topic, message = delivery.topic, delivery.msg
     if topic.startswith("pull-request."):
         return _of_change(id, project, delivery, message.agent in us)
@@ -114,7 +114,7 @@ def _place(id: str, project: str, delivery: _Delivered, us: Collection[str]) -> 
     return Ignored(f"nothing follows from {topic[:100]}")
 
 
-def _of_change(id: str, project: str, delivery: _Delivered, ours: bool) -> Hint | Ignored:
+def _of_change(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ignored:
     """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
     that."""
     topic, change = delivery.topic, delivery.msg.change

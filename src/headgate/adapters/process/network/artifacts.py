@@ -47,7 +47,7 @@ def serving(read: ReadLog, builds: Collection[str]) -> Serve:
     """Serve one request per connection, for a file of one of `builds`."""
 
     async def serve(connection: socket.socket) -> None:
-        speaking = _Speaking(connection)
+        speaking = _HttpConnection(connection)
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = await speaking.request()
@@ -72,7 +72,7 @@ def _named(target: bytes) -> tuple[str, str]:
     return ("", "") if {"", ".", ".."}.intersection(path.split("/")) else (parts[2], path)
 
 
-class _Speaking:
+class _HttpConnection:
     """Speak HTTP over one connection."""
 
     def __init__(self, connection: socket.socket) -> None:

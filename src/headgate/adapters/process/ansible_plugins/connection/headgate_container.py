@@ -64,7 +64,7 @@ class Connection(ConnectionBase):
 
     def exec_command(self, cmd, in_data=None, sudoable=True):
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
-        out, err = _Captured(), _Captured()
+        out, err = _CapturedOutput(), _CapturedOutput()
         with tempfile.TemporaryFile() as source:
             source.write(in_data or b"")
             source.seek(0)
@@ -73,7 +73,7 @@ class Connection(ConnectionBase):
 
     def put_file(self, in_path, out_path):
         super().put_file(in_path, out_path)
-        err = _Captured()
+        err = _CapturedOutput()
         with open(in_path, "rb") as source:
             status = self._run(f"cat > {shlex.quote(out_path)}", lambda chunk: None, err.add, source.fileno())
         if status:
@@ -81,7 +81,7 @@ class Connection(ConnectionBase):
 
     def fetch_file(self, in_path, out_path):
         super().fetch_file(in_path, out_path)
-        err = _Captured()
+        err = _CapturedOutput()
         with open(out_path, "wb") as file:
             status = self._run(f"cat < {shlex.quote(in_path)}", file.write, err.add)
         if status:
@@ -101,7 +101,7 @@ class Connection(ConnectionBase):
             raise AnsibleError(f"the command cannot be run in the container: {refused}") from refused
 
 
-class _Captured:
+class _CapturedOutput:
     """Hold the output of a command, up to a limit."""
 
     def __init__(self):
