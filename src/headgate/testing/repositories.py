@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import pygit2
+
 _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -26,6 +28,13 @@ def run_git(*args: str, at: Path) -> str:
     return done.stdout.strip()
 
 
+def empty_repository(path: Path, branch: str, settings: Mapping[str, str] | None = None) -> None:
+    """Make a bare repository without commits, with the directories above it; `settings` go into its configuration."""
+    repository = pygit2.init_repository(path, bare=True, initial_head=branch)
+    for key, value in (settings or {}).items():
+        repository.config[key] = value
+
+
 class Repositories:
     """Keep bare repositories under `root`/hub, and one clone of each to work in."""
 
@@ -38,12 +47,9 @@ class Repositories:
 
     def create(self, name: str, files: Mapping[str, str], branch: str = "master") -> None:
         bare = self.hub / name
-        bare.mkdir(parents=True)
-        run_git("init", "-q", "--bare", "-b", branch, at=bare)
+        empty_repository(bare, branch)
         work = self.work(name)
-        work.mkdir(parents=True)
-        run_git("init", "-q", "-b", branch, at=work)
-        run_git("remote", "add", "origin", str(bare), at=work)
+        pygit2.init_repository(work, initial_head=branch).remotes.create("origin", str(bare))
         self.write(name, files)
         run_git("commit", "-q", "-m", "Begin", at=work)
         run_git("push", "-q", "origin", branch, at=work)
@@ -71,18 +77,22 @@ class Repositories:
         self.write(name, files)
         run_git("commit", "-q", "--allow-empty", "-m", message or topic, at=work)
         run_git("push", "-q", "-f", "origin", f"HEAD:refs/for/{branch}/{topic}", at=work)
-        return run_git("rev-parse", "HEAD", at=work)
+        return (work / ".git/HEAD").read_text().strip()
 
     def approve(self, name: str, topic: str, branch: str = "master") -> None:
-        bare = self.hub / name
-        commit = run_git("rev-parse", f"refs/for/{branch}/{topic}", at=bare)
+        commit = self.ref(name, f"refs/for/{branch}/{topic}")
         run_git("push", "-q", "-f", "origin", f"{commit}:refs/approved/{branch}/{topic}", at=self.work(name))
 
     def abandon(self, name: str, topic: str, branch: str = "master") -> None:
         run_git("push", "-q", "origin", f":refs/for/{branch}/{topic}", at=self.work(name))
 
     def head(self, name: str, branch: str = "master") -> str:
-        return run_git("rev-parse", f"refs/heads/{branch}", at=self.hub / name)
+        return self.ref(name, f"refs/heads/{branch}")
+
+    def ref(self, name: str, ref: str) -> str:
+        """Return the commit of a ref of the bare repository, without a process: who waits asks again and again.
+        Raise KeyError if there is no such ref."""
+        return str(pygit2.Repository(self.hub / name).references[ref].target)
 
     def note(self, name: str, commit: str) -> str:
         """Return what Headgate wrote on the commit; empty when nothing.  Git is asked only when the notes have moved:

@@ -296,8 +296,8 @@ async def test_a_git_that_is_broken_is_waited_for(
     one = repositories.propose("code", "one", {"a": edited(l1="one")})
     two = repositories.propose("code", "two", {"a": edited(l9="two")})
     chain, git = (item(one, "one", mode), item(two, "two", mode)), engine(repositories)
-    for command in ("", "merge-tree"):
-        with failing(command, tmp_path / "bin", monkeypatch), pytest.raises(Unreachable, match="here: out of order"):
+    for command, why in (("", f"{PROJECT} cannot be reached: out of order"), ("merge-tree", "here: out of order")):
+        with failing(command, tmp_path / "bin", monkeypatch), pytest.raises(Unreachable, match=why):
             await merged(git, *chain)
     state = await state_of(git, *chain)
     other = engine(repositories, "other")

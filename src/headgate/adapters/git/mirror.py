@@ -111,22 +111,21 @@ class MirrorRepository:
         self.refusals = Refusals()
 
     async def ready(self) -> None:
-        """Prepare the copy for use. Raise GitError or OSError."""
+        """Prepare the copy for use. Raise OSError or pygit2.GitError."""
         async with self._making:
             exists = (self.path / "HEAD").exists()
             if not exists:
                 self._here.clear()
                 self._opened.close()
-                await self._create()
+                self._create()
             self._opened.renew()
 
-    async def _create(self) -> None:
-        """Create the copy completely, or not at all."""
+    def _create(self) -> None:
+        """Create the copy completely, or not at all, without a process: a start makes one for each project."""
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
-        await git("init", "-q", "--bare", "--template=", str(new))
-        await git("config", "gc.auto", "0", at=new)  # for people who look around in it
+        pygit2.init_repository(new, bare=True).config["gc.auto"] = 0  # for people who look around in it
         try:
             new.rename(self.path)
         except OSError:

@@ -14,7 +14,7 @@ import pygit2
 from aiohttp import web
 
 from headgate.testing.forges.github.state import FakeGitHubAccount
-from headgate.testing.repositories import run_git
+from headgate.testing.repositories import empty_repository, run_git
 
 ZERO = "0" * 40
 _UPDATE = """#!/bin/sh
@@ -53,17 +53,18 @@ class FakeGitHubFile:
     blob: str | None
 
 
+SETTINGS = {
+    "http.receivepack": "true",
+    "transfer.hideRefs": "refs/pull-base",
+    "uploadpack.allowAnySHA1InWant": "true",
+    "receive.shallowUpdate": "true",
+}
+"""Configuration of the repositories that git serves."""
+
+
 def make(git_dir: Path, branch: str) -> None:
     """Make an empty repository."""
-    git_dir.mkdir(parents=True)
-    run_git("init", "-q", "--bare", "-b", branch, at=git_dir)
-    for name, value in (
-        ("http.receivepack", "true"),
-        ("transfer.hideRefs", "refs/pull-base"),
-        ("uploadpack.allowAnySHA1InWant", "true"),
-        ("receive.shallowUpdate", "true"),
-    ):
-        run_git("config", name, value, at=git_dir)
+    empty_repository(git_dir, branch, SETTINGS)
     hook = git_dir / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(_UPDATE)
@@ -90,10 +91,11 @@ def has(repository: Kept, commit: str) -> bool:
 
 def point(repository: Kept, ref: str, commit: str | None) -> None:
     """Set a ref; None removes it."""
-    if commit is None:
-        run_git("update-ref", "-d", ref, at=repository.git_dir)
-    else:
-        run_git("update-ref", ref, commit, at=repository.git_dir)
+    references = opened(repository).references
+    if commit is not None:
+        references.create(ref, commit, force=True)
+    elif ref in references:
+        references.delete(ref)
 
 
 def signature(account: FakeGitHubAccount, at_s: float) -> pygit2.Signature:
