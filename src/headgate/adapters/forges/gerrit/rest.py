@@ -20,6 +20,7 @@ from headgate.adapters.forges.gerrit.entities import (
     ServerInfo,
 )
 from headgate.adapters.forges.gerrit.server import Server
+from headgate.adapters.forges.rest import forge_trust
 from headgate.base.texts import line
 
 CALL_MAX_S = 30.0
@@ -206,5 +207,5 @@ def gerrit_client(server: Server) -> httpx.AsyncClient:
     user, password = server.user, server.password
     auth: httpx.Auth = httpx.DigestAuth(user, password) if server.digest else httpx.BasicAuth(user, password)
     return httpx.AsyncClient(
-        auth=auth, timeout=CALL_MAX_S, follow_redirects=False, trust_env=False, verify=server.verify_ssl
+        auth=auth, timeout=CALL_MAX_S, follow_redirects=False, trust_env=False, verify=forge_trust(server.verify_ssl)
     )
