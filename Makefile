@@ -14,7 +14,7 @@ THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 # Tests start hundreds of processes; each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: packages chart compiled gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
+.PHONY: packages chart compiled gerrit nova sim fuzz demo test unit check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -31,6 +31,10 @@ test: .venv/.dev tests/node/node_modules
 # One process compiles tests and Headgate beside the checks: each of pytest's workers would compile all of it.
 compiled: .venv/.dev
 	-$(BIN)/pytest --collect-only -qq tests > .venv/collected 2>&1
+
+# Seconds, between two lines of code.
+unit: .venv/.dev
+	$(BIN)/pytest -q -n auto -m "not soak and not heavy" tests/unit
 
 gerrit:
 	scripts/debian-packages default-jre-headless:java openssh-client:ssh-keygen

@@ -17,7 +17,7 @@ from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
-from tests.tiers import SOAK, sampled, share
+from tests.tiers import SOAK, is_named, sampled, share
 
 # how long an example takes, or takes to make, says nothing where many work
 settings.register_profile(
@@ -44,7 +44,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this tier does not run of tests that were not asked for by name."""
-    if not any("::" in arg for arg in config.args):
+    if not is_named(config):
         chosen = sampled(items)
         config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
         items[:] = chosen

@@ -21,6 +21,11 @@ def share(examples: int) -> int:
     return examples if SOAK else max(1, examples // 5)
 
 
+def is_named(config: pytest.Config) -> bool:
+    """Tell whether tests were asked for by name: those run as named."""
+    return any("::" in arg for arg in config.args)
+
+
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the `items` of this tier.
 
@@ -43,5 +48,10 @@ def _chosen(name: str, items: Sequence[pytest.Item]) -> Iterable[pytest.Item]:
     if SOAK or marker is None:
         return items
     count = min(len(items), *(marker.args or (1,)))
-    first = crc32(name.encode())
+    first = turn(name, len(items))
     return (items[(first + i * len(items) // count) % len(items)] for i in range(count))
+
+
+def turn(name: str, count: int) -> int:
+    """Return which of `count` sets of parameters it is the turn of, for a test of that name; it stays the same."""
+    return crc32(name.encode()) % count

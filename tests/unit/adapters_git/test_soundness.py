@@ -57,6 +57,7 @@ def test_an_older_one_is_found_by_a_longer_search() -> None:
     assert soundness._few_steps(History({**line, "change": ("c4000",)}), "c4999", "change") is None
 
 
+@pytest.mark.heavy
 def test_nothing_that_a_change_adds_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness, "SEARCHES", ((2, 2), (5, 6), (9, 20)))
     found = missed = 0

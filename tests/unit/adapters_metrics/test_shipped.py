@@ -42,6 +42,7 @@ def queries() -> list[str]:
     return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("expression", [*rules(), *queries()])
 def test_every_query_names_figures_that_exist(expression: str) -> None:
     asked = set(NAME.findall(expression))
@@ -64,6 +65,7 @@ def test_series_whose_labels_are_known_begin_at_zero() -> None:
     assert series["headgate_history_queue_length[]"] == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed here")
 def test_alerts_fire_when_they_should_and_only_then() -> None:
     command = ["promtool", "test", "rules", "headgate.tests.yml"]

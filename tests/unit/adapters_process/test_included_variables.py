@@ -12,6 +12,7 @@ LEVELS = zip("abcdefgh", "bcdefghi", strict=True)
 BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" for a, b in LEVELS)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def first(known: Collection[str], *wanted: str) -> str:
     return next((name for name in (*wanted, "master", "main") if name in known), min(known))
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(200))
 @given(st.booleans(), some, some, some, branch, maybe, maybe, branch)
 def test_a_job_chooses_branches_for_its_own_code_and_never_for_trusted_code(

@@ -140,6 +140,7 @@ async def random_histories_are_counted_right(history: SqlHistory, seeds: range) 
     assert flaky, "some are"
 
 
+@pytest.mark.heavy
 async def test_random_histories_are_counted_right(history: SqlHistory) -> None:
     await random_histories_are_counted_right(history, range(share(30)))
 
@@ -160,6 +161,7 @@ async def test_a_tree_counts_where_it_was_first_judged(history: SqlHistory) -> N
     assert [(one.trees, one.flaky) for one in later.slots] == [(1, 0), (0, 0)], "it failed before that time"
 
 
+@pytest.mark.heavy
 async def test_parts_beyond_the_largest_are_told_as_one(history: SqlHistory) -> None:
     for n in range(PARTS_MAX + 5):
         change = replace(ENDED.change, branch=f"b{n:02}")

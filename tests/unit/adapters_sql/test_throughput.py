@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 
@@ -40,6 +41,7 @@ async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(hi
     assert rest == [replace(whole, project="git.example/app")]
 
 
+@pytest.mark.heavy
 async def test_the_middle_and_the_slowest_are_told_apart(history: SqlHistory) -> None:
     for n in range(1, 101):
         change = replace(ENDED.change, project="git.example/odd" if n % 2 else "git.example/app")

@@ -120,6 +120,7 @@ def ground() -> Iterator[Ground]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(150))
 @given(TREES)
 def test_a_directory_full_of_traps_harms_nobody(tree: dict[str, object]) -> None:
@@ -165,6 +166,7 @@ def lay(target: Path, place: int) -> None:
             return
 
 
+@pytest.mark.heavy
 def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
     """A thread that goes on after its build exchanges directories, files and links to the host's."""
     with ground() as here:
@@ -212,6 +214,7 @@ def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
         here.is_unharmed()
 
 
+@pytest.mark.heavy
 def test_a_very_deep_tree_is_removed_and_not_collected(tmp_path: Path) -> None:
     logs = tmp_path / "build/logs"
     logs.mkdir(parents=True)

@@ -51,6 +51,7 @@ def test_completion_is_a_script_that_asks_headgate(shell: str) -> None:
         subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.heavy
 def test_completion_knows_commands_below_groups(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("headgate")
     asked = os.environ | {"_HEADGATE_COMPLETE": "bash_complete", "COMP_WORDS": "headgate queue pe", "COMP_CWORD": "2"}
@@ -82,6 +83,7 @@ HEAVY = ("aiohttp", "ansible", "grpc", "httpx", "pygit2", "sqlalchemy", "starlet
 QUICK = ("propose", "approve", "recheck", "hook", "enqueue", "promote", "close", "status", "builds", "completion")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", QUICK)
 def test_a_quick_command_loads_no_server_and_no_library_of_one(command: str) -> None:
     code = f"""import sys
@@ -107,6 +109,7 @@ MISSING = (
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("words", "absent", "said"), MISSING, ids=[" ".join(row[0]) for row in MISSING])
 def test_a_command_names_the_extra_that_brings_what_it_needs(
     words: tuple[str, ...], absent: str, said: str, tmp_path: Path
@@ -118,6 +121,7 @@ def test_a_command_names_the_extra_that_brings_what_it_needs(
     assert ended.stderr.partition(": ")[2] == f"{said} (the package {absent} is not installed)\n"
 
 
+@pytest.mark.heavy
 def test_without_packages_of_extras_every_command_has_its_help_and_its_page(tmp_path: Path) -> None:
     extras = ["grpc", "grpc_health", "grpc_reflection", "jsonschema_rs", "aiohttp", "psycopg", "ansible", "apprise"]
     code = f"import sys; sys.modules.update(dict.fromkeys({extras})); from headgate.cli.main import main; main()"

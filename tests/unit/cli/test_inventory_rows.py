@@ -30,6 +30,7 @@ described = st.builds(
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("format", rows.FORMATS)
 @given(st.lists(described, max_size=4))
 @settings(max_examples=share(100))

@@ -110,6 +110,7 @@ def test_one_huge_cell_does_not_widen_all_rows() -> None:
     assert long == f"{'x' * 5_000}  whole" and len(short) < 1_100
 
 
+@pytest.mark.heavy
 @given(st.lists(st.lists(ANYTHING, max_size=4), max_size=4), st.integers(1, 40), st.booleans())
 def test_no_line_is_wider_than_the_terminal_and_none_commands_it(rows: list[list[str]], width: int, crop: bool) -> None:
     table = TextTable("one", "二", crop=crop)

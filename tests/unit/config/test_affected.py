@@ -17,6 +17,7 @@ from .test_incremental import TENANTS, a_state
 PROJECTS = ("git.acme/ops", "git.acme/app", "git.acme/lib")
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(150))
 @given(a_state, a_state)
 def test_graphs_of_projects_that_are_not_reached_are_the_same(before, after):

@@ -19,6 +19,7 @@ from tests.tiers import share
 from .places import BASE, branches, layout, tenant
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(0, 60, 10))
 def test_any_configuration_is_loaded_and_frozen(seed: int) -> None:
     for one in range(seed, seed + 10):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
+
 from headgate.config.explain import compare, describe
 from headgate.config.model import FrozenGraph
 
@@ -22,6 +24,7 @@ def graphs() -> list[FrozenGraph]:
     return [graph for graph in found if graph.jobs or graph.errors]
 
 
+@pytest.mark.heavy
 def test_differences_go_both_ways():
     every = graphs()
     assert len(every) > 100
@@ -40,6 +43,7 @@ def test_differences_go_both_ways():
         }
 
 
+@pytest.mark.heavy
 def test_what_is_told_is_json_with_the_same_keys_for_every_job():
     told = [job for graph in graphs() for job in describe.graph(graph)]
     assert json.loads(json.dumps(told)) == told

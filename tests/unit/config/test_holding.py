@@ -69,6 +69,7 @@ def test_what_is_wrong_alone_is_right_with_what_another_brings() -> None:
     assert back(needs) == [] and back({"app": needs["app"]}) == ["app@master"]
 
 
+@pytest.mark.heavy
 def test_of_many_branches_those_that_are_wrong_are_found() -> None:
     had = {f"lib@b{n:03d}": f"- job: {{name: j{n}, run: r.yaml}}\n" for n in range(300)}
     pushed = {where: text.replace("r.yaml", "s.yaml") for where, text in had.items()}
@@ -77,6 +78,7 @@ def test_of_many_branches_those_that_are_wrong_are_found() -> None:
     assert back(pushed, had) == ["lib@b007", "lib@b123", "lib@b250"]
 
 
+@pytest.mark.heavy
 def test_where_all_of_very_many_are_wrong_it_comes_to_an_end() -> None:
     had = {f"lib@b{n:03d}": f"- job: {{name: j{n}, run: r.yaml}}\n" for n in range(2 * LOOKS_MAX)}
     assert len(back(dict.fromkeys(had, "- job: ["), had)) == len(had)

@@ -40,6 +40,7 @@ def test_what_the_message_means_is_underlined(line, message, word):
     assert found.line == found.end_line == line
 
 
+@pytest.mark.heavy
 @given(st.text(max_size=200), st.integers(-2, 40), st.text(max_size=40))
 def test_any_file_has_an_extent_within_it(text, line, message):
     found = extent(ConfigError("Unknown", message, line=line), text)

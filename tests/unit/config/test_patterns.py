@@ -56,6 +56,7 @@ def python(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(600))
 @given(FLAGS, PATTERNS, st.lists(SUBJECTS, min_size=1, max_size=4))
 def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects: list[str]) -> None:
@@ -72,6 +73,7 @@ def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects:
 REFERRING = st.recursive(ATOMS | EDGES, lambda inner: wider(inner, references=True), max_leaves=6)
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(400))
 @given(ATOMS, REFERRING, st.sampled_from([r"\1", r"(?(1)b|a)", r"(?(1)b)"]), st.lists(SUBJECTS, min_size=1, max_size=4))
 def test_references_mean_what_they_mean_to_python(first: str, text: str, last: str, subjects: list[str]) -> None:
@@ -146,6 +148,7 @@ EVIL = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("pattern", EVIL)
 def test_no_pattern_takes_long(pattern: str) -> None:
     for subject, ask in (("a" * 30 + "!", matches), ("a" * 1_000 + "!", matches_whole), ("ab" * 2_000, matches)):
@@ -183,6 +186,7 @@ def test_what_nobody_can_compile_is_said(pattern: str) -> None:
         compiled(pattern)
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(300))
 @given(st.text(max_size=30), st.text(max_size=10))
 def test_any_text_is_a_pattern_or_not(pattern: str, subject: str) -> None:

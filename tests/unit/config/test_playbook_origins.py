@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,6 +148,7 @@ def shown(book: Playbook) -> dict[str, Any]:
     }
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(150))
 @given(chains, roles, st.booleans())
 def test_each_playbook_is_of_the_project_roles_and_secrets_that_the_rules_say(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -231,6 +232,7 @@ def same_all_the_way(graph: FrozenGraph) -> None:
                     raise AssertionError("a secret that nobody can open came to a job") from None
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(30))
 @given(a_tenant(), st.lists(a_state, min_size=1, max_size=3))
 def test_what_lands_is_what_it_would_be_anew(acme: Tenant, states: list[Files]) -> None:
@@ -271,6 +273,7 @@ PLAIN_TEXT = (
 PLAIN = tenant(PLAIN_TEXT)
 
 
+@pytest.mark.heavy
 @settings(max_examples=share(30))
 @given(a_tenant(), a_state, st.lists(a_proposal, min_size=1, max_size=4))
 @example(PLAIN, SOUND, [{"app": SOUND["app"] + "- job: {name: unit, final: true}"}, {"lib": SOUND["lib"]}])

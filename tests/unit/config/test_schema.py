@@ -41,6 +41,7 @@ def document(text: str) -> Any:
         return ...
 
 
+@pytest.mark.heavy
 def test_what_the_parser_takes_the_schema_takes():
     taken = 0
     for text in TEXTS:
@@ -52,6 +53,7 @@ def test_what_the_parser_takes_the_schema_takes():
     assert taken > 50
 
 
+@pytest.mark.heavy
 def test_what_has_the_wrong_form_the_schema_refuses():
     refused = 0
     for text in TEXTS:

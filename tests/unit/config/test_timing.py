@@ -82,6 +82,7 @@ def test_a_zone_whose_clocks_are_put(text: str, after: str, moments: list[str]) 
         assert str(moment) == f"2026-{wanted}:00+00:00"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("text", ["*/20 * * * *", "0 */6 * * *", "15 1-3 * * *", "0 0 1 * *"])
 def test_a_zone_gives_later_moments_and_none_twice(text: str) -> None:
     moment, seen = datetime(2026, 3, 20, tzinfo=UTC), list[datetime]()

@@ -1,16 +1,22 @@
-"""Every play is played twice: as one life, and with a restart of the scheduler after each act."""
+"""Plays are played as one life, or with a restart of the scheduler after each act; `make soak` plays each in both ways,
+`make test` in one that depends on its name."""
 
 from __future__ import annotations
 
 import pytest
 
 from headgate.testing.plays import Play
+from tests.tiers import SOAK, is_named, turn
 from tests.unit.gate.restarts import Restarts
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if Play in vars(metafunc.module).values():
-        metafunc.parametrize("restarts", [False, True], ids=["", "restarted"], indirect=True)
+        lives = {"": False, "restarted": True}
+        if not (SOAK or is_named(metafunc.config)):
+            name = list(lives)[turn(metafunc.function.__qualname__, len(lives))]
+            lives = {name: lives[name]}
+        metafunc.parametrize("restarts", list(lives.values()), ids=list(lives), indirect=True)
 
 
 @pytest.fixture(autouse=True)

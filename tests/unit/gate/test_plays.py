@@ -526,6 +526,7 @@ def test_settling_twice_is_as_settling_once() -> None:
     assert (play.state, play.running, play.merging) == before
 
 
+@pytest.mark.heavy
 def test_a_turn_looks_at_the_window_not_at_the_queue() -> None:
     play = Play(window=3)
     play.approve(*(f"c{n}" for n in range(100)))
@@ -552,6 +553,7 @@ def _post(play: Play):  # type: ignore[no-untyped-def]
     return replace(play.pipeline, triggers=(TriggerFilter("git", ("ref-updated",), refs=("^refs/heads/.*$",)),))
 
 
+@pytest.mark.heavy
 def test_many_that_fail_together_leave_a_few_in_a_turn() -> None:
     play = Play(window=40)
     head, *topics = [f"{n:02}" for n in range(LEAVES_MAX * 2 + 5)]

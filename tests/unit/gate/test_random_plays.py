@@ -245,6 +245,7 @@ def _name(action: Action) -> object:
             return type(action), action.id
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_whatever_happens_a_state_is_settled_and_is_what_was_written(first: int) -> None:
     for seed in range(first, min(first + CHUNK, SEEDS)):

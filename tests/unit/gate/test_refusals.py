@@ -206,6 +206,7 @@ def test_where_comments_are_switched_off_nothing_is_said(reports: Any) -> None:
     assert play.reports == []
 
 
+@pytest.mark.heavy
 def test_of_very_many_at_once_some_are_told_later_and_nobody_is_forgotten() -> None:
     play = hub()
     most = 2 * AT_ONCE_MAX + 5

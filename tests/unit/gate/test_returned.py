@@ -72,6 +72,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("data", UNFIT.values(), ids=list(UNFIT))
 def test_what_is_not_of_the_shape_fails_that_build_in_words(data: Any) -> None:
     with pytest.raises(Unfit) as unfit:
@@ -137,6 +138,7 @@ ZUUL = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.heavy
 @given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
 def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
     """Follow it from the executor's answer over the scheduler's turns and the store to the report and the next jobs."""
@@ -166,6 +168,7 @@ def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
     assert whole == "" or checked({"zuul": {"log_url": whole}})
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", sorted(UNFIT.keys() - {"key that is not a text"}))
 def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> None:
     try:

@@ -104,6 +104,7 @@ async def test_where_everybody_had_one_the_oldest_go() -> None:
     assert [one.user for one in await kept(store)] == [f"user{number}" for number in range(5, 15)]
 
 
+@pytest.mark.heavy
 async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it() -> None:
     """Ten hours are allowed in a day: nine were spent at once, then come leases without number."""
     async with a_shop() as shop:

@@ -108,6 +108,7 @@ FILTERS = {
 }
 
 
+@pytest.mark.heavy
 async def test_a_page_costs_the_same_however_many_matches_there_are() -> None:
     costs: dict[str, list[int]] = {name: [] for name in FILTERS}
     for size in (400, SIZE):
@@ -122,6 +123,7 @@ async def test_a_page_costs_the_same_however_many_matches_there_are() -> None:
         assert large <= max(small, 210) + OTHERS and small <= 420 + OTHERS, (name, small, large)
 
 
+@pytest.mark.heavy
 async def test_pages_are_all_there_is_each_once() -> None:
     async with a_crowd(500) as (inventory, _):
         for name, asked in FILTERS.items():
@@ -163,6 +165,7 @@ async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few()
         assert len(page.objects) == 24 + VALUES_MAX, "too many numbers to go through them, and all there is"
 
 
+@pytest.mark.heavy
 async def test_the_shortest_list_is_gone_through() -> None:
     async with a_crowd() as (inventory, backend):
         for keys in (("dense", "sparse"), ("sparse", "dense")):
@@ -173,6 +176,7 @@ async def test_the_shortest_list_is_gone_through() -> None:
             assert backend.read <= 2 * 100 + 100 + OTHERS, "the sparse list, its objects, the begin of the other"
 
 
+@pytest.mark.heavy
 async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> None:
     async with a_crowd(bounds=SearchBounds(examined_max=500)) as (inventory, backend):
         token, pages = "", 0
@@ -187,6 +191,7 @@ async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> 
         assert pages == SIZE // 2 // 500 + 1 and not page.bounded
 
 
+@pytest.mark.heavy
 async def test_other_orders_and_counts_are_bounded_and_say_so() -> None:
     async with a_crowd(bounds=SearchBounds(gathered_max=1_000)) as (inventory, backend):
         with pytest.raises(Broad, match="more than 1000 objects"):
@@ -203,6 +208,7 @@ async def test_other_orders_and_counts_are_bounded_and_say_so() -> None:
         assert page.count == SIZE // 40 and not page.count_is_least
 
 
+@pytest.mark.heavy
 async def test_time_ends_a_page_too() -> None:
     async with a_crowd(bounds=SearchBounds(page_max_s=0.0)) as (inventory, _):
         page = await inventory.page(ADMIN, [wanted("left", "right")], limit=100)
@@ -215,6 +221,7 @@ async def test_an_answer_in_one_piece_has_an_end() -> None:
             [one async for one in inventory.every(ADMIN, [wanted("dense")])]
 
 
+@pytest.mark.heavy
 def test_who_reads_slowly_gets_all_of_it() -> None:
     async def main() -> None:
         async with a_crowd(2_500, SearchBounds(every_max_s=5.0)) as (inventory, _):
@@ -228,6 +235,7 @@ def test_who_reads_slowly_gets_all_of_it() -> None:
     run_virtual(main())
 
 
+@pytest.mark.heavy
 async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> None:
     async with a_crowd() as (inventory, backend):
         every = [one.object.uuid async for one in inventory.every(ADMIN, [wanted("dense")])]
@@ -239,6 +247,7 @@ async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> No
         assert rest == every[3_001:3_051] and backend.read <= 200 + OTHERS
 
 
+@pytest.mark.heavy
 async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
     """Those who read everything, in pages, in order, counted and as a stream, and some who write."""
     async with a_crowd(bounds=SearchBounds(page_max_s=600)) as (inventory, backend):
@@ -278,6 +287,7 @@ async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
         assert most <= PORTION_MAX + PORTION_MAX + 4 * OTHERS, most
 
 
+@pytest.mark.heavy
 async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> None:
     """Looking at an object costs what is asked of it; and there is an end to what can be asked."""
     async with a_crowd() as (inventory, backend):

@@ -108,6 +108,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(main)
 
 
+@pytest.mark.heavy
 @given(st.lists(batches, max_size=12), st.lists(filters(uuids), min_size=1, max_size=2), st.integers(1, 3))
 @settings(max_examples=share(60))
 def test_indexes_equal_a_rebuild_and_a_search_equals_a_look_at_everything(
@@ -129,6 +130,7 @@ def test_indexes_equal_a_rebuild_and_a_search_equals_a_look_at_everything(
     run(main())
 
 
+@pytest.mark.heavy
 @given(st.lists(batches, max_size=8), st.lists(batches, max_size=8), filters(uuids))
 @settings(max_examples=share(40))
 def test_every_page_shows_the_moment_of_the_first(
@@ -219,6 +221,7 @@ async def test_the_keys_are_those_of_the_layout() -> None:
         assert {"types/object/runm.machine", "types/runm.provider/runm.compute"} <= paths.keys()
 
 
+@pytest.mark.heavy
 async def test_a_search_by_two_properties_costs_five_reads_and_a_tag_one_more() -> None:
     async with a_world() as world:
         for n in range(400):

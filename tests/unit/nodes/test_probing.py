@@ -163,6 +163,7 @@ async def test_machines_come_and_go(site: Site) -> None:
     assert len(looks(site, "b")) <= 2 and await HealthMonitor(site.inventory).unwell(ROOT) == []
 
 
+@pytest.mark.heavy
 @on_site
 async def test_dead_machines_without_number_do_not_keep_a_living_one_unprobed(site: Site) -> None:
     """Each takes long to be found dead, and only so many are looked at together."""

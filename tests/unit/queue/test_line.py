@@ -33,6 +33,7 @@ async def test_whoever_wants_little_is_in_the_next_group() -> None:
     assert rest == many, "what one application wants keeps its order"
 
 
+@pytest.mark.heavy
 async def test_one_application_does_not_take_all_places_nor_all_memory() -> None:
     waiting = GroupLine()
     with pytest.raises(PartitionFull):

@@ -284,6 +284,7 @@ def test_what_it_was_is_in_force_wherever_who_reads_it_anew_dies() -> None:
 MANY = 630
 
 
+@pytest.mark.heavy
 def test_a_layout_of_more_branches_than_one_entry_can_name_is_in_force_and_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,6 +15,7 @@ from headgate.web.site import Site
 from headgate.web.vitals import Vitals
 
 
+@pytest.mark.heavy
 async def test_it_is_made_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     made, described = list[int](), description.described
 

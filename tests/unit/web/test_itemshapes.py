@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
@@ -187,6 +188,7 @@ def expected(played: PlayedPipeline) -> list[str | None]:
     return found
 
 
+@pytest.mark.heavy
 def test_whatever_happens_it_says_the_same_as_one_made_from_nothing_and_tags_tell_statuses_apart() -> None:
     chance, played = random.Random(20), PlayedPipeline(replace(line(4), window=2))
     shaper, encoder, tags = PipelineShaper("example", "gate"), StatusEncoder(), dict[str, StatusShape]()

@@ -65,6 +65,7 @@ def test_what_is_no_report_is_named_and_nothing_else_is_read(data: bytes, said: 
         read(data, 1_000)
 
 
+@pytest.mark.heavy
 def test_a_report_has_bounds() -> None:
     bad = b"<testcase name='%s'><failure>%s</failure></testcase>" % (b"n" * 2_000, b"x" * 100_000)
     found = read(b"<testsuite>" + bad * 3 + b"<testcase name='t'/>" * 5_000 + b"</testsuite>", 65_536)

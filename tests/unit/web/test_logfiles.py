@@ -12,6 +12,7 @@ from headgate.web import logfiles
 from headgate.web.logfiles import FILES_MAX, inside, listed
 
 
+@pytest.mark.heavy
 async def test_a_list_has_an_end_and_follows_no_link(tmp_path: Path) -> None:
     root, secret = tmp_path / "build", tmp_path / "secret"
     root.mkdir()
