@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -9,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.connection import GitConnection
-from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.engine import MERGES_MAX, GitEngine
+from headgate.adapters.git.mirror import MERGES_HERE_MAX
+from headgate.base.tasks import end
 from headgate.gate.work import MergeAnswer, MergeItem, MergeRequest
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
+from tests.waiting import until
 
 from .arena import ATTACKER, Arena
 from .objects import commit_of, point, put, tree_of
@@ -78,3 +83,69 @@ async def test_a_merge_beyond_its_time_fails_alone(tmp_path: Path, monkeypatch: 
     answer = await engine.do(MergeRequest("b", (item,), {"git.example/code": "local"}))
     assert isinstance(answer, MergeAnswer) and not answer.ok and answer.blame == "i"
     assert "git merge-tree did not end within 1 s; propose it in smaller parts" in answer.error
+
+
+async def test_slow_merges_of_one_repository_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them at once than merges have places."""
+    repositories = Repositories(tmp_path)
+    for name in ("code", "other"):
+        repositories.create(name, {"a": "a\n"})
+    theirs = [repositories.propose("code", f"t{n}", {f"n{n}": "x\n"}) for n in range(MERGES_MAX + 1)]
+    ours = repositories.propose("other", "one", {"one": "x\n"})
+    for name in ("code", "other"):
+        work = repositories.work(name)
+        run_git("checkout", "-q", "--detach", "HEAD^", at=work)
+        repositories.write(name, {"b": "b\n"})
+        run_git("commit", "-q", "-m", "Meanwhile", at=work)
+        run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=work)
+    real, begun = shutil.which("git"), tmp_path / "begun"
+    begun.mkdir()
+    slow = f"*code*merge-tree*) touch {begun}/$$; exec sleep 300"
+    stub = tmp_path / "bin/git"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\ncase "$*" in {slow};; esac\nexec {real} "$@"\n')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("headgate.adapters.git.mirror.PLACE_MAX_S", 0.1)
+    engine = GitEngine(tmp_path / "git", {"local": GitConnection("local", str(repositories.hub), "git.example")})
+
+    def request(project: str, topic: str, commit: str) -> MergeRequest:
+        name = f"git.example/{project}"
+        item = MergeItem(topic, name, "local", "master", f"refs/for/master/{topic}", commit, "merge", at_s=1)
+        return MergeRequest(topic, (item,), {name: "local"})
+
+    attack = [asyncio.ensure_future(engine.do(request("code", f"t{n}", c))) for n, c in enumerate(theirs)]
+    try:
+        await until("as many are under way as may be", lambda: len(list(begun.iterdir())) == MERGES_HERE_MAX)
+        async with asyncio.timeout(DEADLINE_S):
+            answer = await engine.do(request("other", "one", ours))
+        assert isinstance(answer, MergeAnswer) and answer.ok, answer
+        assert len(list(begun.iterdir())) == MERGES_HERE_MAX and not any(task.done() for task in attack)
+    finally:
+        await end(*attack)
+
+
+async def test_a_series_of_commits_has_the_time_of_one_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("code", {"a": "a\n"})
+    work = repositories.work("code")
+    for number in range(20):
+        repositories.write("code", {f"n{number}": "x\n"})
+        run_git("commit", "-q", "-m", str(number), at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/many", at=work)
+    many = run_git("rev-parse", "HEAD", at=work)
+    run_git("checkout", "-q", "--detach", "HEAD~20", at=work)
+    repositories.write("code", {"b": "b\n"})
+    run_git("commit", "-q", "-m", "Meanwhile", at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=work)
+    stub, real = tmp_path / "bin/git", shutil.which("git")
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\ncase "$*" in *merge-tree*) sleep 0.2;; esac\nexec {real} "$@"\n')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("headgate.adapters.git.objects.merge.MERGE_MAX_S", 1.0)
+    engine = GitEngine(tmp_path / "git", {"local": GitConnection("local", str(repositories.hub), "git.example")})
+    item = MergeItem("i", "git.example/code", "local", "master", "refs/for/master/many", many, "cherry-pick", at_s=1)
+    answer = await engine.do(MergeRequest("b", (item,), {"git.example/code": "local"}))
+    assert isinstance(answer, MergeAnswer) and not answer.ok and answer.blame == "i"
+    assert "did not end within" in answer.error and "propose it in smaller parts" in answer.error

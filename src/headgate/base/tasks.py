@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -48,6 +49,17 @@ async def once(work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(task)
     finally:
         await end(task)
+
+
+async def with_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any, Any, T]], max_s: float) -> T:
+    """Return the result of `work`, which has one of `places` for `max_s` seconds at most: what takes longer continues
+    without, so that nobody else waits for its end."""
+    async with AsyncExitStack() as stack:
+        async with places:
+            task = asyncio.ensure_future(work())
+            stack.push_async_callback(end, task)
+            await asyncio.wait({task}, timeout=max_s)
+        return await asyncio.shield(task)
 
 
 async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:

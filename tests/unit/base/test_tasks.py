@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from headgate.base.tasks import end, once, run_to_end, run_until, unless
+from headgate.base.tasks import end, once, run_to_end, run_until, unless, with_place
 from headgate.testing.deadline import DEADLINE_S
+from tests.waiting import nothing_happens, until
 
 
 async def forever(ended: list[str], name: str = "forever") -> None:
@@ -145,3 +146,38 @@ async def test_what_failed_while_the_caller_was_cancelled_is_not_said_to_be_lost
     del task
     gc.collect()
     assert not said
+
+
+async def test_work_that_takes_long_goes_on_without_its_place() -> None:
+    places, begun, go = asyncio.Semaphore(1), list[str](), asyncio.Event()
+
+    async def work(name: str) -> str:
+        begun.append(name)
+        await go.wait()
+        return name
+
+    slow = asyncio.ensure_future(with_place(places, lambda: work("slow"), 0.01))
+    next_one = asyncio.ensure_future(with_place(places, lambda: work("next"), DEADLINE_S))
+    third = asyncio.ensure_future(with_place(places, lambda: work("third"), DEADLINE_S))
+    await until("the next has begun", lambda: begun == ["slow", "next"])
+    await nothing_happens(lambda: "third" in begun, 0.05)
+    assert not slow.done()
+    go.set()
+    assert await asyncio.gather(slow, next_one, third) == ["slow", "next", "third"] and not places.locked()
+
+
+@pytest.mark.parametrize("most_s", [0.01, DEADLINE_S])
+async def test_work_with_a_place_ends_with_its_caller_and_gives_the_place_back(most_s: float) -> None:
+    places, begun, ended = asyncio.Semaphore(1), list[str](), list[str]()
+
+    def work() -> Coroutine[Any, Any, None]:
+        begun.append("forever")
+        return forever(ended)
+
+    task = asyncio.ensure_future(with_place(places, work, most_s))
+    await until("it has begun, and had its time", lambda: begun and places.locked() == (most_s > 1))
+    await end(task)
+    assert ended == ["forever"] and not places.locked()
+    with pytest.raises(OSError, match="the disk is gone"):
+        await with_place(places, failing, most_s)
+    assert not places.locked()

@@ -17,6 +17,9 @@ from headgate.base.errors import UserError
 from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
 
 GRACE_S = 5.0
+GENTLE_NEVER_S = 86_400.0
+NICE = 10
+"""Priority of a command that gives way: the processors divide about 1 to 9 between it and any other process."""
 """How long a command that is cancelled may take to remove its lock files."""
 
 NEEDED = (2, 38)
@@ -186,6 +189,8 @@ class GitLimits(NamedTuple):
     """Size of each file that the command writes."""
     memory_max_bytes: int = 8 * 2**30
     """Memory of each process, without mapped files."""
+    gentle_after_s: float = GENTLE_NEVER_S
+    """Time after which the command gives way to other processes."""
 
 
 _LIMITS = GitLimits()
@@ -219,6 +224,7 @@ async def git(
         start_new_session=True,
     )
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)
+    gentle = asyncio.get_running_loop().call_later(limits.gentle_after_s, _give_way, process)
     try:
         async with asyncio.timeout(limits.timeout_s):
             out, err = await communicate(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
@@ -229,6 +235,8 @@ async def git(
         if isinstance(error, OutputTooLarge):
             raise overdue(args, -1, f"git {args[0]} said more than {limits.out_max_bytes} bytes") from error
         raise
+    finally:
+        gentle.cancel()
     code = process.returncode or 0
     if code not in ok:
         printed = out.decode(errors="replace")
@@ -262,6 +270,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         if runs:
             _signal(process, signal.SIGKILL)
         await put_down(process)
+
+
+def _give_way(process: asyncio.subprocess.Process) -> None:
+    """Reduce the priority of its whole group."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, process.pid, NICE)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

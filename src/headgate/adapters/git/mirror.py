@@ -27,6 +27,7 @@ from headgate.adapters.git.remote.fetch import fetch
 from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.remote.refusals import Refusals
 from headgate.adapters.git.texts import texts
+from headgate.base.tasks import with_place
 from headgate.gate.work import MergeItem
 
 WAIT_MAX_S = 600.0
@@ -79,6 +80,10 @@ HERE_MAX = 50_000
 """Objects that are cached as present."""
 COMMIT_MAX_BYTES = 32 * 2**20
 """Size above which a commit is not read."""
+MERGES_HERE_MAX = 4
+"""Concurrent merges in one repository."""
+PLACE_MAX_S = 5.0
+"""Time for which a merge has one of the places of all repositories: slow merges of one hold up no other."""
 NEAR_MAX = 50
 """Steps along first parents that are searched before git is called."""
 
@@ -97,6 +102,7 @@ class MirrorRepository:
         """Make a mirror. `who` is the author of its commits; `merging` limits merges in all repositories together."""
         self.path, self.remote, self._who = path, remote, who
         self._merging = merging or asyncio.Semaphore(1)
+        self._merging_here = asyncio.Semaphore(MERGES_HERE_MAX)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
         self.atomic = True
         """Whether the remote can update several refs in one step; False once it has failed to."""
@@ -283,8 +289,9 @@ class MirrorRepository:
             self._merged.move_to_end(key)
             return known
         self.merges += 1
-        async with self._merging:
-            made = self._merged[key] = await merge(self, head, item)
+        async with self._merging_here:
+            made = await with_place(self._merging, lambda: merge(self, head, item), PLACE_MAX_S)
+        self._merged[key] = made
         if len(self._merged) > MEMO_MAX:
             self._merged.popitem(last=False)
         if self.merges % TIDIED_EVERY == 1:

@@ -36,7 +36,9 @@ from headgate.gate.work import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)
 MERGE_MAX_S = 120.0
-"""Time limit of one merge; a merge that takes longer is an attack, or too large for a gate."""
+"""Time limit of the merge of one change; one that takes longer is an attack, or too large for a gate."""
+GENTLE_AFTER_S = 5.0
+"""Time after which a merge gives way to all other processes."""
 MERGE_SAYS_MAX_BYTES = 64 * 2**20
 PICKED_MAX = 1_000
 """Most commits of one change that are cherry-picked one by one."""
@@ -64,15 +66,16 @@ class MergeObjects(Protocol):
 async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
     """Return the commit after `item` was merged onto `head`; `head` if that contains all of it. Raises MergeConflict,
     GitError."""
+    until_s = asyncio.get_running_loop().time() + MERGE_MAX_S
     await check(objects, head, item.commit)
     if item.mode in ("cherry-pick", "rebase"):
-        return await _pick(objects, head, item)
+        return await _pick(objects, head, item, until_s)
     onto, change = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(item.commit)))
     near = await objects.near(head, item.commit)
     if near:
         return head
     ours = head if near is False else await _grown(objects, head, onto.tree, item)
-    tree = change.tree if near is False else await _merge_tree(objects.path, ours, item.commit)
+    tree = change.tree if near is False else await _merge_tree(objects.path, ours, item.commit, until_s)
     message = item.message.strip().replace("\0", "") or item.commit
     if item.mode == "squash-merge":
         if tree == onto.tree:
@@ -86,7 +89,7 @@ async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
     return await asyncio.to_thread(objects.write, tree, (head, item.commit), item.at_s, text)
 
 
-async def _pick(objects: MergeObjects, head: str, item: MergeItem) -> str:
+async def _pick(objects: MergeObjects, head: str, item: MergeItem, until_s: float) -> str:
     objects.parts(item.commit)
     if item.mode == "rebase" and await objects.contains(item.commit, head):
         return item.commit
@@ -97,7 +100,7 @@ async def _pick(objects: MergeObjects, head: str, item: MergeItem) -> str:
     if len(names) > PICKED_MAX:
         raise GitImpossible(args, 1, f"it has {len(names)} commits; {PICKED_MAX} can be picked one by one")
     for name in names:
-        head = await _pick_one(objects, head, name, item.at_s)
+        head = await _pick_one(objects, head, name, item.at_s, until_s)
     return head
 
 
@@ -121,7 +124,7 @@ async def _grown(objects: MergeObjects, head: str, tree: str, item: MergeItem) -
     return await asyncio.to_thread(objects.write, tree, (head, *bases), 0, b"") if bases else head
 
 
-async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int) -> str:
+async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int, until_s: float) -> str:
     onto, picked = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(name)))
     before = (await asyncio.to_thread(objects.parts, picked.parents[0])).tree if picked.parents else EMPTY_TREE
     if before == picked.tree:
@@ -131,7 +134,7 @@ async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int) -> s
     tree = picked.tree
     if before != onto.tree:
         ours, theirs = await asyncio.to_thread(_sides, objects, onto.tree, name, picked)
-        tree = await _merge_tree(objects.path, ours, theirs)
+        tree = await _merge_tree(objects.path, ours, theirs, until_s)
     if tree == onto.tree:
         return head
     return await asyncio.to_thread(objects.write, tree, (head,), at_s, picked.original)
@@ -146,10 +149,15 @@ def _sides(objects: MergeObjects, tree: str, name: str, picked: Parts) -> tuple[
     return objects.write(tree, (root,), 0, b""), objects.write(picked.tree, (root,), 0, b"")
 
 
-async def _merge_tree(path: Path, ours: str, theirs: str) -> str:
+async def _merge_tree(path: Path, ours: str, theirs: str, until_s: float) -> str:
     args = ("merge-tree", "--write-tree", "-z", "--name-only", ours, theirs)
+    left_s = until_s - asyncio.get_running_loop().time()
+    if left_s <= 0:
+        why = f"merging its commits did not end within {MERGE_MAX_S:.0f} s; propose it in smaller parts"
+        raise GitImpossible(args, -1, why)
+    limits = GitLimits(left_s, MERGE_SAYS_MAX_BYTES, gentle_after_s=GENTLE_AFTER_S)
     try:
-        code, out = await git(*args, at=path, ok=(0, 1), limits=GitLimits(MERGE_MAX_S, MERGE_SAYS_MAX_BYTES))
+        code, out = await git(*args, at=path, ok=(0, 1), limits=limits)
         tree, *fields = out.split("\0")
         if len(tree) not in _OBJECT_ID_LENGTHS:  # 1 is also the status of a git that failed
             raise GitError(args, code, out)
