@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import httpx
 import jwt
 import pytest
+from msgspec import inspect
 
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
-from headgate.rest import HTTPException, HttpRequest
+from headgate.rest import HTTPException, HttpRequest, post
 from headgate.store.memory import MemoryBackend
+from headgate.store.types import Op
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access, Realm, Rules
-from headgate.web.app import create_app
+from headgate.web.app import ROUTES, create_app
+from headgate.web.routes.actions import Hand
 from headgate.web.site import Site
 
 from .conftest import TENANTS
@@ -53,6 +57,9 @@ RULES = """
 - authorization-rule:
     name: holders
     conditions: [{groups: holders}]
+- authorization-rule:
+    name: readers
+    conditions: [{groups: readers}]
 """
 TENANT_FILE = (
     RULES
@@ -63,10 +70,13 @@ TENANT_FILE = (
       developers: [enqueuer, read]
       landers: [lander, read]
       holders: [holder, read]
+      readers: [read]
     anonymous-read-access: false
 """
 )
 TENANT = "/api/tenant/example"
+VALUES = {"tenant": "example", "kind": "scheduler", "rest": "code/api/enqueue"}
+"""Values of parameters of paths; others are "x"."""
 ENQUEUE = {"pipeline": "gate", "change": "none"}
 
 
@@ -266,3 +276,67 @@ def test_wherever_a_request_comes_from_it_needs_a_token() -> None:
         assert refused.value.status_code == 401
     with pytest.raises(HTTPException):
         local(Access(""), ("127.0.0.1", 1), authorization="Bearer  ")
+
+
+def filled(type: inspect.Type) -> Any:
+    """Return some value of a type that a request's body may have."""
+    match type:
+        case inspect.StructType() as struct:
+            return {f.encode_name: filled(f.type) for f in struct.fields if f.required}
+        case inspect.LiteralType(values=values):
+            return values[0]
+        case inspect.UnionType(types=types):
+            return filled(types[0])
+        case inspect.ListType() | inspect.VarTupleType():
+            return []
+        case inspect.IntType():
+            return 1
+        case inspect.BoolType():
+            return True
+    return "x"
+
+
+async def test_who_may_only_read_writes_nowhere(client: httpx.AsyncClient) -> None:
+    """Each writing route is called with a body that it takes, so that no refusal of the body hides a missing check."""
+    reader, answers = token(groups=["readers"]), dict[str, int]()
+    assert (await client.get(f"{TENANT}/status", headers=reader)).status_code == 200
+    for route in ROUTES:
+        for method in {*route.methods} - {"GET", "HEAD", "OPTIONS"}:
+            for path in route.paths:
+                place = re.sub(r"\{(\w+):\w+\}", lambda m: VALUES.get(m[1], "x"), path)
+                hints = get_type_hints(route.fn, include_extras=True)
+                if path.endswith("/project/{rest:path}"):  # whose end says what the body is
+                    body = ENQUEUE
+                else:
+                    body = filled(inspect.type_info(get_args(hints["data"])[0])) if "data" in hints else {}
+                found = await client.request(method, place, json=body, headers=reader)
+                answers[f"{method} {path}"] = found.status_code
+    others = {path.rpartition("/")[2]: status for path, status in answers.items() if status != 403}
+    assert len(answers) > 25 and others == {
+        **dict.fromkeys(("approve", "recheck", "remark"), 404),  # readers may know that there is no change "x"
+        **dict.fromkeys(("payload", "logout"), 404),  # no such forge; nobody can log in here
+    }
+
+
+async def test_a_route_that_forgets_to_check_its_caller_does_nothing(
+    tmp_path: Path, repositories: Repositories, access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    @post("/api/forgetful", status_code=200)
+    async def forgetful(site: Site, request: HttpRequest) -> bool:
+        """Do something for anybody."""
+
+        async def work(besides: Sequence[Op]) -> None:
+            done.append(besides)
+
+        await Hand(site, request, "forget").does(work)
+        return True
+
+    monkeypatch.setattr("headgate.web.app.ROUTES", (*ROUTES, forgetful))
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE) as running:
+        site = Site(running.context, running.scheduler.tenants, None, tmp_path, follow, access=access)
+        transport = httpx.ASGITransport(create_app(site), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+            answer = await client.post("/api/forgetful", json={}, headers=token(groups=["ops"]))
+    assert answer.status_code == 500 and not done

@@ -25,6 +25,8 @@ APPROVE, COMMENT = "approve", "comment"
 """Permissions to approve changes of plain git, and to comment on them, on the pages."""
 NAMED_ALONE = (UNAPPROVED, APPROVE)
 """Permissions that administrators of a tenant have only if a role names them."""
+CHECKED = "headgate_checked"
+"""Key in the scope of a request whose caller was found to have a permission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +286,13 @@ def must_be_json(request: HttpRequest) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method not in ("GET", "DELETE") and kind != "application/json":
         raise HTTPException("the body must be sent as application/json", status_code=415)
+
+
+def mark_checked(request: HttpRequest) -> None:
+    """Note on the request that its caller was found to have a permission; `Hand` does nothing for other requests."""
+    request.scope[CHECKED] = True
+
+
+def is_checked(request: HttpRequest) -> bool:
+    """Tell whether the request's caller was found to have a permission."""
+    return bool(request.scope.get(CHECKED))

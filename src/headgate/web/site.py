@@ -26,7 +26,7 @@ from headgate.services.requests import Unanswered, ask
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
-from headgate.web.access import Access, Bearer, must_be_json
+from headgate.web.access import Access, Bearer, mark_checked, must_be_json
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
@@ -204,6 +204,7 @@ class Site:
         must_be_json(request)
         if not self.access.permits_all(self._bearer(request)):
             raise self.access.refused(403, "the bearer of this token is not an administrator of the whole")
+        mark_checked(request)
 
     def _bearer(self, request: HttpRequest) -> Bearer:
         """Return the bearer of the request's token. Raise 401."""
@@ -326,6 +327,7 @@ def must_be_permitted(
     bearer, found = site._bearer(request), site.tenant(tenant).tenant
     if not site.access.permits(bearer, found, permission, subject or {}):
         raise site.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
+    mark_checked(request)
 
 
 def must_read(site: Site, connection: Connection, tenant: str | None = None) -> None:

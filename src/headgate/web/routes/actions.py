@@ -17,6 +17,7 @@ from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.rest import HTTPException, HttpRequest, get
 from headgate.store.types import Op, StoreError
+from headgate.web.access import is_checked
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.routes.history import number
 from headgate.web.site import Site
@@ -50,14 +51,17 @@ class Hand:
 
     async def does(self, work: Work) -> None:
         """Perform the action and record its outcome. `work` writes the operations that it receives in the commit
-        that requests the effect, so that every action is recorded, whatever fails next."""
+        that requests the effect, so that every action is recorded, whatever fails next. Raise PermissionError if the
+        route has not asked `Site.allow`: a forgotten check does nothing."""
+        if not is_checked(self.request):
+            raise PermissionError(f"the route of {self.verb} has not checked whether its caller may do this")
         action = self._action()
         self.request.scope[KEPT] = True
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
         try:
             await self._tried(action, work)
-        finally:  # once the mirror has it: whoever looks on before that would use up what this allows
-            self.site.shots.stale()  # who did something sees what came of it
+        finally:  # only now: a viewer that looks before the mirror has it would use up this refresh
+            self.site.shots.stale()  # the next status shows the effect
 
     async def _tried(self, action: HandAction, work: Work) -> None:
         stream = self.site.context.map.history.by_hand
@@ -105,7 +109,7 @@ class Hand:
 
     def _action(self) -> HandAction:
         bearer = self.site.access.bearer(self.request)
-        assert bearer is not None, "who may is somebody"
+        assert bearer is not None, "Site.allow has run"
         client = self.request.client
         through = plain(self.request.headers.get("x-forwarded-for", ""))
         return HandAction(

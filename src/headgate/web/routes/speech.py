@@ -13,7 +13,7 @@ from headgate.base.ids import fresh
 from headgate.gate.review import SayAnswer, SayRequest
 from headgate.rest import HTTPException, HttpRequest, JSONBody, post
 from headgate.store.types import Op
-from headgate.web.access import APPROVE, COMMENT, must_be_json
+from headgate.web.access import APPROVE, COMMENT, mark_checked, must_be_json
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
 from headgate.web.reviewcalls import ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.actions import Hand
@@ -133,6 +133,7 @@ def _speaking(
         raise site.access.refused(403, f"you may not {permissions[0]} in tenant {tenant}")
     if why := nobody(call):
         raise site.access.refused(403, why)
+    mark_checked(request)
     return call
 
 
