@@ -177,7 +177,7 @@ async def test_what_is_being_pushed_lands_before_the_answer_and_nothing_after_it
 async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
     client: Client, running: Gate, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on, real = asyncio.Event(), asyncio.Event(), Merger._if_open
+    begun, go_on, real = asyncio.Event(), asyncio.Event(), Merger._up_to_date
 
     async def slowly(merger: Merger, claim: Any, work: Any, *, again: bool) -> Any:
         if isinstance(work, LandRequest):
@@ -185,7 +185,7 @@ async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
             await go_on.wait()
         return await real(merger, claim, work, again=again)
 
-    monkeypatch.setattr(Merger, "_if_open", slowly)
+    monkeypatch.setattr(Merger, "_up_to_date", slowly)
     head = repositories.head("code/api")
     await approved(repositories, "one")
     async with asyncio.timeout(DEADLINE_S):

@@ -366,7 +366,7 @@ SOONEST = {
     semaphores_are_written_blindly: 909,
     unknown_outcomes_are_repeated: 32,
 }
-"""The seed of a world that finds it at once, looked at first.  Once worlds are others, the search takes longer."""
+"""Mutant -> a seed that exposes it, tried first. If the worlds change, the search only takes longer."""
 
 
 OF_CIRCLES: dict[Mutant, range] = {

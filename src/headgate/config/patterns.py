@@ -45,7 +45,7 @@ class BadPattern(Exception):
 
 
 class Undecided(Exception):
-    """Report that a match could not be decided within the allowed time."""
+    """Report that a match could not be decided within WALK_STEPS_MAX steps."""
 
     def __init__(self, pattern: str, subject: str) -> None:
         shown = subject if len(subject) <= 80 else f"{subject[:80]}…"

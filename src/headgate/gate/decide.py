@@ -26,7 +26,7 @@ def decide_queue(
 ) -> Queue:
     """Return the queue after everything that can be done in it now. Append the actions for that to `actions`, and the
     id of each item to `examined` before the item is examined."""
-    queue, circular = renewed(queue, world, actions)
+    queue, unmet = renewed(queue, world, actions)
     base, remaining = Base(keys=set(queue.landed_keys), unfollowed=unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
     closing = closing_of(world.closings, world.pipeline.name, queue.name)
@@ -35,7 +35,7 @@ def decide_queue(
         obstacle = None
         if may_leave(item):
             item = with_current_needs(item, world)
-            obstacle = circular or unready(item, base.keys, base.failing, world)
+            obstacle = unmet or unready(item, base.keys, base.failing, world)
         if obstacle is not None and obstacle.obstacle is not Obstacle.WAITING:
             if unfinished(actions):
                 return tidied(queue, [*remaining, item, *items[position + 1 :]], world)

@@ -41,16 +41,16 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     """Grows by one at every change of owner."""
     ahead: str = ""
-    """Id of the last message that may have been started; empty when none behind `last` may have been."""
+    """Id of the last message that may have been started; empty when none after `last` may have been."""
     attempted: str = msgspec.field(default="", name="trying")
-    """Id of the message behind `last` whose attempts are counted: it failed, or the outcome of its last attempt is
+    """Id of the message after `last` whose attempts are counted: it failed, or the outcome of its last attempt is
     unknown."""
     attempts: int = 0
     """How many attempts at `attempted` have started."""
     tally: Tally | None = None
     """The tally of `attempted`, or None in a record of a version that only counted."""
     failed: str = ""
-    """Messages behind `last`, up to this id, have failed once, as one batch; empty when there is no such batch."""
+    """Messages after `last`, up to this id, have failed once, as one batch; empty when there is no such batch."""
     parked: tuple[Parked, ...] = ()
     gone_ms: int = 0
     """Time since which the queue has not existed, in milliseconds since 1970; 0 means it exists."""

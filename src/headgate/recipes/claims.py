@@ -63,7 +63,8 @@ class Claim:
         """Commit the answer and the end of the request together. Return False if the submitter has withdrawn the
         request.
 
-        `result` is for the waiting process, or for the one that takes up the answer: see `result_path`.
+        `result` is written to `result_path`: for the waiting process if `waited`, otherwise for the reader of the
+        answer.
         """
         id, path, checks, laid = self.request.id, self.seen.path, list[At](), list[str]()
         spent = self.spent or (Delete(f"{self.places.params}/{id}"),)
@@ -111,7 +112,7 @@ class Claim:
 
     async def pause(self, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
         """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the
-        state `paused`. Return what the submitter wants; if it is no longer `run`, nothing was committed."""
+        state `paused`. Return what the submitter wants; if it was not `run` to begin with, nothing was committed."""
         path, attempted = self.seen.path, False
         word = word if result is None else [(await self._laid(at, result))[0], *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):

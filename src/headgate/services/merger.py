@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -60,6 +61,8 @@ class Merger:
         self._context, self._git, self._jobs_max = context, git, jobs_max
         self._away: dict[str, RepositoryProblem] = {}
         """Project -> problem that makes work on it wait; each is logged once."""
+        self._waiting = Counter[str]()
+        """Project -> works that wait for it."""
         self.membership = Membership(context, "merger", ComponentFacts(places=jobs_max), finishes=True)
 
     async def run(self, session: Session) -> None:
@@ -145,11 +148,12 @@ class Merger:
             attempt = 0
             while True:
                 try:
-                    return await self._tried(claim, await self._if_open(claim, work, again=attempt > 0), worker)
+                    return await self._tried(claim, await self._up_to_date(claim, work, again=attempt > 0), worker)
                 except Unreachable as unreachable:
                     if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
                     self._waits(unreachable)
+                    self._waiting[unreachable.project] += unreachable.project not in away
                     away.add(unreachable.project)
                 async with worker.parked(claim):
                     longest_s: float = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(attempt, 10))
@@ -157,14 +161,16 @@ class Merger:
                         return None
                 attempt += 1
         finally:
+            self._waiting.subtract(away)
             for project in away & self._away.keys():
-                del self._away[project]
+                if not self._waiting[project]:
+                    del self._away[project], self._waiting[project]
             if away:
                 self.membership.say(problems=dict(self._away))
 
-    async def _if_open(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
-        """Return the work. A landing includes the closed pipelines and queues as the store has them now, and the
-        forge's answer if that is too old. Raise Unreachable."""
+    async def _up_to_date(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
+        """Return the work. A landing gets the pipelines and queues closed now and, if the last look at the forge is
+        too old, the forge's new answer. Raise Unreachable."""
         if not isinstance(work, LandRequest):
             return work
         context, tenant = self._context, claim.request.meta["tenant"]

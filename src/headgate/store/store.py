@@ -139,8 +139,8 @@ class Store:
         return found
 
     async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[Entry]:
-        """Return the first `limit` entries below `directory`, by path, whose path in it has the prefix and comes after
-        `after`."""
+        """Return the first `limit` entries below `directory`, ordered by path. Only relative paths that start with
+        `begins` and sort after `after` count."""
         if isinstance(self.backend, Wide):
             self.counts.reads += 1
             return await self.backend.scan(directory, begins=begins, after=after, limit=limit)
@@ -170,7 +170,8 @@ class Store:
         return self.backend.watch(prefix)
 
     async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[At] = ()) -> T:
-        """Run `body` until everything it read and wrote commits in one step.
+        """Run `body` until its writes commit together with checks of all that it read. Without writes nothing is
+        checked.
 
         `body` may run several times: no effects outside its transaction.  Raises GuardLost at once, Conflict
         after ATTEMPTS_MAX tries, Unavailable when the outcome is unknown.

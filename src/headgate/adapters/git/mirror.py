@@ -301,8 +301,8 @@ class MirrorRepository:
 
     async def _tidy(self) -> None:
         """Pack the loose objects of merges and the packs of fetches once there are many of them. Nothing is removed,
-        since unlanded commits have no ref. Requires the exclusive lock; merges and reads may run meanwhile, since each
-        object stays available."""
+        since unlanded commits have no ref. Requires `_fetching`; merges and reads may run meanwhile, since each object
+        stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))

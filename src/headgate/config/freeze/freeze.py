@@ -32,7 +32,7 @@ from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided, any_matches
 
 UNDECIDED = "Pattern Undecided"
-"""Name of the error about a pattern that takes too long."""
+"""Name of the error about a pattern that takes too many steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Ownership:
         try:
             there = steps.sought(progress, control.seek)
         except ValueError as error:
-            log.error("%s: nobody can go on behind %r: %s", self.partition, control.seek, error)
+            log.error("%s: cannot continue after %r: %s", self.partition, control.seek, error)
             there = progress
         left = Control(paused=control.paused)
         ops: list[Op] = [

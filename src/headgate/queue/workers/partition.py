@@ -33,7 +33,7 @@ HANDED_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class WorkerView:
     """Hold what a worker tells its partitions."""
 
     control: Callable[[QueuePartition], Control]
@@ -47,10 +47,10 @@ class PartitionRunner:
     """Run a partition. `run` returns when the partition was given back after `leave`, or lost. Raise StopWorker,
     JobExit or Stuck."""
 
-    def __init__(self, processor: MessageProcessor, ownership: Ownership, route: RoutingRule, around: Around) -> None:
-        self._processor, self._ownership, self._around = processor, ownership, around
+    def __init__(self, processor: MessageProcessor, ownership: Ownership, route: RoutingRule, view: WorkerView) -> None:
+        self._processor, self._ownership, self._view = processor, ownership, view
         self._job, self._policy = route.job, route.policy
-        self.partition, self.rank = ownership.partition, around.rank
+        self.partition, self.rank = ownership.partition, view.rank
         self.now = ownership.stored
         self._wake = asyncio.Event()
         self._leaves = asyncio.Event()
@@ -126,10 +126,10 @@ class PartitionRunner:
 
     async def _step(self) -> bool:
         """Do what comes next; return False if there is nothing to do now."""
-        control = self._around.control(self.partition)
+        control = self._view.control(self.partition)
         if control.seek is not None and (now := await self._ownership.seek(self.now)) is not None:
             self.now = now
-            log.info("%s: goes on behind %s, as was wanted", self.partition, now.id or now.last or "nothing at all")
+            log.info("%s: continues after %s, as requested", self.partition, now.id or now.last or "nothing at all")
         if control.paused:
             await self._flush()
             return False
@@ -148,7 +148,7 @@ class PartitionRunner:
         if not page or self.leaving:
             return False
         for first in range(0, len(page), self._policy.batch):
-            async with self._place(page[first].message_id) as granted:
+            async with self._slot(page[first].message_id) as granted:
                 if not granted:
                     return True
                 if self._called_away():
@@ -215,11 +215,11 @@ class PartitionRunner:
     async def _again(self, message: Message) -> None:
         """Try once more, with the start recorded first; do not try if the message has used all its attempts."""
         id, me = message.message_id, self._ownership.name
-        tally = steps.tally_of(self.now, id).excused(self._around.alive())
+        tally = steps.tally_of(self.now, id).excused(self._view.alive())
         if why := tally.spent(self._policy):
             await self._give_up(message, tally, why)
             return
-        async with self._place(id) as granted:
+        async with self._slot(id) as granted:
             if not granted or self._called_away():
                 return
             await self._commit(steps.tried(self.now, id, tally.opened(me)))
@@ -275,7 +275,7 @@ class PartitionRunner:
     # --- one try
 
     @asynccontextmanager
-    async def _place(self, id: str) -> AsyncIterator[bool]:
+    async def _slot(self, id: str) -> AsyncIterator[bool]:
         """Wait for a slot for the message's job, and record the state meanwhile."""
         self.rank.waits(unix_ms_of(id))
         async with AsyncExitStack() as stack:
@@ -374,7 +374,7 @@ class PartitionRunner:
         return self._called_away() or any(one.due_ms <= now_ms for one in self.now.parked)
 
     def _called_away(self) -> bool:
-        control = self._around.control(self.partition)
+        control = self._view.control(self.partition)
         return self.leaving or control.paused or control.seek is not None
 
     def _patience_s(self) -> float:

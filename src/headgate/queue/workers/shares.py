@@ -20,7 +20,7 @@ from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerReco
 from headgate.queue.workers.calls import JobExit, Stuck, log
 from headgate.queue.workers.discovery import DiscoveryTurn
 from headgate.queue.workers.ownership import take
-from headgate.queue.workers.partition import Around, PartitionRunner
+from headgate.queue.workers.partition import PartitionRunner, WorkerView
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank, StrandTurns
 from headgate.queueing.assignment import share_out
@@ -289,8 +289,8 @@ class PartitionSharing:
             if ownership.partition in self._runners:
                 continue
             rank = turns.of(priority_of(ownership.partition.number, priorities) - 1)
-            around = Around(lambda partition: self._controls.get(partition, Control()), lambda: self._alive, rank)
-            runner = PartitionRunner(self.processor, ownership, route, around)
+            view = WorkerView(lambda partition: self._controls.get(partition, Control()), lambda: self._alive, rank)
+            runner = PartitionRunner(self.processor, ownership, route, view)
             task = asyncio.ensure_future(runner.run())
             task.add_done_callback(partial(self._ended, rank))
             self._runners[ownership.partition] = runner, task

@@ -71,7 +71,7 @@ class Rank:
     def begins(self) -> None:
         """Note that the partition's message has a slot; the partition has used its turn."""
         found = self.turns.next()
-        assert found is not None and found[0] == self.which, "a place is given to whoever has the turn"
+        assert found is not None and found[0] == self.which, "only the partition that has the turn gets a slot"
         self.turns._since_ms[self.which], self.turns._busy, self.turns._passed = None, True, found[1]
 
     def ends(self) -> None:

@@ -107,7 +107,7 @@ class QueueWorker:
                 await self._poll(sharing)
             except SourceDown as down:
                 self.processor.figures.source_errors.inc()
-                log.warning("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
+                log.warning("the server announces no posts (%s); connecting again in %.1f s", down, wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 

@@ -58,7 +58,7 @@ Events = list[Unread[Event]]
 EVENTS_MAX = 20
 """Limit of events absorbed in one turn."""
 FRESH_MIN = 5
-"""Number of these events that may be triggers, however many results wait."""
+"""Number of these places that are kept for triggers, however many results wait."""
 
 
 class FaultyEvent(Exception):
@@ -146,7 +146,7 @@ class PipelineRunner:
         self._looked, self._settled, self._littered = (), False, bool(entries)
 
     async def _tidy(self, guard: At) -> None:
-        """Take away what a turn cut short left half-written or asked of others, once a later turn is recorded."""
+        """Remove what an interrupted turn left half-written, and its requests, once a later turn is recorded."""
         if not self._littered:
             return
         for _ in range(DISOWN_ATTEMPTS_MAX):
@@ -322,8 +322,8 @@ class PipelineRunner:
     def _facts(self) -> tuple[object, ...]:
         """Return what a decision may rest on outside our own state, to compare: changes, all the rest, semaphores."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
-        shut = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
-        rest = layouts, answered, *shut, self._state.disabled
+        orders, due = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
+        rest = layouts, answered, orders, due, self._state.disabled
         return self._change_states.counted(), rest, self._semaphores.versions()
 
     async def _to_tell(self, actions: list[Action]) -> dict[str, Open]:

@@ -163,7 +163,7 @@ async def _made(site: Site, request: HoldRequest, besides: Sequence[Op]) -> None
 
 
 def of_project(site: Site, request: HttpRequest, tenant: str, project: str) -> list[HoldShape]:
-    """Return those of a project; none for one that is not known."""
+    """Return the hold requests of a project; none for an unknown project."""
     found = _of(site, tenant)
     return [_shape(site, request, one) for one in found if f"/{one.project}".endswith(f"/{project}")]
 
@@ -206,7 +206,7 @@ def _held(build: HeldBuild, *, located: bool) -> HeldShape:
 
 
 def _found(site: Site, tenant: str, id: str) -> HoldRequest:
-    """Raise 404, also for one of another tenant."""
+    """Return a hold request of this tenant. Raise 404, also for one of another tenant."""
     found = next((one for one in _of(site, tenant) if one.id == id), None)
     if found is None:
         raise NotFoundException(f"Hold request {id} not found.")

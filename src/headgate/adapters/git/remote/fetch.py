@@ -31,8 +31,8 @@ APART_MAX = 60
 OVERDUE_MAX = 3
 """Fetches that may time out before the remote counts as unable to deliver anything."""
 STALE_S = 60.0
-"""Age above which a lock file of git counts as left behind by a git that was killed, when its finder holds the mirror
-exclusively. A lock file from the future counts as well: it is older than the clock's last leap."""
+"""Age above which a lock file of git counts as left behind by a git that was killed, when its finder holds the
+mirror's lock for fetches. A lock file from the future counts as well: it is older than the clock's last leap."""
 _ALL_HEADS = "+refs/heads/*:refs/heads/*"
 _CUT = re.compile(r"invalid index-pack output|signal 25|[Ff]ile too large")
 _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
@@ -40,7 +40,8 @@ _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
 
 async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, first: bool) -> dict[str, str]:
     """Fetch the commits of these refs of the remote, and maybe more; a ref that is gone is no failure. Return ref ->
-    reason, for existing refs that could not be fetched. Requires the exclusive lock. Raises GitError, OSError."""
+    reason, for existing refs that could not be fetched. Requires the mirror's lock for fetches. Raise GitError,
+    OSError."""
     limit_s = FIRST_MAX_S if first else LATER_MAX_S
     heads = [ref for ref in wanted if ref.startswith(HEADS)]
     if len(heads) <= FEW:
