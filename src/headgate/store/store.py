@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from headgate.store.types import (
 )
 
 T = TypeVar("T")
+
+log = logging.getLogger("headgate.store")
 
 ATTEMPTS_MAX = 16
 TTL_S = 15.0
@@ -243,7 +246,9 @@ class Store:
                 good_until, wait_s = asked_s + ttl_s * 2 / 3, ttl_s / 3
             except SessionLost:
                 break
-            except (StoreError, TimeoutError):
+            except Exception as error:
+                if not isinstance(error, StoreError | TimeoutError):
+                    log.exception("the store could not renew a session, for a reason of its own")
                 if loop.time() >= good_until:
                     break
                 wait_s = ttl_s / 30

@@ -21,7 +21,7 @@ from headgate.recipes.stream import Stream, consumed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.tree import Staged
-from headgate.store.types import Conflict, Delete, Put, SessionLost
+from headgate.store.types import Conflict, Delete, Lease, Put, SessionLost
 from headgate.testing.loop import run_virtual
 
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
@@ -93,6 +93,25 @@ def test_a_semaphore_has_so_many_places() -> None:
             for _ in range(10):
                 group.create_task(enter(session))
         assert peak == 3
+
+    virtual(main())
+
+
+class Faulty(MemoryBackend):
+    """A backend that renews nothing, for a reason that no store has."""
+
+    async def keep_alive(self, lease: Lease) -> None:
+        raise ValueError("an answer that nobody expects")
+
+
+def test_a_session_that_a_faulty_backend_does_not_renew_ends_before_its_lease() -> None:
+    async def main() -> None:
+        loop, store = asyncio.get_running_loop(), Store(Faulty())
+        begun_s = loop.time()
+        with pytest.raises(SessionLost):
+            async with store.session("me", ttl_s=9):
+                await asyncio.sleep(100)
+        assert 5 < loop.time() - begun_s < 9
 
     virtual(main())
 
