@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from headgate.adapters.reporters.registry import ReporterOptions
+from headgate.adapters.reporters.wordings import title
 from headgate.base.errors import UserError
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import Reporter, ReporterAway
@@ -15,13 +17,16 @@ class Notebook:
         self._path = path
 
     async def tell(self, outgoing: OutboxMessage) -> None:
-        report, heading = outgoing.report, outgoing.options.get("heading", "")
-        line = f"{outgoing.key} {heading}: {report.change} of {report.project} {report.result}\n"
+        line = f"{outgoing.key} {title(outgoing.report, outgoing.options.get('heading', ''))}\n"
         try:
-            with self._path.open("a") as file:
-                file.write(line)
+            await asyncio.to_thread(self._append, line)
         except OSError as error:
             raise ReporterAway(f"{self._path.name}: {error.strerror}") from error
+
+    def _append(self, line: str) -> None:
+        if not self._path.exists() or line not in self._path.read_text().splitlines(keepends=True):
+            with self._path.open("a") as file:
+                file.write(line)
 
 
 async def connect(given: ReporterOptions) -> Reporter:

@@ -1,17 +1,21 @@
-"""An endpoint of a new kind: the projects of a tenant that begin with some letters, at most a hundred."""
+"""Endpoints of a new kind: projects of a tenant whose names begin with some letters, and one project read again."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
-from headgate.rest import get
+from headgate.rest import HttpRequest, JSONBody, get, post
+from headgate.web.routes.actions import Hand
 from headgate.web.site import Site
 
 SHOWN_MAX = 100
+PERMISSION = "set-tenant-state"
 
 
 class RollShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: names of projects."""
+    """Name projects. Headgate only."""
 
     projects: tuple[str, ...]
     more: bool
@@ -20,10 +24,26 @@ class RollShape(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/api/tenant/{tenant:str}/roll/{begins:str}")
 async def roll(site: Site, tenant: str, begins: str) -> RollShape:
-    """Return the projects whose names begin so."""
+    """Return the projects whose names begin so. Headgate only."""
     projects = site.tenant(tenant).tenant.projects
     found = sorted(one.name for one in projects if one.name.startswith(begins))
     return RollShape(projects=tuple(found[:SHOWN_MAX]), more=len(found) > SHOWN_MAX)
 
 
-ROUTES = (roll,)
+class ForRoll(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Call one project. Headgate only."""
+
+    project: str
+    reason: str = ""
+
+
+@post("/api/tenant/{tenant:str}/roll", opt={"permission": PERMISSION})
+async def call(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForRoll]) -> bool:
+    """Have the configuration of a project read again. Headgate only."""
+    site.allow(request, tenant, PERMISSION)
+    work = partial(site.reread, tenant, (data.project,))  # takes `besides`, and writes it with the request
+    await Hand(site, request, "call", tenant, data.project, data.reason).does(work)
+    return True
+
+
+ROUTES = (roll, call)

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import jwt
+import msgspec
 import pytest
 
+from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.pages import api
+from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web import app
-from headgate.web.access import Access
+from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.site import Site
 
 from ..conftest import TENANTS
 from . import roll
 
-RULES = "- authorization-rule: {name: staff, conditions: [{groups: staff}]}\n"
+SECRET = "a secret of thirty-two bytes, or more"
+RULES = (
+    "- authorization-rule: {name: staff, conditions: [{groups: staff}]}\n"
+    "- role: {name: caller, permissions: {set-tenant-state: true}}\n"
+)
+OPEN = f"{TENANTS.rstrip()}\n    role-mappings: {{staff: [caller]}}\n"
 CLOSED = (
     "- tenant:\n    name: closed\n    access-rules: [staff]\n    source: {local: {untrusted-projects: [code/lib]}}\n"
 )
+FILE = RULES + OPEN + CLOSED
 ROLL = "/api/tenant/example/roll"
 OPERATOR = {"Authorization": "Bearer secret"}
+
+
+def token(**claims: Any) -> dict[str, str]:
+    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 60, **claims}
+    return {"Authorization": f"Bearer {jwt.encode(said, SECRET, 'HS256')}"}
+
+
+def access() -> Access:
+    """Return who may do what: the operator, and people whose tokens say their groups."""
+    file = parse_tenant_file(FILE, "tenants.yaml", {"local": Connection("local", "git.example")})
+    said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
+    realm = Realm(authenticator("ours", said, Path("headgate.conf")), "realm")
+    return Access("secret", [realm], lambda: Rules(file.rules, file.roles, file.api_root))
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +63,12 @@ def row(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def client(tmp_path: Path, repositories: Repositories) -> AsyncIterator[httpx.AsyncClient]:
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), RULES + TENANTS + CLOSED) as running:
-        site = Site(running.context, running.scheduler.tenants, history, tmp_path, follow, Access("secret"))
+    async with (
+        gate(tmp_path, repositories.hub, MemoryBackend(), FILE, recording=history) as running,
+        running.context.store.session("web") as session,
+    ):
+        tenants = running.scheduler.tenants
+        site = Site(running.context, tenants, history, tmp_path, follow, access(), joined=lambda: session)
         transport = httpx.ASGITransport(create_app(site))
         async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
             yield found
@@ -58,11 +87,27 @@ async def test_who_may_not_read_a_tenant_does_not_reach_it(client: httpx.AsyncCl
     assert (await client.get("/api/tenant/nobody/roll/code")).status_code == 404
 
 
+async def test_only_who_has_the_permission_does_it_and_that_is_recorded(client: httpx.AsyncClient) -> None:
+    said = {"project": "code/api", "reason": "it moved"}
+    assert (await client.post(ROLL, json=said)).status_code == 401
+    assert (await client.post(ROLL, json=said, headers=token(groups=["guests"]))).status_code == 403
+    staff = token(groups=["staff"])
+    assert (await client.post(ROLL, content=msgspec.json.encode(said), headers=staff)).status_code == 415
+    assert (await client.post(ROLL, json={**said, "path": "/etc"}, headers=staff)).status_code == 400
+    assert (await client.post(ROLL, json=said, headers=staff)).status_code == 201
+    kept = {action["verb"]: action for action in (await client.get("/api/tenant/example/actions")).json()}
+    done, refused = kept.pop("call"), kept.pop("roll")
+    assert (done["subject"], done["reason"], done["outcome"]) == ("code/api", "it moved", "done")
+    assert not kept and "may not set-tenant-state" in refused["outcome"]
+
+
 async def test_it_is_described_where_all_are(client: httpx.AsyncClient) -> None:
-    (path,) = (p for p in (await client.get("/openapi/openapi.json")).json()["paths"].items() if "/roll/" in p[0])
-    assert path[1]["get"]["description"] == "Return the projects whose names begin so."
+    paths = (await client.get("/openapi/openapi.json")).json()["paths"]
+    found = paths["/api/tenant/{tenant}/roll/{begins}"]["get"]["description"]
+    assert found == "Return the projects whose names begin so. Headgate only."
 
 
 def test_the_reference_page_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "ROUTES", app.ROUTES, raising=False)
-    assert "/api/tenant/{tenant}/roll/{begins}" in api.page()
+    page = api.page()
+    assert "/api/tenant/{tenant}/roll/{begins}" in page and "- Permission: set-tenant-state.\n- Body: [ForRoll]" in page

@@ -1,10 +1,11 @@
-"""An attribute of jobs is a row, a field and whoever acts on it: `docs/how-to/add/a-job-attribute.md`."""
+"""An attribute of jobs is two rows, a field and the code that acts on it: `docs/how-to/add/a-job-attribute.md`."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
+from headgate.config.explain import describe
 from headgate.config.explain.page import page
 from headgate.config.explain.schema import files
 from headgate.config.files.check import count
@@ -25,8 +26,9 @@ class TimedJob(FrozenJob, frozen=True, omit_defaults=True):
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the row, and the field."""
+    """Make the rows, and the field."""
     monkeypatch.setitem(JOB, "quiet", JobKey(count(0, 600), "0", "seconds of silence after it", field="quiet_s"))
+    monkeypatch.setitem(describe._RENAMED, "quiet_s", "quiet")
     monkeypatch.setattr(mix, "FrozenJob", TimedJob)
     monkeypatch.setattr(mix, "EXECUTION", EXECUTION | {"quiet"})  # made of the rows when it is imported
 
@@ -46,6 +48,7 @@ def test_the_last_variant_that_names_it_says_it() -> None:
         "- job: {name: unit, quiet: 7}\n" + PROJECT
     )
     assert not errors and isinstance(job, TimedJob) and job.quiet_s == 7
+    assert describe.job(job)["quiet"] == 7
 
 
 def test_a_job_without_it_is_stored_as_before() -> None:

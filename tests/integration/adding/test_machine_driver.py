@@ -32,7 +32,10 @@ SETTINGS = "[connection sky]\ndriver = shed\n"
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the two rows that a new driver is."""
     row = CloudDriver(
-        f"{__package__}.shed", {"place": ConnectionOption("path", "", "where it is.")}, ("place", "where it is")
+        f"{__package__}.shed",
+        {"place": ConnectionOption("path", "", "where it is.")},
+        ("place", "where it is"),
+        rated=False,
     )
     monkeypatch.setitem(CLOUDS, "shed", row)
     tools = StanzaKey(words("hammer", "saw"), "hammer")

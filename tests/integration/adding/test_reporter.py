@@ -1,8 +1,9 @@
-"""A reporter is a module and two rows: `docs/how-to/add/a-reporter.md`."""
+"""A reporter is a module and three rows: `docs/how-to/add/a-reporter.md`."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from headgate.cli.process import connection_shapes
 from headgate.cli.settings import read
 from headgate.config.drivers import DRIVERS, Driver
 from headgate.config.files.check import StanzaKey, text
+from headgate.config.keys.consumers import CONSUMERS
+from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
@@ -27,13 +30,14 @@ from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 
 from ..conftest import PIPELINES, TENANTS
+from . import notebook
 
 SETTINGS = "[connection hall]\ndriver = notebook\n"
 
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the two rows that a new driver is."""
+    """Make the three rows that a new driver is."""
     row = ReporterDriver(
         f"{__package__}.notebook",
         {"file": ConnectionOption("text", "", "where lines are written.")},
@@ -42,6 +46,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(REPORTERS, "notebook", row)
     monkeypatch.setitem(DRIVERS, "notebook", Driver(None, None, {"heading": StanzaKey(text)}, posts=True))
+    monkeypatch.setitem(CONSUMERS, "notebook reporter", {__package__: "heading"})
     known = dict(OPTIONS["connection *"])  # made of the rows when it is imported
     monkeypatch.setitem(OPTIONS, "connection *", known)
     add(known, "notebook", row.settings)
@@ -78,8 +83,28 @@ async def test_what_is_wrong_with_its_section_is_said_with_the_line(tmp_path: Pa
             await outbox_senders(settings(tmp_path, said), context, stack, dict, {})  # type: ignore[arg-type]
 
 
+def test_each_of_its_keys_is_read_by_whom_the_row_names() -> None:
+    keys, (words,) = DRIVERS["notebook"].reporter or {}, CONSUMERS["notebook reporter"].values()
+    assert words.split() == list(keys)
+    assert all(f"'{key}'" in inspect.getsource(notebook) for key in keys)
+
+
+async def test_a_report_is_written_once_in_a_line_of_its_own(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        reporter = await connect("notebook", ReporterOptions({"file": "a.txt"}, tmp_path, lambda: None, stack))
+        hostile = QueueReport(
+            v=1, kind="report", id="1", at_ms=0, tenant="example", pipeline="gate", project="git.example/code/api",
+            branch="master", change="faster", commit="", item="", report="success", subject="a\nb\x1b[2J" + "c" * 9_000,
+        )  # fmt: skip
+        for _ in range(2):  # the first answer was lost
+            await reporter.tell(OutboxMessage("", hostile, key="one"))
+    (line,) = (tmp_path / "a.txt").read_text().splitlines()
+    assert line.startswith("one ") and line.isprintable() and len(line) < 300
+
+
 async def test_what_a_pipeline_reports_to_it_arrives(tmp_path: Path) -> None:
-    told = PIPELINES.replace("success:\n      local: {}", "success:\n      hall: {heading: Good}", 1)
+    hall = 'success:\n      hall: {heading: "Good: {change} of {project} {result}"}'
+    told = PIPELINES.replace("success:\n      local: {}", hall, 1)
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": told, "jobs/unit": "#!/bin/sh\nexit 0\n"})
     for project in ("code/api", "code/lib"):

@@ -79,7 +79,7 @@ def page() -> str:
         lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
         for route in routes:
             lines += [*_route(route, shapes), ""]
-    lines += [*table(), "", _DIFFERENT, "## Shapes", "", "What is marked *ours* is not in Zuul's API.", ""]
+    lines += [*table(), "", _DIFFERENT, "## Shapes", "", "What is marked *Headgate only* is not in Zuul's API.", ""]
     for name in sorted(shapes):
         lines += [*_shape(shapes[name]), ""]
     return "\n".join(lines)
