@@ -113,7 +113,7 @@ class Reach:
 
 @dataclass
 class Sick:
-    reach: Reach
+    availability: Reach
 
 
 async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served, page: Page) -> None:

@@ -34,7 +34,7 @@ REPORTERS = """    success:
         - subject: "{change} {result}"
         - to: nobody@example.org
 """
-REPORTERS = f"""
+CONNECTIONS = f"""
 [connection mail]
 driver = smtp
 server = 127.0.0.1
@@ -108,7 +108,7 @@ def test_people_are_told_by_mail_and_webhook_whatever_was_away(tmp_path: Path, h
     repositories.create("config", config)
     repositories.create("code/api", {"README": "api\n"})
     repositories.create("code/lib", {"README": "lib\n"})
-    headgate = Headgate(repositories, TENANTS, settings=REPORTERS % {"port": port, "url": url})
+    headgate = Headgate(repositories, TENANTS, settings=CONNECTIONS % {"port": port, "url": url})
     headgate.start()
     try:
         repositories.propose("code/api", "good", {"a": "x\n"})

@@ -75,9 +75,12 @@ class Room:
 
     async def proposed(self, topic: str, files: dict[str, str]) -> str:
         commit = self.repositories.propose("code/api", topic, files)
+        mirror = self.gate.context.mirror
+        moves = mirror.moves  # before the look: what moves meanwhile is no longer waited for
         async with asyncio.timeout(DEADLINE_S):
             while (await self.get("review", change=topic)).json().get("commit") != commit:
-                await self.gate.context.mirror.moved(self.gate.context.mirror.moves)
+                await mirror.moved(moves)
+                moves = mirror.moves
         return commit
 
     async def get(self, what: str, headers: dict[str, str] | None = None, **params: Any) -> httpx.Response:

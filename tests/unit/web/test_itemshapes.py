@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -188,6 +190,15 @@ def expected(played: PlayedPipeline) -> list[str | None]:
     return found
 
 
+def assembled(status: EncodedStatus) -> Any:
+    """Return the document with items in place of their ids."""
+    document = json.loads(status.text)
+    items = {json.loads(name): json.loads(text) for name, text in status.items.items()}
+    for queue in (queue for pipeline in document["pipelines"] for queue in pipeline["change_queues"]):
+        queue["heads"] = [[items[id] for id in head] for head in queue["heads"]]
+    return document
+
+
 @pytest.mark.heavy
 def test_whatever_happens_it_says_the_same_as_one_made_from_nothing_and_tags_tell_statuses_apart() -> None:
     chance, played = random.Random(20), PlayedPipeline(replace(line(4), window=2))
@@ -200,6 +211,7 @@ def test_whatever_happens_it_says_the_same_as_one_made_from_nothing_and_tags_tel
         assert kept == fresh and waiting(kept) == expected(played)
         encoded = encoder.encoded(kept)
         assert encoded == StatusEncoder().encoded(fresh)
+        assert assembled(encoded) == json.loads(msgspec.json.encode(fresh))
         assert tags.setdefault(encoded.tag, fresh) == fresh
     different = list[StatusShape]()
     different.extend(one for one in tags.values() if one not in different)

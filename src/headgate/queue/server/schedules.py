@@ -43,7 +43,7 @@ async def put_schedule(site: MessageSite, request: HttpRequest, app: str, queue:
     stored = await site.board.change(
         app, lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
     )
-    return answer({**OK, **msgspec.structs.asdict(stored)})
+    return answer({**OK, **msgspec.to_builtins(stored)})
 
 
 @delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.web.shapes import ItemShape, StatusShape
 
@@ -46,9 +47,9 @@ class StatusEncoder:
             for queue in pipeline.change_queues:
                 self._known |= {item.id: _encoded(item, before) for head in queue.heads for item in head}
                 heads = [[item.id for item in head] for head in queue.heads]
-                queues.append({**msgspec.structs.asdict(queue), "heads": heads})
-            pipelines.append({**msgspec.structs.asdict(pipeline), "change_queues": queues})
-        text = msgspec.json.encode({**msgspec.structs.asdict(status), "pipelines": pipelines})
+                queues.append({**msgspec.to_builtins(replace(queue, heads=())), "heads": heads})
+            pipelines.append({**msgspec.to_builtins(replace(pipeline, change_queues=())), "change_queues": queues})
+        text = msgspec.json.encode({**msgspec.to_builtins(replace(status, pipelines=())), "pipelines": pipelines})
         found = self._known.values()
         digest = hashlib.sha256(hashlib.sha256(text).digest() + b"".join([one.digest for one in found]))
         items = {one.name: one.text for one in found}
