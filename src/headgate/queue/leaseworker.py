@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.tasks import run_until, unless
+from headgate.queue.messages.client import IDLE_MAX_S
 from headgate.queue.messages.holders import DEFAULT_GROUP, Handed, MessageLease
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
@@ -81,7 +82,8 @@ class Worker:
         """Work until `stop`, or until a job raises StopWorker: running jobs end, then everything is given back.
         Raise JobExit when a job wanted the process to end, Stuck when too many jobs cannot be stopped."""
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
-        connector = aiohttp.TCPConnector(ssl=trusting(*([Path(self._ca)] if self._ca else ())) or True)
+        trust = trusting(*([Path(self._ca)] if self._ca else ())) or True
+        connector = aiohttp.TCPConnector(keepalive_timeout=IDLE_MAX_S, ssl=trust)
         over, ended, self._failure = asyncio.Event(), asyncio.Event(), None
 
         async def stopped() -> None:

@@ -31,6 +31,9 @@ from headgate.queueing.message import Message
 from headgate.queueing.partitions import QueuePartition, parse_partition
 
 TIMEOUT_S = 30.0
+IDLE_MAX_S = 2.0
+"""Time after which an idle connection is not used again: the server closes it after 5 s, and a request that meets the
+close is lost."""
 SILENCE_MAX_S = 35.0
 """Seconds without data after which a stream counts as broken; the server sends pings more often."""
 QUEUES_PAGE = 1_000
@@ -91,7 +94,7 @@ class MessageClient:
         trust, see `trusting`."""
         credential = f"Application {key}" if key else f"Bearer {token}" if token else ""
         headers = {"Authorization": credential} if credential else {}
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=tls or True)
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_MAX_S, ssl=tls or True)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
             yield cls(urls, http)
