@@ -15,12 +15,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from headgate.queue.messages import client
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.records import BATCH_MAX, BODY_MAX_BYTES
 from headgate.queueing.partitions import TTL_MAX_S
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.harness import KEY, OTHER_KEY, serving
+from headgate.web.serve import _configured
 from tests.waiting import until
 
 AUTH = {"Authorization": f"Application {KEY}"}
@@ -408,3 +411,30 @@ async def waiting(http: aiohttp.ClientSession, url: str) -> float:
     """Requests that wait for messages."""
     async with http.get(f"{url.partition('/v1/')[0]}/metrics") as answer:
         return float((await answer.text()).partition("\nheadgate_messages_waiting ")[2].split("\n")[0])
+
+
+async def test_a_client_uses_no_connection_that_the_server_is_about_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _configured(web.Application()).timeout_keep_alive > 2 * client.IDLE_MAX_S
+    monkeypatch.setattr(client, "IDLE_MAX_S", 0.01)
+    ports = set[int]()
+
+    async def queues(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername")[1])
+        return web.json_response({"status": "ok", "queues": []})
+
+    app = web.Application()
+    app.router.add_get("/v1/sync", queues)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with client.MessageClient.open([f"http://127.0.0.1:{runner.addresses[0][1]}/v1/sync"], KEY) as http:
+
+            async def reconnected() -> bool:
+                await http.partitions()
+                return len(ports) > 1
+
+            await until("it connects again", reconnected, every_s=0.05)
+    finally:
+        await runner.cleanup()

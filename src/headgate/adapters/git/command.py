@@ -17,10 +17,10 @@ from headgate.base.errors import UserError
 from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
 
 GRACE_S = 5.0
-GENTLE_NEVER_S = 86_400.0
+"""How long a command that is cancelled may take to remove its lock files."""
+NEVER_S = 86_400.0
 NICE = 10
 """Priority of a command that gives way: the processors divide about 1 to 9 between it and any other process."""
-"""How long a command that is cancelled may take to remove its lock files."""
 
 NEEDED = (2, 38)
 """First version of git with `git merge-tree --write-tree`."""
@@ -189,7 +189,7 @@ class GitLimits(NamedTuple):
     """Size of each file that the command writes."""
     memory_max_bytes: int = 8 * 2**30
     """Memory of each process, without mapped files."""
-    gentle_after_s: float = GENTLE_NEVER_S
+    gentle_after_s: float = NEVER_S
     """Time after which the command gives way to other processes."""
 
 

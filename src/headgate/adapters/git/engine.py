@@ -52,7 +52,7 @@ log = logging.getLogger("headgate.git")
 
 LOOKED_MAX = 300
 MERGES_MAX = 8
-"""Concurrent merges; further ones would only wait for the processors."""
+"""Places of concurrent merges; further ones would only wait for the processors. A slow merge gives its place back."""
 PUSHED = (
     "Let Headgate's account push to the branch past its rules, or have the forge merge (land = merge, in the section of"
     " the connection)."

@@ -276,10 +276,12 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str
 
 
 def _due(message: NewMessage) -> dict[str, str]:
-    found = (
-        {"X-Delay": f"{message.delay_s:.3f}"} if message.delay_s else {"X-Deliver-At": message.at} if message.at else {}
-    )
-    return {**found, "X-Hold": "yes"} if message.hold else found
+    found = {"X-Hold": "yes"} if message.hold else {}
+    if message.delay_s:
+        found["X-Delay"] = f"{message.delay_s:.3f}"
+    elif message.at:
+        found["X-Deliver-At"] = message.at
+    return found
 
 
 def _since(position: Position) -> str:
