@@ -23,7 +23,7 @@ test: .venv/.dev tests/node/node_modules
 	$(MAKE) --no-print-directory -j 2 check compiled
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
-	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh sudo:sudo rsync:rsync postgresql:pg_ctlcluster gitolite3:gitolite mosquitto:/usr/sbin/mosquitto podman:podman runc:runc busybox-static:busybox prometheus:promtool
+	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium-headless-shell:chromium-headless-shell openssh-server:/usr/sbin/sshd openssh-client:ssh sudo:sudo rsync:rsync postgresql:pg_ctlcluster gitolite3:gitolite mosquitto:/usr/sbin/mosquitto podman:podman runc:runc busybox-static:busybox prometheus:promtool
 	-$(MAKE) --no-print-directory gerrit
 	-$(MAKE) --no-print-directory nova
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests

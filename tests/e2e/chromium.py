@@ -11,11 +11,12 @@ import ctypes
 import errno
 import os
 import platform
+import shutil
 import socket
 import struct
 import sys
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
 SOCKET = {"x86_64": (0xC000_003E, 41), "aarch64": (0xC000_00B7, 198)}
 """Machine -> its architecture, and the number of the call, as filters have them."""
 LOAD, JUMP_EQUAL, RETURN, ALLOW, ERRNO = 0x20, 0x15, 0x06, 0x7FFF_0000, 0x0005_0000
