@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,8 +13,8 @@ from headgate.config.keys import job, objects, tenant
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.pipeline import PIPELINE
+from tests.house.sources import SOURCE, facts
 
-SOURCE = Path(__file__).parents[2] / "src" / "headgate"
 DECLARED: dict[str, Keys] = {
     "job": JOB,
     "job, a playbook": job.PLAYBOOK,
@@ -65,14 +64,7 @@ ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "conf
 @cache
 def _words(path: Path) -> frozenset[str]:
     """Attributes that a module reads, texts in it, and functions it calls."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.Attribute(attr=name, ctx=ast.Load()) | ast.Name(id=name, ctx=ast.Load()):
-                found.add(name)
-            case ast.Constant(value=str(text)):
-                found.add(text)
-    return frozenset(found)
+    return frozenset(facts(path).reads).union(text for _, text in facts(path).strings)
 
 
 @cache
@@ -127,11 +119,7 @@ def test_consumers_read_what_they_are_said_to() -> None:
 def test_what_is_marked_as_idle_is_read_by_nobody() -> None:
     parts = ("gate", "adapters/process", "services")
     acting = {
-        node.attr
-        for part in parts
-        for path in (SOURCE / part).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute)
+        attribute for part in parts for path in (SOURCE / part).rglob("*.py") for attribute in facts(path).attributes
     }
     jobs = {key.replace("-", "_") for key, one in JOB.items() if one.idle}
     assert not jobs & acting

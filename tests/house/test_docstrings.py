@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-SOURCE = Path(__file__).parents[2] / "src/headgate"
-PLUGINS = SOURCE / "adapters/process/ansible_plugins"
-"""Ansible dictates the form of these modules."""
+from tests.house.sources import WRITTEN, facts, name
 
 VERBS = """
     Accept Account Act Add Adjust Admit Advance Allow Announce Answer Append Apply Approve Ask Assign Await Base
@@ -50,22 +45,8 @@ class Described(NamedTuple):
         return self.text.split()[0].rstrip(".,:;") in WORDS
 
 
-def _below(node: ast.AST, prefix: str, path: str) -> Iterator[Described]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            name = f"{prefix}{child.name}"
-            if text := ast.get_docstring(child):
-                yield Described(path, name, text)
-            yield from _below(child, f"{name}.", path)
-        else:
-            yield from _below(child, prefix, path)
-
-
 def test_docstrings_of_classes_and_functions_open_with_a_verb() -> None:
-    found = list[Described]()
-    for path in sorted(SOURCE.rglob("*.py")):
-        if PLUGINS not in path.parents and not path.stem.endswith(("_pb2", "_pb2_grpc")):
-            found += _below(ast.parse(path.read_text()), "", str(path.relative_to(SOURCE)))
+    found = [Described(name(path), *described) for path in WRITTEN for described in facts(path).docstrings]
     assert len(found) > 5000
     fragments = [one for one in found if not one.is_sentence and one.path != "cli/main.py"]
     assert not [f"{one.path} {one.name}: {SENTENCE.split(one.text)[0]}" for one in fragments]

@@ -1,14 +1,13 @@
 """The reference page of the map is what the declarations say, and the program uses what is declared."""
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.map.page import page
 from headgate.map.tree import Dir, declared, place
 from headgate.map.trees import trees
+from tests.house.sources import ALL, SOURCE, facts
 
-SOURCE = Path(__file__).parents[2] / "src" / "headgate"
 BY_KIND = {"executor", "fingergw", "launcher", "merger", "scheduler", "web"}
 """Below `components`: a process finds its own by the name of its kind."""
 BY_STREAM = {"action_bodies": "by_hand"}
@@ -32,9 +31,9 @@ def _attributes(dir: type[Dir]) -> Iterator[tuple[str, bool]]:
 
 
 def test_every_place_with_a_writer_is_used_by_the_program() -> None:
-    outside = [p for p in SOURCE.rglob("*.py") if p.relative_to(SOURCE).parts[0] not in ("map", "testing")]
+    outside = [p for p in ALL if p.relative_to(SOURCE).parts[0] not in ("map", "testing")]
     outside += [SOURCE / "map" / "inventory" / "entries.py"]  # what is written for an object is put together there
-    used = {n.attr for p in outside for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Attribute)}
+    used = {attribute for path in outside for attribute in facts(path).attributes}
     written = {name for tree in trees() for name, writer in _attributes(tree.dir) if writer}
     streamed = {place for place, stream in BY_STREAM.items() if stream in used}
     assert written - used - BY_KIND - streamed == set()

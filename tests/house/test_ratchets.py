@@ -5,15 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import grimp
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "headgate"
-MODULES = sorted(p for p in SOURCE.rglob("*.py") if not {"ansible_plugins"} & set(p.parts) and "_pb2" not in p.name)
+from tests.house.sources import ROOT, SOURCE, WRITTEN, facts
+
 TESTS = sorted(p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not in p.parts)
 SMALL_LINES = 60
 SMALL = 26
@@ -32,13 +30,8 @@ RECIPES = {"requests.py": 139, "claims.py": 134, "backlog.py": 129}
 """Recipes of more than 120 lines of code."""
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def _small() -> Iterator[str]:
-    graph, texts = grimp.build_graph("headgate", cache_dir=None), {p: p.read_text() for p in MODULES}
+    graph, texts = grimp.build_graph("headgate", cache_dir=None), {p: p.read_text() for p in WRITTEN}
     for path, text in texts.items():
         if path.stem in ("__init__", "__main__") or text.count("\n") >= SMALL_LINES:
             continue
@@ -54,14 +47,13 @@ def test_few_small_modules_have_a_neighbour_as_their_only_user() -> None:
 
 
 def test_few_functions_are_complex_and_each_says_why() -> None:
-    texts = [p.read_text() for p in (*MODULES, *TESTS) if p != Path(__file__)]
+    texts = [p.read_text() for p in (*WRITTEN, *TESTS) if p != Path(__file__)]
     found = [line for text in texts for line in text.split("\n") if "# noqa: C901" in line]
     assert len(found) <= COMPLEX and all(re.search(r"# noqa: C901 - \w", line) for line in found), found
 
 
 def test_any_is_used_less_and_less() -> None:
-    nodes = (node for path in MODULES for node in ast.walk(parsed(path)))
-    assert sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes) <= ANY
+    assert sum(facts(path).anys for path in WRITTEN) <= ANY
 
 
 def _sleeps(path: Path) -> Iterator[str]:
@@ -69,7 +61,7 @@ def _sleeps(path: Path) -> Iterator[str]:
     text = path.read_text()
     if "sleep(" not in text or re.search("run_virtual|on_site|VirtualLoop|virtual|@simulated_machines", text):
         return
-    for node in ast.walk(parsed(path)):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and re.fullmatch(r"((asyncio|time)\.)?sleep\((?!0\)).*", ast.unparse(node), re.S):
             yield f"{path.relative_to(ROOT)}:{node.lineno}"
 
@@ -80,31 +72,19 @@ def test_tests_do_not_sleep() -> None:
 
 
 def test_imports_are_a_small_part_of_the_code() -> None:
-    lines = sum(path.read_text().count("\n") for path in MODULES)
-    found = (
-        node for path in MODULES for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    assert sum((node.end_lineno or 0) - node.lineno + 1 for node in found) / lines <= IMPORT_SHARE
-
-
-def names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
+    lines = sum(path.read_text().count("\n") for path in WRITTEN)
+    assert sum(facts(path).import_lines for path in WRITTEN) / lines <= IMPORT_SHARE
 
 
 def test_values_are_named_by_what_they_are() -> None:
-    found = [f"{path}: {name}" for path in MODULES for name in names(parsed(path)) if name.strip("_") in PRIVATE_WORDS]
+    found = [f"{path}: {name}" for path in WRITTEN for name in facts(path).names if name.strip("_") in PRIVATE_WORDS]
     assert len(found) <= PRIVATE, found
 
 
 def test_commands_print_only_what_does_nothing_to_a_terminal() -> None:
     """`say` shows control characters as escapes; nobody has to think of it."""
     printing = re.compile(r"(?:click\.|from click import .*\b)(?:echo|secho|style|echo_via_pager)\b")
-    found = [str(path) for path in MODULES if printing.search(path.read_text())]
+    found = [str(path) for path in WRITTEN if printing.search(path.read_text())]
     assert found == [str(SOURCE / "cli/terminal/say.py")]
 
 
@@ -115,7 +95,7 @@ def test_modules_of_commands_are_called_as_their_command() -> None:
 def test_paths_of_the_store_are_put_together_in_the_map() -> None:
     glued = re.compile(r"""f"\{[\w.()]*\.path\}/|\.path \+ "/""")
     theirs = [SOURCE / part for part in ("map", "recipes", "store", "testing", "adapters/forges")]
-    outside = [p for p in MODULES if not any(p.is_relative_to(part) for part in theirs)]
+    outside = [p for p in WRITTEN if not any(p.is_relative_to(part) for part in theirs)]
     assert not [f"{p.relative_to(SOURCE)}: {m[0]}" for p in outside for m in glued.finditer(p.read_text())]
 
 
@@ -124,7 +104,7 @@ def test_a_recipe_has_at_most_120_lines_of_code(path: Path) -> None:
     """Comments, docstrings and empty lines do not count, so that nobody saves on explanations."""
     explained = {
         number
-        for node in ast.walk(parsed(path))
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }

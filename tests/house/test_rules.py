@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import re
 import tomllib
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from headgate.base.errors import UserError
 from headgate.cli.main import COMMANDS, group
 from headgate.cli.pages.docs import pages
+from tests.house.sources import MODULES, ROOT, SOURCE, facts, name
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "headgate"
-MODULES = sorted(p for p in SOURCE.rglob("*.py") if "ansible_plugins" not in p.parts)
 BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "handler", "handlers", "common", "misc"}
 IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
 TASKS = {
@@ -98,64 +92,6 @@ TASKS = {
 """Modules that make tasks by hand, each ended where it was begun, and why."""
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(SOURCE))
-
-
-class Facts(NamedTuple):
-    """Hold what the rules ask of one module; its tree is large and is not kept."""
-
-    functions: list[tuple[str, int, int]]
-    """Name, lines, depth of nesting."""
-    cancels_and_gathers: bool
-    public_methods: list[tuple[str, int]]
-    """Of each class."""
-    imports: set[str]
-    """Packages at the top."""
-    strings: list[tuple[int, str]]
-    """Line and text of each literal."""
-
-
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@cache
-def facts(path: Path) -> Facts:
-    found = Facts([], False, [], set(), [])
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                found.functions.append((node.name, (node.end_lineno or 0) - node.lineno + 1, _depth(node)))
-                if isinstance(node, ast.AsyncFunctionDef) and {"cancel", "gather"} <= _called(node):
-                    found = found._replace(cancels_and_gathers=True)
-            case ast.ClassDef():
-                methods = sum(isinstance(n, FUNCTION) and not n.name.startswith("_") for n in node.body)
-                found.public_methods.append((node.name, methods))
-            case ast.Import():
-                found.imports.update(alias.name.split(".")[0] for alias in node.names)
-            case ast.ImportFrom(module=str(module)):
-                found.imports.add(module.split(".")[0])
-            case ast.Constant(value=str(text)):
-                found.strings.append((node.lineno, text))
-    return found
-
-
-def _called(function: ast.AST) -> set[str]:
-    found = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-    return {func.attr for func in found if isinstance(func, ast.Attribute)}
-
-
-def _depth(node: ast.AST, depth: int = 0) -> int:
-    nests = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
-    deepest = depth
-    for field, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-                chained = isinstance(node, ast.If) and field == "orelse" and isinstance(child, ast.If)
-                deepest = max(deepest, _depth(child, depth + (isinstance(child, nests) and not chained)))
-    return deepest
-
-
 def test_no_cancellation_can_be_lost() -> None:
     """`asyncio.wait_for` of Python 3.11 swallows one that comes as what it waits for ends."""
     assert not [name(path) for path in MODULES if "asyncio.wait_for(" in path.read_text()]
@@ -164,7 +100,7 @@ def test_no_cancellation_can_be_lost() -> None:
 def test_what_winds_down_is_cancelled_once() -> None:
     """Cancelling who gathers cancels what is gathered again: `base.tasks.end` does not.  Jobs of users may need it."""
 
-    both = {name(p) for p in MODULES if "testing" not in p.parts and facts(p).cancels_and_gathers}
+    both = {name(p) for p in MODULES if "testing" not in p.parts and facts(p).cancelling}
     assert both == {"queue/workers/shares.py"}
 
 
@@ -178,7 +114,7 @@ def test_functions_have_at_most_60_lines() -> None:
 
 def test_classes_have_at_most_15_public_methods() -> None:
     vocabularies = {"Conformance", "Play"}  # a suite of examples, and the words of the plays
-    classes = [(p, *one) for p in MODULES for one in facts(p).public_methods]
+    classes = [(p, *one) for p in MODULES for one in facts(p).classes]
     assert not [f"{name(p)} {kind}" for p, kind, methods in classes if methods > 15 and kind not in vocabularies]
 
 

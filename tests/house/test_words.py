@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from tests.house.test_ratchets import MODULES, SOURCE, names, parsed
+from tests.house.sources import WRITTEN, facts
 
 SUCCESSORS = {
     "standing": "change state, partition status",
@@ -53,12 +53,11 @@ def test_words_are_split_and_taken_in_the_singular() -> None:
 def test_private_words_do_not_come_back() -> None:
     found: Counter[str] = Counter()
     places: dict[str, set[str]] = {}
-    for path in MODULES:
-        inside = str(path.relative_to(SOURCE))
-        for name in (*names(parsed(path)), path.parent.name if path.stem == "__init__" else path.stem):
+    for path in WRITTEN:
+        for name in (*facts(path).names, path.parent.name if path.stem == "__init__" else path.stem):
             for word in _words(name) & SUCCESSORS.keys() - ({"letter"} if "dead" in _words(name) else set()):
                 found[word] += 1
-                places.setdefault(word, set()).add(f"{inside}: {name}")
+                places.setdefault(word, set()).add(f"{path}: {name}")
     excess = {word: sorted(places[word]) for word, n in found.items() if n > LEFT.get(word, 0)}
     assert not excess, {word: (SUCCESSORS[word], excess[word]) for word in excess}
     assert dict(found) == LEFT, "lower the numbers"

@@ -1,0 +1,134 @@
+"""Headgate's own modules, each parsed once for all rules about them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "headgate"
+ALL = sorted(SOURCE.rglob("*.py"))
+MODULES = [p for p in ALL if "ansible_plugins" not in p.parts]
+"""Ansible dictates the form of its plugins."""
+WRITTEN = [p for p in MODULES if not p.stem.endswith(("_pb2", "_pb2_grpc"))]
+"""Modules that nobody generates."""
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Facts(NamedTuple):
+    """Hold what the rules ask of one module; its tree is large and is not kept."""
+
+    functions: list[tuple[str, int, int]]
+    """Name, lines, depth of nesting."""
+    cancelling: set[str]
+    """Coroutine functions that cancel something and gather something."""
+    classes: list[tuple[str, int]]
+    """Name, public methods."""
+    top_classes: list[str]
+    """Names of the classes outside of all others."""
+    imports: set[str]
+    """Packages at the top."""
+    import_lines: int
+    strings: list[tuple[int, str]]
+    """Line and text of each literal."""
+    attributes: set[str]
+    """Attributes that are read, set or deleted."""
+    reads: set[str]
+    """Attributes and names that are read."""
+    names: list[str]
+    """Names that are given to values, arguments, functions and classes, each as often as it is given."""
+    anys: int
+    """Uses of `Any`."""
+    docstrings: list[tuple[str, str]]
+    """Qualified name and docstring of each class and function that has one."""
+
+
+def name(path: Path) -> str:
+    """Return the path of a module below the package."""
+    return str(path.relative_to(SOURCE))
+
+
+@cache
+def facts(path: Path) -> Facts:
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    return Facts(
+        functions=[(n.name, _lines(n), _depth(n)) for n in nodes if isinstance(n, FUNCTION)],
+        cancelling={
+            n.name for n in nodes if isinstance(n, ast.AsyncFunctionDef) and {"cancel", "gather"} <= _called(n)
+        },
+        classes=[(n.name, _public_methods(n)) for n in nodes if isinstance(n, ast.ClassDef)],
+        top_classes=[n.name for n in tree.body if isinstance(n, ast.ClassDef)],
+        imports=set(_imported(nodes)),
+        import_lines=sum(_lines(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)),
+        strings=[(n.lineno, n.value) for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)],
+        attributes={n.attr for n in nodes if isinstance(n, ast.Attribute)},
+        reads=set(_read(nodes)),
+        names=list(_given(nodes)),
+        anys=sum(isinstance(n, ast.Name) and n.id == "Any" for n in nodes),
+        docstrings=list(_docstrings(tree, "")),
+    )
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _called(function: ast.AST) -> set[str]:
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    return {func.attr for func in calls if isinstance(func, ast.Attribute)}
+
+
+def _depth(node: ast.AST, depth: int = 0) -> int:
+    nests = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
+    deepest = depth
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                chained = isinstance(node, ast.If) and field == "orelse" and isinstance(child, ast.If)
+                deepest = max(deepest, _depth(child, depth + (isinstance(child, nests) and not chained)))
+    return deepest
+
+
+def _public_methods(node: ast.ClassDef) -> int:
+    return sum(isinstance(n, FUNCTION) and not n.name.startswith("_") for n in node.body)
+
+
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.Import():
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            case ast.ImportFrom(module=str(module)):
+                yield module.split(".")[0]
+
+
+def _read(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Load()) | ast.Name(id=name, ctx=ast.Load()):
+                yield name
+
+
+def _given(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+
+
+def _docstrings(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            continue
+        if isinstance(child, ast.ClassDef | FUNCTION):
+            if text := ast.get_docstring(child):
+                yield f"{prefix}{child.name}", text
+            yield from _docstrings(child, f"{prefix}{child.name}.")
+        else:
+            yield from _docstrings(child, prefix)
