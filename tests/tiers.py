@@ -13,6 +13,8 @@ SOAK = bool(os.environ.get("SOAK"))
 
 STRIDE = 1 if SOAK else 3
 """Of the points at which a process may die, this tier tries every so many."""
+MUTANTS = 2
+"""Of the mutants of a module, `make test` runs so many."""
 
 
 def share(examples: int) -> int:
@@ -27,27 +29,33 @@ def is_named(config: pytest.Config) -> bool:
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the `items` of this tier.
+    """Return the `items` of this tier; `make soak` runs all.
 
-    Of a test with the marker `sampled(count)`, `make test` runs `count` sets of parameters and `make soak` all.  Which
-    ones depends on the test's name: tests that share their parameters run with all of them between them.
+    Of a test with the marker `sampled(count)`, `make test` runs `count` sets of parameters.  Which ones depends on the
+    test's name: tests that share their parameters run with all of them between them.  Of the mutants of a module it
+    runs a few: that a test can fail rarely changes, and it takes as long as the test itself.
     """
-    sets: dict[str, list[pytest.Item]] = {}
+    if SOAK:
+        return list(items)
+    sets: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        sets.setdefault(_name(item), []).append(item)
-    chosen = {item for name, those in sets.items() for item in _chosen(name, those)}
-    return [item for item in items if item in chosen]
+        name, count = _sampling(item)
+        if count:
+            sets.setdefault((name, count), []).append(item)
+    chosen = {item for (name, count), those in sets.items() for item in _chosen(name, those, count)}
+    return [item for item in items if item in chosen or not _sampling(item)[1]]
 
 
-def _name(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
+def _sampling(item: pytest.Item) -> tuple[str, int]:
+    """Return with which others an item is sampled, and how many of them run: 0 where all do."""
+    if item.get_closest_marker("mutant"):
+        return item.nodeid.partition("::")[0], MUTANTS
+    marker = item.get_closest_marker("sampled")
+    return item.nodeid.partition("[")[0], (marker.args or (1,))[0] if marker else 0
 
 
-def _chosen(name: str, items: Sequence[pytest.Item]) -> Iterable[pytest.Item]:
-    marker = items[0].get_closest_marker("sampled")
-    if SOAK or marker is None:
-        return items
-    count = min(len(items), *(marker.args or (1,)))
+def _chosen(name: str, items: Sequence[pytest.Item], most: int) -> Iterable[pytest.Item]:
+    count = min(len(items), most)
     first = turn(name, len(items))
     return (items[(first + i * len(items) // count) % len(items)] for i in range(count))
 

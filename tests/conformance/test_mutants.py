@@ -120,6 +120,7 @@ MUTANTS = (
 )
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_store_is_found(mutant: type[MemoryBackend]) -> None:
     async def broken() -> Backend:

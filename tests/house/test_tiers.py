@@ -17,7 +17,7 @@ class Item:
         self._marker = marker
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        return self._marker
+        return self._marker if self._marker and self._marker.name == name else None
 
 
 def items(name: str, sets: int, marker: pytest.Mark | None) -> list[pytest.Item]:
@@ -52,6 +52,12 @@ def test_a_test_without_the_marker_runs_with_all_and_nothing_changes_places() ->
     found = tiers.sampled(mixed)
     assert [item for item in found if item in plain] == plain
     assert found == [item for item in mixed if item in found] and len(found) == 6
+
+
+def test_of_the_mutants_of_a_module_two_are_chosen_whatever_their_names_are() -> None:
+    mutants = [item for name in ("a::b", "a::c", "a::d", "e::f") for item in items(name, 2, pytest.mark.mutant.mark)]
+    found = [item.nodeid[0] for item in tiers.sampled(mutants)]
+    assert found.count("a") == tiers.MUTANTS == 2 and found.count("e") == 2
 
 
 def test_make_soak_runs_all(monkeypatch: pytest.MonkeyPatch) -> None:

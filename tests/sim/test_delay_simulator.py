@@ -85,6 +85,7 @@ def delivered_a_little_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(later, "deliver", lambda database, now_ns, node: real(database, now_ns + 20_000_000, node))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     "mutant",
     [

@@ -60,6 +60,7 @@ def nobody_is_harmed(seeds: Iterable[int]) -> None:
         Simulation(seed, hostile=True, calm=True).run()
 
 
+@pytest.mark.soak
 def test_hostile_worlds_are_hostile() -> None:
     """A few seeds meet every configuration and every returned value of the corpus; those that meet many come first."""
     configs, returned, landed = set[str](), set[str](), 0
@@ -101,7 +102,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Iterable[in
 """Mutants, each with the test that finds it, and the seeds."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.mutant
 @pytest.mark.parametrize(("mutant", "finds", "seeds"), MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_hostile_worlds_find(mutant: Any, finds: Any, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
     prepare()

@@ -80,6 +80,7 @@ def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(connection, "_Known", lambda change_states: dict(change_states.now()))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("mutant", "seeds"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+import pytest
+
 from headgate.config.machines import FlatLabel
 from headgate.map.inventory.images import ImageUpload
 from headgate.map.places import Map
@@ -62,10 +64,12 @@ class HoardingKeeper(ImageKeeper):
         return []
 
 
+@pytest.mark.mutant
 def test_a_keeper_that_takes_away_what_is_used_is_found() -> None:
     assert is_found(CarelessKeeper)
 
 
+@pytest.mark.mutant
 def test_a_keeper_that_keeps_everything_is_found() -> None:
     assert is_found(HoardingKeeper)
 
@@ -75,6 +79,7 @@ def unchecked(labels: list[FlatLabel], map: Map, mirror: Mirror) -> list[At] | N
     return [] if found is not None else None
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_does_not_check_the_upload_it_makes_machines_of_is_found() -> None:
     def breaks(seed: int) -> bool:
         try:

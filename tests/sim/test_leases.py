@@ -47,6 +47,7 @@ class Generous(ObjectLeasing):
         return ""
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("wrong", [unchecked, Generous])
 def test_a_server_that_gives_too_much_is_found(wrong: type[ObjectLeasing]) -> None:
     with pytest.raises(LeaseInvariantBroken, match=r"given|have more"):

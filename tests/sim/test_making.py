@@ -78,10 +78,12 @@ def found(*runs: MakingSimulation) -> bool:
     return False
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_hunts_no_leaks_is_found() -> None:
     assert found(*(MakingSimulation(seed, forgetful, HARD) for seed in (7, 9, 12, 15)))
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_gives_used_machines_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def used(self: Fate, node: MadeNode) -> MadeNode:
         return replace(node, state="ready", request="", node="", build="", project="")
@@ -90,11 +92,13 @@ def test_a_launcher_that_gives_used_machines_away_is_found(monkeypatch: pytest.M
     assert found(*(MakingSimulation(seed) for seed in range(20)))
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_does_not_learn_keys_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.services.nodes.machines.life._is_scanned", lambda node: False)
     assert found(*(MakingSimulation(seed) for seed in range(5)))
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It deletes the record without a request to the cloud, and nobody removes the machine."""
 
@@ -106,10 +110,11 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
     assert found(*(MakingSimulation(seed, forgetful, CloudFaults()) for seed in range(3)))
 
 
-def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room() -> None:
+@pytest.mark.sampled
+@pytest.mark.parametrize(("seed", "held"), [(2, 0), (25, 2)])
+def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room(seed: int, held: int) -> None:
     """Small requests keep coming, and now and then one for all that a project, or a provider, may have."""
-    for world in (CrowdSimulation(2), CrowdSimulation(25, held=2)):
-        assert world.run() > 40
+    assert CrowdSimulation(seed, held=held).run() > 40
 
 
 def crowded(world: CrowdSimulation) -> bool:
@@ -120,11 +125,13 @@ def crowded(world: CrowdSimulation) -> bool:
     return False
 
 
+@pytest.mark.mutant
 def test_who_lets_small_requests_overtake_large_ones_for_ever_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeLimits, "keep", lambda *_: [])
     assert crowded(CrowdSimulation(2))
 
 
+@pytest.mark.mutant
 def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -132,9 +139,10 @@ def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_foun
     assert crowded(CrowdSimulation(25, held=2))
 
 
-def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines() -> None:
-    for seed in (0, 2):
-        assert "SUCCESS" in MakingSimulation(seed, faults=CloudFaults(late_s=60.0), cloned=True).run().values()
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", [0, 2])
+def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines(seed: int) -> None:
+    assert "SUCCESS" in MakingSimulation(seed, faults=CloudFaults(late_s=60.0), cloned=True).run().values()
 
 
 def narrow(seed: int, secret: bool = False) -> MakingSimulation:
@@ -144,18 +152,24 @@ def narrow(seed: int, secret: bool = False) -> MakingSimulation:
     return MakingSimulation(seed, labels=("again",), faults=faults, cloned=True, room=3)
 
 
-def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_waits_for_ever() -> None:
-    for world in (narrow(4), narrow(2, secret=True)):
-        results = world.run()
-        assert set(results.values()) == {"SUCCESS"}
-        assert world.made < len(results), "little was made in vain: machines of this label are used again"
+@pytest.mark.sampled
+@pytest.mark.parametrize(("seed", "secret"), [(4, False), (2, True)])
+def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_waits_for_ever(
+    seed: int, secret: bool
+) -> None:
+    world = narrow(seed, secret)
+    results = world.run()
+    assert set(results.values()) == {"SUCCESS"}
+    assert world.made < len(results), "little was made in vain: machines of this label are used again"
 
 
+@pytest.mark.mutant
 def test_who_never_gives_back_what_it_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.services.nodes.machines.maker.partly", lambda wait, *_: wait)
     assert found(narrow(4))
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     look = Hunting.look
 
@@ -166,6 +180,7 @@ def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest
     assert found(*(MakingSimulation(seed, faults=CloudFaults(boot_s=200.0), cloned=True) for seed in range(4)))
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_takes_a_machine_away_while_a_slot_of_it_is_in_use_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -185,6 +200,7 @@ def over_at_once(of: Callable[[Fate, MadeNode], MadeNode]) -> Callable[[Fate, Ma
     return changed
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_gives_a_slot_away_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every slot as if it were one whose label is reused."""
 
@@ -210,6 +226,7 @@ def test_builds_go_to_executors_that_reach_their_machines_and_no_executor_reache
     assert "SUCCESS" in MakingSimulation(3, labels=ZONED).run().values(), "also where executors die and clouds lie"
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_gives_machines_of_one_zone_to_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeDemand, "_reached", lambda *_: True)
     assert found(*(MakingSimulation(seed, labels=ZONED) for seed in range(4)))

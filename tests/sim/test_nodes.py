@@ -66,12 +66,14 @@ def unguarded(context: Context, inventory: Inventory, providers: Mapping[str, Pr
     return Alone(careless, inventory, lambda: TENANTS, providers)
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_does_not_clean_is_found() -> None:
     with pytest.raises(MachineInvariantBroken):
         for seed in range(50):
             MachineSimulation(seed, uncleaned).run()
 
 
+@pytest.mark.mutant
 def test_a_launcher_that_checks_nothing_is_found() -> None:
     with pytest.raises(MachineInvariantBroken):
         for seed in range(50):

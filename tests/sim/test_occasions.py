@@ -69,6 +69,7 @@ def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turn.PipelineTurn, "pieces", late)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("mutant", "seeds"),
     [

@@ -91,6 +91,7 @@ MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 )
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queuesim, "TIME_MAX_S", 100.0)
@@ -137,6 +138,7 @@ LEASE_MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 )
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", LEASE_MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_simulator_of_leases_finds(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

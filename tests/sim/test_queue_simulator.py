@@ -23,7 +23,7 @@ from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
 from headgate.testing.sim.world import InvariantBroken
 from tests.waiting import slow
 
-SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300"))
+SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "100"))
 CHUNK = 100
 KEPT = (23, 194, 1945)
 """Seeds that once found a defect."""
@@ -150,6 +150,7 @@ AMONG = {commits_unversioned: 230}
 """First seed, for defects that few seeds show."""
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queuesim, "TIME_MAX_S", 100.0)

@@ -138,6 +138,7 @@ MUTANTS: dict[Mutant, range] = {
 for in all worlds, which says where these are once the simulator has changed."""
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(SimKind.reusing_of)

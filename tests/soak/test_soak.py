@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .soak import ALLOWED, Sample, Soak, grown, table
 
 CHANGES, EVERY = 40, 10
@@ -17,6 +19,7 @@ def test_nothing_grows_with_the_number_of_changes_but_what_is_kept(tmp_path: Pat
     assert max(later) - min(later) < CHANGES // 2, table(samples)
 
 
+@pytest.mark.mutant
 def test_a_leak_of_one_descriptor_a_change_is_found() -> None:
     samples = [Sample(*(0,) * len(ALLOWED))._replace(changes=n, descriptors=100 + n) for n in range(0, 1_001, 50)]
     assert [text.split(" ")[0] for text in grown(samples)] == ["descriptors"]
