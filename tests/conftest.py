@@ -17,7 +17,7 @@ from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
-from tests.tiers import SOAK, is_named, sampled, share
+from tests.tiers import SHARES, SOAK, in_share, is_named, sampled, share, share_of_commit
 
 # how long an example takes, or takes to make, says nothing where many work
 settings.register_profile(
@@ -45,9 +45,16 @@ def pytest_collection() -> Generator[None, Any, Any]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this tier does not run of tests that were not asked for by name."""
     if not is_named(config):
-        chosen = sampled(items)
+        chosen = in_share(sampled(items))
         config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
         items[:] = chosen
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which of the long tests ran."""
+    now = share_of_commit()
+    if now is not None and not is_named(config):
+        terminalreporter.write_line(f"of the long tests, share {now} of 0..{SHARES - 1} ran; LONG=all runs every one")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -15,6 +18,10 @@ STRIDE = 1 if SOAK else 3
 """Of the points at which a process may die, this tier tries every so many."""
 MUTANTS = 2
 """Of the mutants of a module, `make test` runs so many."""
+SHARES = 4
+"""Of the tests marked `long`, `make test` runs one of so many shares."""
+LONG = os.environ.get("LONG", "")
+"""`all` runs every test marked `long`, a number the share of that number; otherwise the commit decides."""
 
 
 def share(examples: int) -> int:
@@ -58,6 +65,32 @@ def _chosen(name: str, items: Sequence[pytest.Item], most: int) -> Iterable[pyte
     count = min(len(items), most)
     first = turn(name, len(items))
     return (items[(first + i * len(items) // count) % len(items)] for i in range(count))
+
+
+def in_share(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the `items` without the tests marked `long` that are not in the share of this commit."""
+    now = share_of_commit()
+    return [item for item in items if now is None or not item.get_closest_marker("long") or _share(item) == now]
+
+
+def _share(item: pytest.Item) -> int:
+    return turn(item.nodeid, SHARES)
+
+
+@cache
+def share_of_commit() -> int | None:
+    """Return which share of the tests marked `long` runs, or None where all do.
+
+    The files of the commit decide: the same files are tested in the same way wherever that is, also where only the last
+    commit is checked out, and other files draw another share.
+    """
+    if SOAK or LONG == "all":
+        return None
+    if LONG:
+        return int(LONG) % SHARES
+    command = ["git", "rev-parse", "HEAD^{tree}"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return int(done.stdout[:8] or "0", 16) % SHARES
 
 
 def turn(name: str, count: int) -> int:

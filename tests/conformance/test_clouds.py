@@ -73,6 +73,7 @@ async def machines(ground: Ground, driver: Cloud, wanted: MachineSpec) -> list[s
     return found
 
 
+@pytest.mark.long
 async def test_a_node_is_made_once_and_everything_of_it_has_its_tags(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
@@ -149,6 +150,7 @@ async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
     assert found == expected
 
 
+@pytest.mark.long
 async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     theirs = await ground.foreign()
     node = await made(driver, wanted)
@@ -200,6 +202,7 @@ async def test_a_cloud_that_asks_for_patience_says_for_how_long(
     await made(driver, wanted)
 
 
+@pytest.mark.long
 async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
@@ -243,6 +246,7 @@ async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, w
     assert await machines(ground, driver, wanted) == [node.external_id]
 
 
+@pytest.mark.long
 async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     """If it counted as away, the whole account would be left alone, again and again."""
     node = await made(driver, wanted)
@@ -323,6 +327,7 @@ async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kep
     return doing
 
 
+@pytest.mark.long
 async def test_whoever_comes_after_a_crash_between_any_two_calls_finds_what_there_is(ground: Ground) -> None:
     """A process dies at each request of a life: the request is done, its answer is lost, and the state is the one
     before it.  Its successor removes the node, or continues to make it."""
@@ -353,6 +358,7 @@ async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_away(ground: 
             await call(ground.provider)
 
 
+@pytest.mark.long
 async def test_what_opens_the_account_is_in_no_log_and_no_error(
     ground: Ground, driver: Cloud, wanted: MachineSpec, caplog: pytest.LogCaptureFixture
 ) -> None:

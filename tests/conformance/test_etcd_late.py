@@ -105,6 +105,7 @@ async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, 
     assert await _written(recording, "/q") == values
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(2))
 async def test_whatever_was_held_up_is_there_once_and_in_order(
@@ -120,6 +121,7 @@ class Fenceless(EtcdCommits):
         self._unsure = False
 
 
+@pytest.mark.long
 async def test_without_its_fence_it_would_not(
     backend: EtcdBackend, recording: EtcdBackend, line: Proxy, hasty: None
 ) -> None:
@@ -129,6 +131,7 @@ async def test_without_its_fence_it_would_not(
             await _weathered(backend, recording, line, seed)
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "late"), [(EtcdCommits, []), (Fenceless, [b"late"])])
 async def test_what_is_on_its_way_as_a_process_ends_is_void(
@@ -167,6 +170,7 @@ async def test_a_fence_that_ran_out_is_raised_anew(
     assert entry is not None and await recording.get("/a") == entry
 
 
+@pytest.mark.long
 async def test_a_store_that_is_only_slow_is_waited_for(
     backend: EtcdBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ NAMES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("limit", [7, 100])
 async def test_pages_are_all_of_it(etcd_server: Etcd, kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,6 +249,7 @@ async def _until_a_crash(ground: Ground, one: Upload, number: int) -> None:
     halt.go.set()
 
 
+@pytest.mark.long
 async def test_whoever_comes_after_a_crash_between_any_two_requests_finds_one_image(
     ground: Ground, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def started(headgate: Headgate, topic: str) -> bool:
     return any(job["start_time"] for item in items for job in item["jobs"])
 
 
+@pytest.mark.long
 def test_a_conflict_names_the_files(headgate: Headgate) -> None:
     repositories = headgate.repositories
     first = repositories.propose("code/api", "first", {"README": "one\n", "grün.txt": "1\n", "SLOW": "1\n"})
@@ -69,6 +70,7 @@ def test_a_conflict_names_the_files(headgate: Headgate) -> None:
     assert "Landed on master" in told(headgate, "code/api", first, "gate")
 
 
+@pytest.mark.long
 def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate) -> None:
     repositories = headgate.repositories
 
@@ -104,6 +106,7 @@ def test_a_branch_deleted_while_its_changes_are_gated_is_told(headgate: Headgate
     assert "refs/for/stable/1/slow: for no branch that is there" in text
 
 
+@pytest.mark.long
 def test_a_repository_that_disappears_is_waited_for(headgate: Headgate) -> None:
     repositories = headgate.repositories
     lib, away = repositories.hub / "code/lib", repositories.root / "away"
@@ -123,6 +126,7 @@ def test_a_repository_that_disappears_is_waited_for(headgate: Headgate) -> None:
     assert text.count(log) == 1 and text.count("git.example/code/lib cannot be read; it is waited for") == 1
 
 
+@pytest.mark.long
 def test_a_death_in_the_middle_of_a_landing_lands_once(headgate: Headgate) -> None:
     repositories, root = headgate.repositories, headgate.root
     hook = repositories.hub / "code/api/hooks/pre-receive"

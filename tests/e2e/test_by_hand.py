@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headgate.testing.deadline import DEADLINE_S
 from tests.waiting import wait_for
 
@@ -61,6 +63,7 @@ def test_an_approval_lands(headgate: Headgate) -> None:
     assert status == 1 and "refs/for/master/nothing" in said
 
 
+@pytest.mark.long
 def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
     def gate(verb: str, topic: str, project: str = "code/api", *more: str) -> Said:
         words = (*GATE, "--project", project, "--reason", f"for {topic}", *more)
@@ -103,6 +106,7 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
         assert told in said
 
 
+@pytest.mark.long
 def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     def does(*words: str) -> Said:
         return say(headgate, *words, "--url", headgate.url)
@@ -129,6 +133,7 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     assert "close: the pipeline gate because the release is cut  -> done" in said
 
 
+@pytest.mark.long
 def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
     def builds(topic: str, **said: str) -> list[dict[str, Any]]:
         found = headgate.get("/api/tenant/example/builds?pipeline=gate")
@@ -154,6 +159,7 @@ def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
     wait_for("what was done is history", lambda: told.search(say(headgate, "actions", "--url", headgate.url)[1]))
 
 
+@pytest.mark.long
 def test_configuration_is_read_anew(headgate: Headgate) -> None:
     def reconfigure(*projects: str) -> Said:
         return say(headgate, "reconfigure", "--url", headgate.url, *projects)
@@ -170,6 +176,7 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
     assert reconfigure("code/api")[0] == 0
 
 
+@pytest.mark.long
 def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     def reconfigure(*words: str) -> Said:
         return say(headgate, "reconfigure", "--url", headgate.url, *words)
@@ -198,6 +205,7 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     assert reconfigure("--full", "code/api")[0] == 1
 
 
+@pytest.mark.long
 def test_nobody_answers(headgate: Headgate) -> None:
     assert headgate.stop() == 0
     change = ("--project", "code/api", "one")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.repositories import run_git
 from tests.integration.conftest import PIPELINES
 from tests.waiting import wait_for
@@ -41,6 +43,7 @@ def refusing_the_second(headgate: Headgate) -> Path:
     return block
 
 
+@pytest.mark.long
 def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_killed(headgate: Headgate) -> None:
     repositories = headgate.repositories
     allowed(headgate)
@@ -69,6 +72,7 @@ def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_kill
     wait_for("nothing is left", lambda: headgate.items("gate") == [])
 
 
+@pytest.mark.long
 def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dealt_with(headgate: Headgate) -> None:
     """On the status page's feed, in the API and in a terminal; whoever is killed meanwhile."""
     repositories = headgate.repositories

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 
 from .test_crowd import Served, page, served, shoot
@@ -35,6 +36,7 @@ def printed(build: str, end: str, version: str) -> list[str]:
     return [*head, *(f"compiling part {n}" for n in range(LINES)), end]
 
 
+@pytest.mark.long
 async def test_a_failure_is_compared_with_the_last_success(served: Served, page: Page) -> None:
     site, url = served
     log(site.log_root, FAILED, *printed(FAILED, "RUN END: exit status 3", "2.32"), "RESULT: FAILURE")
@@ -84,6 +86,7 @@ COMPARED = """async ({ there, here }) => {
 """In pieces of seven bytes, as a network may bring them."""
 
 
+@pytest.mark.long
 async def test_what_is_another_each_time_is_not_compared_and_versions_are(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(url)
@@ -113,6 +116,7 @@ async def test_what_is_another_each_time_is_not_compared_and_versions_are(served
         assert await differs(there, here), (there, here)
 
 
+@pytest.mark.long
 async def test_whatever_jobs_print_the_work_is_bounded_and_nothing_is_called_the_same_that_is_not(
     served: Served, page: Page
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.testing.repositories import run_git
 from tests.integration.conftest import PIPELINES
 from tests.waiting import wait_for
@@ -33,6 +35,7 @@ def lands(headgate: Headgate, topic: str) -> None:
     wait_for(f"{topic} lands", lambda: topic in run_git("ls-tree", "master", at=headgate.repositories.hub / "code/lib"))
 
 
+@pytest.mark.long
 def test_a_torn_configuration_changes_nothing_and_a_renamed_pipeline_leaves_nothing(headgate: Headgate) -> None:
     wait_for("something is in force", lambda: headgate.get("/api/tenant/example/status")["pipelines"])
     commit = pushed(headgate, TORN)

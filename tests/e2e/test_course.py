@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import run_git
@@ -40,6 +41,7 @@ exit 1
 }
 
 
+@pytest.mark.long
 def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_of_its_lines(
     headgate: Headgate, page: Page
 ) -> None:

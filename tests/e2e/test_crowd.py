@@ -40,6 +40,7 @@ async def shoot(page: Page, name: str) -> None:
         await page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
 
 
+@pytest.mark.long
 async def test_the_crowd_is_readable_and_can_be_filtered(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/")
@@ -73,6 +74,7 @@ async def layouts(seen: CDPSession) -> int:
     return int(next(one["value"] for one in metrics if one["name"] == "LayoutCount"))
 
 
+@pytest.mark.long
 async def test_an_idle_page_asks_for_nothing_and_is_laid_out_when_its_clocks_tick(served: Served, page: Page) -> None:
     site, url = served
     seen = await page.context.new_cdp_session(page)
@@ -90,6 +92,7 @@ async def test_an_idle_page_asks_for_nothing_and_is_laid_out_when_its_clocks_tic
     assert asked[before:] == [] and (await site.shot("example")).tag == tag
 
 
+@pytest.mark.long
 async def test_lists_are_filtered_and_paged(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/builds")
@@ -114,6 +117,7 @@ async def test_lists_are_filtered_and_paged(served: Served, page: Page) -> None:
     await shoot(page, "buildset")
 
 
+@pytest.mark.long
 async def test_every_page_says_something_and_no_script_fails(served: Served, page: Page) -> None:
     _, url = served
     wrong: list[str] = []
@@ -128,6 +132,7 @@ async def test_every_page_says_something_and_no_script_fails(served: Served, pag
     assert wrong == []
 
 
+@pytest.mark.long
 async def test_a_long_log_is_there_whole_and_can_be_searched(served: Served, page: Page) -> None:
     site, url = served
     logs = site.log_root / "past1b1"
@@ -146,6 +151,7 @@ async def test_a_long_log_is_there_whole_and_can_be_searched(served: Served, pag
     await shoot(page, "build-past")
 
 
+@pytest.mark.long
 async def test_the_terminal_shows_the_heads_and_counts_the_rest(served: Served) -> None:
     site, _ = served
     drawn = board(timed((await site.shot("example")).status, NOW_MS), 40)

@@ -129,6 +129,7 @@ def gate(tmp_path: Path, there: Dashboard) -> Iterator[Headgate]:
         running.stop()
 
 
+@pytest.mark.long
 def test_a_dashboard_of_another_origin_logs_in_by_the_implicit_flow(
     gate: Headgate, there: Dashboard, page: Page
 ) -> None:

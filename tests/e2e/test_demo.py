@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from headgate.testing.deadline import DEADLINE_S
@@ -47,6 +48,7 @@ def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> No
         assert "Traceback" not in said.read_text() and "WARNING" not in said.read_text(), said.read_text()
 
 
+@pytest.mark.long
 def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> None:
     command = [HEADGATE, "demo", "--story", "machines"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
@@ -73,6 +75,7 @@ def kept(directory: Path, forge: str, *options: str) -> Iterator[tuple[subproces
         running.wait()
 
 
+@pytest.mark.long
 def test_on_a_stand_in_people_go_on_by_hand(tmp_path: Path, page: Page) -> None:
     with kept(tmp_path, "github") as (running, said):
         text = said.read_text()

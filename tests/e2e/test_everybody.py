@@ -81,6 +81,7 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
     assert not wrong, wrong
 
 
+@pytest.mark.long
 def test_a_job_says_whether_it_is_slow_or_flaky_and_a_buildset_when_it_ran(headgate: Headgate, page: Page) -> None:
     repositories = headgate.repositories
     for topic in ("one", "two", "three"):

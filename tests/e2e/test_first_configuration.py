@@ -34,6 +34,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
     running.stop()
 
 
+@pytest.mark.long
 def test_it_is_checked_and_lands(headgate: Headgate) -> None:
     repositories = headgate.repositories
 

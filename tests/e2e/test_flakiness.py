@@ -51,6 +51,7 @@ def keep(headgate: Headgate, every: list[Finished]) -> None:
         thread.submit(asyncio.run, kept()).result()
 
 
+@pytest.mark.long
 def test_a_job_says_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -> None:
     today_s = int(time.time()) // DAY_S * DAY_S
     if time.time() - today_s > DAY_S - ENDING_S:
@@ -77,6 +78,7 @@ def test_a_job_says_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -
     expect(chart).to_have_accessible_name(re.compile("of the last 7 days: 0 of 9 states of the code"))
 
 
+@pytest.mark.long
 def test_pipelines_and_projects_say_how_flaky_their_jobs_are(headgate: Headgate, page: Page) -> None:
     today_s = int(time.time()) // DAY_S * DAY_S
     if time.time() - today_s > DAY_S - ENDING_S:
@@ -123,6 +125,7 @@ def point_at_last(page: Page, chart: Locator) -> Locator:
     return chart.locator("xpath=..").get_by_role("status")
 
 
+@pytest.mark.long
 def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgate, page: Page) -> None:
     today_s = int(time.time()) // DAY_S * DAY_S
     if time.time() - today_s > DAY_S - ENDING_S:
@@ -157,6 +160,7 @@ def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgat
     expect(page).to_have_url(re.compile(r"/statistics\?pipeline=gate$"))
 
 
+@pytest.mark.long
 def test_charts_say_what_was_not_counted(headgate: Headgate, page: Page) -> None:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first, partly, last, end = (f"{midnight + timedelta(days=n):%Y-%m-%dT%H:%M:%S}" for n in (-2, -1, 0, 1))
@@ -190,6 +194,7 @@ def test_charts_say_what_was_not_counted(headgate: Headgate, page: Page) -> None
         expect(point_at_last(page, chart)).not_to_contain_text("counted from")
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 @pytest.mark.parametrize("size", SIZES)

@@ -193,6 +193,7 @@ def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory:
         assert worker.wait(DEADLINE_S) == 0, said.read_text()
 
 
+@pytest.mark.long
 def test_keys_are_replaced_while_everything_runs(headgate: Headgate) -> None:
     """On SIGHUP, though nothing else tells of a change: the file is as large and as old as before."""
     file = headgate.root / "headgate.conf"

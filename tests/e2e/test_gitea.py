@@ -7,6 +7,8 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.forges.gitea.people import gitea
 from headgate.testing.forges.gitea.state import FakeGiteaRepository
 from headgate.testing.forges.github import hosts
@@ -37,6 +39,7 @@ def statuses(rocket: FakeGiteaRepository, number: int) -> dict[str, str]:
     return {one.context: one.state for one in rocket.statuses.get(rocket.pulls[number].head_sha, ())}
 
 
+@pytest.mark.long
 async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
     async with gitea(tmp_path / "gitea") as hub:
         hub.server.judge = judge

@@ -152,6 +152,7 @@ def hooked(server: Gitolite, settings: Path, page: str) -> None:
         file.chmod(0o700)
 
 
+@pytest.mark.long
 def test_what_is_proposed_and_approved_behind_gitolite_lands(server: Gitolite) -> None:
     (port,) = free_ports(1)
     connection = f"""[connection mine]

@@ -97,6 +97,7 @@ async def furnish(site: Site, url: str) -> Furnished:
     return found
 
 
+@pytest.mark.long
 async def test_what_was_built_and_where_it_is_can_be_seen(furnished: Furnished, page: Page) -> None:
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -123,6 +124,7 @@ async def test_what_was_built_and_where_it_is_can_be_seen(furnished: Furnished, 
     assert not wrong
 
 
+@pytest.mark.long
 async def test_who_may_steers_them_there(furnished: Furnished, page: Page) -> None:
     await page.goto(f"{furnished.url}/t/example/images")
     await page.evaluate("sessionStorage.setItem('headgate-token', 'operators')")
@@ -139,6 +141,7 @@ async def test_who_may_steers_them_there(furnished: Furnished, page: Page) -> No
     await shoot(page, "images")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 async def test_axe_finds_nothing_on_a_page_of_images(furnished: Furnished, page: Page) -> None:
     await page.goto(f"{furnished.url}/t/example/images")

@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from headgate.web.inventory.identity import Verifying
@@ -21,6 +22,7 @@ def bearer(who: str, partition: str) -> str:
     return token(sub=who, projects=["blue"], partitions=[partition])["authorization"].removeprefix("Bearer ")
 
 
+@pytest.mark.long
 async def test_an_inventory_is_looked_at_in_a_browser(tmp_path: Path) -> None:
     async with served(Verifying([issuer()])) as web:
         where = {**token(sub="root", projects=["blue"], roles=["admin"]), "headgate-user": "root"}

@@ -25,6 +25,7 @@ def written(root: Path) -> None:
     (root / "machines.csv").write_text(block("name,object_type"))
 
 
+@pytest.mark.long
 def test_from_nothing_to_machines_that_are_leased_and_searched(tmp_path: Path) -> None:
     """Its own definition does not lock its own machine, and `fsck` looks beside the server, or says what to do."""
     written(tmp_path)
@@ -78,6 +79,7 @@ def client_in_node(root: Path) -> str:
     return command
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not installed(), reason="needs Debian's package etcd-server")
 def test_on_etcd_and_where_programs_of_runm_metadata_look(tmp_path: Path) -> None:
     _, on_etcd = lines("headgate inventory serve   ")
@@ -97,6 +99,7 @@ for _ in $(seq 1800); do etcdctl get --prefix gsr/ --keys-only | tee keys; test 
     assert "gsr/services/runmachine-metadata/127.0.0.1:10002" in said
 
 
+@pytest.mark.long
 def test_labels_of_a_tenant_and_a_job_that_wants_them(tmp_path: Path) -> None:
     """They are checked with the example of `headgate init`."""
     (tmp_path / "labels.yaml").write_text(block("# tenants.yaml"))

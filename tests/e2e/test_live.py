@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, Route, expect
 
 from .crowd import NOW_MS
@@ -37,6 +38,7 @@ SEMAPHORES = [
 ]
 
 
+@pytest.mark.long
 async def test_the_graph_of_a_queue_is_what_rests_on_what(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/status")
@@ -49,6 +51,7 @@ async def test_the_graph_of_a_queue_is_what_rests_on_what(served: Served, page: 
     assert found["round"] == 2, "items that name each other are drawn all the same"
 
 
+@pytest.mark.long
 async def test_a_queue_says_what_a_failure_resets_and_where_its_window_ends(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/status")
@@ -80,6 +83,7 @@ async def refuse(route: Route) -> None:
     await route.abort()
 
 
+@pytest.mark.long
 async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/builds")
@@ -116,6 +120,7 @@ class Sick:
     availability: Reach
 
 
+@pytest.mark.long
 async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served, page: Page) -> None:
     site, url = served
     site.vitals = Sick(Reach())  # type: ignore[assignment]  # as far as pages ask of it
@@ -126,6 +131,7 @@ async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served,
     await expect(page.locator("#link.live")).to_have_text("live")
 
 
+@pytest.mark.long
 async def test_the_keyboard_walks_along_rows_and_tells_of_itself(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/builds")
@@ -145,6 +151,7 @@ async def test_the_keyboard_walks_along_rows_and_tells_of_itself(served: Served,
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.long
 async def test_who_is_at_a_row_stays_there_while_it_is_drawn_anew(served: Served, page: Page) -> None:
     _, url = served
     rows = {"n": 0}

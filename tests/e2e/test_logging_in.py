@@ -141,6 +141,7 @@ def is_elsewhere(gate: Headgate, page: Page) -> None:
     page.goto(f"{gate.url}/t/example/status")
 
 
+@pytest.mark.long
 def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page: Page) -> None:
     status = f"{protected.url}/t/example/status"
 

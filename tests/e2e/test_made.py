@@ -127,6 +127,7 @@ def headgate(tmp_path: Path, cluster: FakeKubernetesServer) -> Iterator[Headgate
     running.stop()
 
 
+@pytest.mark.long
 def test_jobs_have_pods_and_namespaces_and_are_told_why_there_is_none(
     headgate: Headgate, cluster: FakeKubernetesServer
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.waiting import wait_for
 
 from .headgate import Headgate
@@ -26,6 +28,7 @@ ZUUL = """
 """
 
 
+@pytest.mark.long
 def test_what_a_job_says_of_its_output_and_its_projects_holds(headgate: Headgate) -> None:
     """It exits with success; its output says otherwise, and that counts."""
     repositories = headgate.repositories

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from headgate.queue.messages.board import MessageBoard
@@ -18,6 +19,7 @@ EVIL = "<img src=x onerror=document.title='taken'>"
 HEADERS = {"Authorization": f"Application {KEY}"}
 
 
+@pytest.mark.long
 async def test_queues_are_looked_at_and_dead_letters_posted_again(tmp_path: Path) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     async with serving(board) as url, aiohttp.ClientSession(url, headers=HEADERS) as http:

@@ -8,6 +8,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.zookeeper import ZooKeeper
@@ -54,6 +56,7 @@ def headgate(command: str, root: Path, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -> None:
     repositories, pem = Repositories(tmp_path), a_key()
     secret = f"- secret: {{name: login, data: {{token: !encrypted/pkcs1-oaep [{encrypted(pem, 'x', tmp_path)}]}}}}\n"

@@ -89,6 +89,7 @@ def machine(name: str, port: int, lab: Lab, more: str) -> str:
     return f"name: {name}\nproperties:\n{properties}{more}"
 
 
+@pytest.mark.long
 def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Headgate, lab: Lab) -> None:
     shell = Shell(headgate)
     with ExitStack() as stack:

@@ -115,6 +115,7 @@ def unit(root: Path) -> configparser.RawConfigParser:
     return parser
 
 
+@pytest.mark.long
 def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path, postgres_server: str) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
@@ -151,6 +152,7 @@ def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path, postgres_se
         assert looked.returncode == 0, looked.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed")
 def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
     ports = dict(zip(NAMES, free_ports(3), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import run_git
@@ -86,6 +87,7 @@ exit 3
 """
 
 
+@pytest.mark.long
 def test_a_long_log_is_read_where_one_looks(headgate: Headgate, page: Page) -> None:
     """Check that what is in sight is drawn, that all of the log is searched, and that an address names a line."""
     repositories = headgate.repositories
@@ -151,6 +153,7 @@ LOG = r"""async () => {
 }"""
 
 
+@pytest.mark.long
 def test_a_log_that_is_not_kept_whole_is_read_again_by_its_ranges(headgate: Headgate, page: Page) -> None:
     page.goto(headgate.url + "/")
     told = page.evaluate(LOG)
@@ -171,6 +174,7 @@ def test_a_log_that_is_not_kept_whole_is_read_again_by_its_ranges(headgate: Head
     ]
 
 
+@pytest.mark.long
 def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate, page: Page) -> None:
     wait_for("the pipelines are known", lambda: headgate.get("/api/tenant/example/pipelines"))
     words = ("autohold", "code/api", "unit", "--url", headgate.url, "--reason", "<b>why</b> does it break?")

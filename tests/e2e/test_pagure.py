@@ -7,6 +7,8 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.pagure.people import pagure
 from headgate.testing.forges.pagure.state import FakePagureRequest
@@ -35,6 +37,7 @@ def flags(pull: FakePagureRequest) -> dict[str, str]:
     return {one.username.removeprefix("Zuul: "): one.status for one in pull.flags}
 
 
+@pytest.mark.long
 async def test_a_change_lands_at_pagure(tmp_path: Path) -> None:
     async with pagure(tmp_path / "pagure") as hub:
         pipelines = next(part for part in PAGE.read_text().split("```") if part.startswith("yaml\n- pipeline"))

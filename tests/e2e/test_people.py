@@ -47,6 +47,7 @@ def push(headgate: Headgate, who: str, spec: str) -> str:
     return subprocess.run(command, cwd=work, capture_output=True, text=True, env=environment, check=False).stderr
 
 
+@pytest.mark.long
 def test_what_two_people_approve_lands_and_they_are_named(headgate: Headgate, monkeypatch: pytest.MonkeyPatch) -> None:
     repositories = headgate.repositories
     monkeypatch.setenv("GL_USER", "ada")
@@ -66,6 +67,7 @@ def test_what_two_people_approve_lands_and_they_are_named(headgate: Headgate, mo
     assert repositories.show("code/api", "a") == "x"
 
 
+@pytest.mark.long
 def test_pages_name_who_wrote_proposed_and_approved_a_change(
     headgate: Headgate, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

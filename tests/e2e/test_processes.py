@@ -231,6 +231,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     wait_for("it is said", lambda: said in cluster.headgate("components", "--url", cluster.url("web")))
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("server", ["etcd"], indirect=True)
 def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: Server) -> None:
@@ -259,6 +260,7 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
             assert {"tenant", "pipeline", "item", "buildset", "change", "job", "build"} <= json.loads(line).keys()
 
 
+@pytest.mark.long
 def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None:
     port, peer_port, health_port = free_ports(3)
     server = Etcd(tmp_path / "store", port, peer_port)
@@ -294,6 +296,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
     assert json.loads(waits)["level"] == "warning"
 
 
+@pytest.mark.long
 def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_path: Path) -> None:
     with etcd(tmp_path / "store") as one:
         cluster = Cluster(tmp_path, f"etcd://127.0.0.1:{one.port}")

@@ -31,6 +31,7 @@ async def test_three_workers_and_whatever_comes_on_zookeeper(tmp_path: Path) -> 
         await _disturbed(tmp_path, url, ZooKeeperBackend.open, servers, max(5.0, SESSION_LEAST_S))
 
 
+@pytest.mark.long
 async def test_three_workers_and_whatever_comes_on_etcd(tmp_path: Path) -> None:
     with cluster(tmp_path / "etcd") as servers:
         url = "etcd://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + f"/{fresh()}"

@@ -26,6 +26,7 @@ def written(root: Path) -> None:
     (root / "jobs.py").write_text(block("# jobs.py"))
 
 
+@pytest.mark.long
 def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> None:
     written(tmp_path)
     (serve,), (post, peek) = lines("headgate queue serve   "), lines("headgate queue post orders")
@@ -71,6 +72,7 @@ kill $node $parcels; wait $node; wait $parcels
     assert "processed {'v': 1}" in (tmp_path / "worker.log").read_text()
 
 
+@pytest.mark.long
 def test_a_server_for_more_than_one_machine(tmp_path: Path, postgres_server: str) -> None:
     """Not in a network of its own: the database is outside."""
     (serve,) = lines("headgate queue serve --database")
@@ -85,6 +87,7 @@ def test_a_server_for_more_than_one_machine(tmp_path: Path, postgres_server: str
         program.communicate(timeout=DEADLINE_S)
 
 
+@pytest.mark.long
 def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> None:
     written(tmp_path)
     with zookeeper(tmp_path / "zookeeper") as server:
@@ -119,6 +122,7 @@ def test_two_keys_are_good_and_one_of_them_for_a_time(tmp_path: Path) -> None:
     assert list(settings.application_keys_until) == ["OLD-KEY"]
 
 
+@pytest.mark.long
 def test_what_a_gate_and_its_pipelines_are_told(tmp_path: Path) -> None:
     """The settings and the pipeline are checked with the example of `headgate init`."""
     both = block("# in headgate.conf\n[notices]") + block("# in headgate.conf\n[connection bus]")
@@ -146,6 +150,7 @@ headgate check --config gate/headgate.conf
     assert ": no errors" in said, said
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("scheme", ["zookeeper://127.0.0.1:2181", "etcd://127.0.0.1:2181/x"])
 def test_the_silence_of_a_store_is_said_within_two_seconds(tmp_path: Path, scheme: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.testing.repositories import run_git
 from tests.waiting import wait_for
 
@@ -52,6 +54,7 @@ def on_top(headgate: Headgate, topic: str, files: dict[str, str]) -> str:
     return run_git("rev-parse", "HEAD", at=work)
 
 
+@pytest.mark.long
 def test_an_approval_is_withdrawn_while_jobs_run_and_while_nobody_is_there(headgate: Headgate) -> None:
     before = headgate.repositories.head(API)
     first = held(headgate, "first")
@@ -67,6 +70,7 @@ def test_an_approval_is_withdrawn_while_jobs_run_and_while_nobody_is_there(headg
     assert headgate.repositories.head(API) == before
 
 
+@pytest.mark.long
 def test_the_tip_of_a_stack_waits_for_what_it_is_built_on(headgate: Headgate) -> None:
     before = headgate.repositories.head(API)
     lower = headgate.repositories.propose(API, "lower", {"line": "one\n"})
@@ -82,6 +86,7 @@ def test_the_tip_of_a_stack_waits_for_what_it_is_built_on(headgate: Headgate) ->
     assert headgate.repositories.show(API, "line") == "two"
 
 
+@pytest.mark.long
 def test_a_branch_is_moved_past_the_gate(headgate: Headgate) -> None:
     held(headgate, "first")
     builds = running(headgate, "first")
@@ -96,6 +101,7 @@ def test_a_branch_is_moved_past_the_gate(headgate: Headgate) -> None:
     wait_for("what the branch has is out", lambda: in_the_gate(headgate) == [])
 
 
+@pytest.mark.long
 def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> None:
     repositories = headgate.repositories
     repositories.write("config", {"jobs/unit": "#!/bin/sh\nwhile test -e SLOW -a ! -e lower2; do sleep 0.1; done\n"})
@@ -110,6 +116,7 @@ def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> No
     assert "SUCCESS" in told, "it ended on the newer one alone, on which its job does not wait for ever"
 
 
+@pytest.mark.long
 def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
     repositories = headgate.repositories
     upper = repositories.propose(API, "upper", {"a": "x\n"}, message="upper\n\nDepends-On: code/lib/master/lower")
@@ -123,6 +130,7 @@ def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
     note(headgate, upper, "Landed on master")
 
 
+@pytest.mark.long
 def test_the_git_servers_own_words_are_told(headgate: Headgate) -> None:
     commit = headgate.repositories.propose(API, "one", {"a": "x\n"})
     note(headgate, commit, "Headgate (check)", "SUCCESS")
@@ -133,6 +141,7 @@ def test_the_git_servers_own_words_are_told(headgate: Headgate) -> None:
     note(headgate, commit, "Headgate (gate)", "The git server says:\n  frozen until Monday")
 
 
+@pytest.mark.long
 def test_another_try(headgate: Headgate) -> None:
     repositories = headgate.repositories
     commit = repositories.propose(API, "one", {"a": "x\n"})

@@ -121,6 +121,7 @@ def refs(headgate: Headgate, verb: str, *words: str, pipeline: str = "release") 
     return say(headgate, f"{verb}-ref", *where, *words)
 
 
+@pytest.mark.long
 def test_tags_start_a_pipeline_and_are_told_how_it_ended(headgate: Headgate) -> None:
     repositories = headgate.repositories
     first = repositories.head(API)
@@ -162,6 +163,7 @@ def test_tags_start_a_pipeline_and_are_told_how_it_ended(headgate: Headgate) -> 
     assert sorted(names) == [f"refs/tags/{name}" for name in ("blob", "light", "meanwhile", "v1", "v1")]
 
 
+@pytest.mark.long
 def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     repositories = headgate.repositories
     head = repositories.head(API)
@@ -199,6 +201,7 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     assert "dequeue: refs/tags/held of code/api in release" in said
 
 
+@pytest.mark.long
 def test_other_refs_and_what_was_merged(headgate: Headgate) -> None:
     repositories = headgate.repositories
     head = repositories.head(API)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from headgate.testing.repositories import Repositories
 from tests.waiting import wait_for
@@ -121,6 +122,7 @@ def lands(repositories: Repositories, headgate: Headgate, topic: str, files: dic
     assert "Landed on master as" in note, note + headgate.log.read_text()
 
 
+@pytest.mark.long
 def test_a_key_is_rotated_and_the_old_one_retired_while_everything_runs(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": OPS})

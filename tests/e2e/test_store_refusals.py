@@ -169,6 +169,7 @@ def _quiet(said: str) -> None:
     assert len(said.splitlines()) <= 6, f"it is said once: {said}"
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 def test_what_may_pass_is_waited_for(tmp_path: Path, addresses: StoreAddresses) -> None:
     with ExitStack() as stack:
@@ -194,6 +195,7 @@ async def _everything(url: str) -> Sequence[Entry]:
         await backend.close()
 
 
+@pytest.mark.long
 def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, addresses: StoreAddresses) -> None:
     before = [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)]
     with ExitStack() as stack:

@@ -34,6 +34,7 @@ def run(root: Path, settings: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", ["headgate.sqlite", "history.sqlite"])
 def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
@@ -45,6 +46,7 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
     assert file.read_bytes() == JUNK
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("settings", "words"),
@@ -63,6 +65,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, settings: s
     assert status == 78 and all(word in said for word in words), said
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -70,6 +73,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert status == 78 and f"[web] 127.0.0.1:{port} cannot be listened on" in said and "set port" in said
 
 
+@pytest.mark.long
 def test_a_second_headgate_on_the_same_store_is_refused(tmp_path: Path) -> None:
     first = start(tmp_path, [HEADGATE, "run"], SETTINGS)
     try:
@@ -103,6 +107,7 @@ exec "$0" run
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="a small file system is made with bubblewrap")
 def test_with_a_full_disk_it_waits_and_goes_on_once_there_is_space(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)

@@ -54,6 +54,7 @@ def site(tmp_path: Path, environments: Environments) -> Iterator[Headgate]:
     running.stop()
 
 
+@pytest.mark.long
 def test_jobs_of_one_change_run_on_the_versions_that_they_ask_for(site: Headgate) -> None:
     site.repositories.propose("code/api", "topic", {"zuul.yaml": ZUUL, "play.yaml": PLAY, "post.yaml": POST})
     site.repositories.approve("code/api", "topic")

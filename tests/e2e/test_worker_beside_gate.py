@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
@@ -49,6 +50,7 @@ def job(message, context):
 """
 
 
+@pytest.mark.long
 def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES})

@@ -38,6 +38,7 @@ async def place(request: pytest.FixtureRequest) -> tuple[int, Url]:
     return server.port, lambda port: f"zookeeper://127.0.0.1:{port}{path}?session_s=40"
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
 async def test_what_was_on_its_way_when_the_session_ended_is_refused(

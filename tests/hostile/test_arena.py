@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .arena import ATTACKER, Arena
 
 
+@pytest.mark.long
 def test_in_an_arena_without_an_attack_everybody_lands(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         commit = arena.attack("harmless", "#!/bin/sh\necho harmless\n")

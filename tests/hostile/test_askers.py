@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
@@ -65,6 +67,7 @@ def asking(peer: Peer, path: str) -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.long
 def test_dear_questions_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
     """What a project of hundreds of jobs runs takes a fifth of a second to say, and anybody may ask."""
     with Arena(tmp_path, config=many_jobs()) as arena:
@@ -88,6 +91,7 @@ def running(arena: Arena) -> str:
     return str(build)
 
 
+@pytest.mark.long
 def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
     """The more of them there are, the less often each is told what is new."""
     with Arena(tmp_path) as arena, contextlib.ExitStack() as stack:

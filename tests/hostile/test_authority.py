@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import pytest
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import ROUTES
@@ -129,6 +130,7 @@ def expiring(claims: dict[str, Any], life_s: int) -> dict[str, Any]:
     return {**claims, "exp": int(time.time()) + life_s}
 
 
+@pytest.mark.long
 def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing(tmp_path: Path) -> None:
     arena = Arena(tmp_path, settings=f"nodes = nodes.yaml\n{REALM}")
     (tmp_path / "nodes.yaml").write_text(NODES)

@@ -20,6 +20,7 @@ from tests.integration.clouds.test_aws_images import CONTENT, arguments, clock, 
 __all__ = ["clock", "file", "ground", "images"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["snapshot", "image", "ebs-direct"])
 async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted(
     ground: AwsImagesGround, images: AwsImages, file: Path, method: str

@@ -85,6 +85,7 @@ def queued(made: Gate) -> list[str]:
     return [item.event for _, item in load(place, mirror.under(place.path)).state.items()]
 
 
+@pytest.mark.long
 async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(here: Ground, tmp_path: Path) -> None:
     async with gated(here, tmp_path) as made:
         hints = made.context.map.events.connection("hub").events.hints.stream

@@ -24,6 +24,7 @@ time.sleep = sleep
 on the clock that it fakes: the kernel refuses what it makes of them.  A real clock that leaps does nothing to them."""
 
 
+@pytest.mark.long
 def test_a_clock_that_leaps_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
     (tmp_path / "python").mkdir()

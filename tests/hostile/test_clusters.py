@@ -29,6 +29,7 @@ PLAY = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.skipif(not KUBECTL.exists(), reason="kubectl is not installed: it is of requirements/dev.txt")
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])

@@ -106,6 +106,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
         yield made
 
 
+@pytest.mark.long
 def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: Arena) -> None:
     bare = arena.repositories.hub / ATTACKER
     head, tree = based_on(arena.repositories, ATTACKER)
@@ -121,6 +122,7 @@ def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: A
     arena.neighbours_land()
 
 
+@pytest.mark.long
 def test_what_is_strange_is_answered(arena: Arena) -> None:
     bare = arena.repositories.hub / ATTACKER
     changes = dict(strange(bare, *based_on(arena.repositories, ATTACKER)))

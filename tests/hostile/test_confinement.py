@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.waiting import wait_for
 
@@ -77,6 +78,7 @@ os.kill(-1, signal.SIGKILL)  # whom it may, but itself
 """
 
 
+@pytest.mark.long
 def test_a_job_reaches_no_process_but_its_own(tmp_path: Path) -> None:
     """Not by number, and not if it got out of its process namespace, either: users differ."""
     with Arena(tmp_path) as arena:
@@ -133,5 +135,6 @@ def _said(logs: Path, words: str) -> str:
     return ""
 
 
+@pytest.mark.long
 def test_nor_does_a_job_of_an_ordinary_user_s_executor() -> None:
     play_as_ordinary_user("test_confinement.py::test_a_job_reaches_no_process_but_its_own")

@@ -48,6 +48,7 @@ busybox nohup sh /watch > /dev/null 2>&1 & echo WATCHES
 """
 
 
+@pytest.mark.long
 async def test_no_command_of_a_playbook_reaches_the_machine_from_the_container(tmp_path: Path, images: Images) -> None:
     own = tmp_path / "own"
     own.write_text(SECRET)
@@ -113,6 +114,7 @@ BAD = """
 """
 
 
+@pytest.mark.long
 async def test_what_a_playbook_says_at_the_socket_stops_nobody(tmp_path: Path, images: Images) -> None:
     image = images.registry.put("team/tools", shell())
     bench = Bench(tmp_path, "container", images=images.supply)
@@ -143,6 +145,7 @@ SHELLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SHELLS)
 async def test_a_shell_that_lies_harms_its_own_job_alone(name: str, tmp_path: Path, images: Images) -> None:
@@ -180,6 +183,7 @@ BELIEVES = """
 """
 
 
+@pytest.mark.long
 async def test_a_python_that_lies_is_not_believed_by_a_trusted_playbook(tmp_path: Path, images: Images) -> None:
     out = tmp_path / "out"
     out.mkdir(mode=0o777)
@@ -222,6 +226,7 @@ def posix(tmp_path: Path) -> Environments:
     return with_posix(fetched(tmp_path / "locks"))
 
 
+@pytest.mark.long
 async def test_links_that_come_with_pulled_files_lead_nowhere(
     tmp_path: Path, images: Images, posix: Environments
 ) -> None:

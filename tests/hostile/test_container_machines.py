@@ -45,6 +45,7 @@ async def _greets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
+@pytest.mark.long
 async def test_no_machine_reaches_this_one_another_one_or_more_than_its_own(here: Site) -> None:
     driver = here.driver()
     nodes = [await driver.advance(machine(name), {}) for name in ("n1", "n2")]

@@ -65,6 +65,7 @@ def bench_of(root: Path, size_max_bytes: int = 10**9, **more: Any) -> Bench:
     return Bench(root, "container", images=ImageSupply(root / "images", ("127.0.0.1:*",), size_max_bytes), **more)
 
 
+@pytest.mark.long
 async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, registry: ImageRegistry) -> None:
     own = tmp_path / "own"
     own.write_text(SECRET)
@@ -93,6 +94,7 @@ async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, r
         Bench.opened.remove(bench)
 
 
+@pytest.mark.long
 async def test_links_of_an_image_lead_nowhere(tmp_path: Path, registry: ImageRegistry) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -109,6 +111,7 @@ async def test_links_of_an_image_lead_nowhere(tmp_path: Path, registry: ImageReg
     Bench.opened.remove(bench)
 
 
+@pytest.mark.long
 async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path, registry: ImageRegistry) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -125,6 +128,7 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
     Bench.opened.remove(bench)
 
 
+@pytest.mark.long
 async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: ImageRegistry) -> None:
     """Check that what an image removed, as a key that it was built with, is in none of its containers."""
     above: dict[str, Entry] = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
@@ -140,6 +144,7 @@ async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: ImageRegi
     Bench.opened.remove(bench)
 
 
+@pytest.mark.long
 async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
     tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +222,7 @@ RUN ln -s / /built && mkdir -p PLACE/of && touch PLACE/of/mine
 """
 
 
+@pytest.mark.long
 async def test_a_file_of_a_proposal_builds_with_no_more_rights_than_a_job(
     tmp_path: Path, registry: ImageRegistry
 ) -> None:
@@ -283,6 +289,7 @@ def test_half_a_layer_is_never_one_that_was_built(tmp_path: Path, monkeypatch: p
     assert after.has("b" * 64), "a build has it"
 
 
+@pytest.mark.long
 async def test_an_image_that_a_build_has_stays_whatever_others_fetch(
     tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

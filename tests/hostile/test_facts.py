@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.contract.stage import Stage
 from tests.integration.builds.test_secrets import Keys, with_secret
 
@@ -45,6 +47,7 @@ POST = """
 """
 
 
+@pytest.mark.long
 async def test_facts_of_an_untrusted_playbook_run_and_decide_nothing_in_a_trusted_one(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())

@@ -160,6 +160,7 @@ print("through all")
 """
 
 
+@pytest.mark.long
 def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
     """Keyrings, namespaces, mounts, eBPF, io_uring, sockets that no network namespace has, a terminal's input, and the
     ways around a filter of calls."""
@@ -176,6 +177,7 @@ def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
     assert {("vsock", "EAFNOSUPPORT"), ("alg", "EAFNOSUPPORT"), ("none", "EAFNOSUPPORT")} <= refused
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_of_the_machine_reads_nothing(tmp_path: Path) -> None:
     """State, history, logs and git copies that were open to all are closed to them at the start, and that is said."""
@@ -219,6 +221,7 @@ sleep 3
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> None:
     """While it runs, and among the kept logs, which everybody of the machine may read here."""

@@ -53,6 +53,7 @@ async def served(log: Log) -> AsyncIterator[int]:
         await end(task)
 
 
+@pytest.mark.long
 async def test_who_says_nothing_and_who_asks_for_much_keep_no_follower_out() -> None:
     log = Log()
     async with served(log) as port:

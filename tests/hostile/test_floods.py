@@ -58,6 +58,7 @@ def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> Non
     run_virtual(play())
 
 
+@pytest.mark.long
 def test_a_push_of_many_tags_delays_others_by_seconds() -> None:
     """Each of them starts a pipeline of its own project."""
 

@@ -128,6 +128,7 @@ async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_ther
     assert isinstance(done, NotLanded), "merged by hand into another branch it has not landed on this one"
 
 
+@pytest.mark.long
 async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Ground) -> None:
     pull = opened(here)
     here.bob.review(pull, "CHANGES_REQUESTED", "Not like that")
@@ -173,6 +174,7 @@ async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
         await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])
 
 
+@pytest.mark.long
 async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

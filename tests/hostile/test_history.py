@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.queues.postgres import new_database
 from tests.waiting import wait_for
 
@@ -29,6 +31,7 @@ OWN = f"""
 JOBS = ("odd", '"n\\0ul"', LONG)
 
 
+@pytest.mark.long
 def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Path, postgres_server: str) -> None:
     settings = f"[database]\ndburi = {new_database(postgres_server).replace('://', '+psycopg://')}\n"
     with Arena(tmp_path, settings=settings) as arena:

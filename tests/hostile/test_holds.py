@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headgate.testing.deadline import DEADLINE_S
 from tests.waiting import wait_for
 
@@ -61,6 +63,7 @@ def said(arena: Arena, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_held_build_is_seen_and_ended_by_nobody_who_may_not_and_outlives_its_executor(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         headgate = arena.headgate

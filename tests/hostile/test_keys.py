@@ -37,6 +37,7 @@ LOOKS = """
 """
 
 
+@pytest.mark.long
 async def test_the_key_of_a_machine_is_read_by_no_playbook_and_no_other_build_has_its_agent(tmp_path: Path) -> None:
     if program() is None:
         pytest.skip(SSHD_MISSING)
@@ -106,6 +107,7 @@ def _made(key: Path) -> str:
     return key.read_text().strip().replace("\n", "\n        ")
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("more", [0, 2_100])
 async def test_a_key_of_a_playbook_with_secrets_goes_also_where_its_public_part_was_planted(
@@ -127,6 +129,7 @@ async def test_a_key_of_a_playbook_with_secrets_goes_also_where_its_public_part_
     assert "SIGNS" not in stage.log, stage.log
 
 
+@pytest.mark.long
 async def test_the_agent_loads_no_library_that_a_job_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with TemporaryDirectory() as reached:
         place, there = Path(reached), Agent._in_place

@@ -117,6 +117,7 @@ ATTACKS: dict[str, dict[str, Attack]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_a_job_that_takes_all_fails_alone_and_says_why(tmp_path: Path, kind: str) -> None:
     attacks = ATTACKS[kind]

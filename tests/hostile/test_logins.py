@@ -141,6 +141,7 @@ def by_secret(claims: dict[str, Any], secret: bytes) -> str:
     return f"{signed}.{base64.urlsafe_b64encode(proof).decode().rstrip('=')}"
 
 
+@pytest.mark.long
 async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visitor) -> None:
     begun = await visitor.begins()
     other = visitor.another()
@@ -178,6 +179,7 @@ async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visit
         assert (await visitor.browser.get("/login", params=asking)).status_code == 404
 
 
+@pytest.mark.long
 async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(visitor: Visitor) -> None:
     provider = visitor.provider
     now = int(time.time())
@@ -221,6 +223,7 @@ async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(vi
     assert (await visitor.another().get(STATUS, headers=good)).status_code == 200, "programs bring theirs"
 
 
+@pytest.mark.long
 async def test_a_provider_that_is_away_slow_or_says_too_much_holds_up_nobody(visitor: Visitor) -> None:
     provider = visitor.provider
     large, deep = b'{"id_token": "' + b"x" * 1_000_000 + b'"}', b"[" * 100_000
@@ -264,6 +267,7 @@ async def test_a_provider_that_is_away_slow_or_says_too_much_holds_up_nobody(vis
     await stranger.aclose()
 
 
+@pytest.mark.long
 async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: Visitor) -> None:
     provider, login = visitor.provider, visitor.site.access.sessions
     assert login is not None
@@ -292,6 +296,7 @@ async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: 
     assert not login.returning and (await visitor.logs_in()).status_code == 303
 
 
+@pytest.mark.long
 async def test_who_logs_out_is_shown_nothing_more_by_a_stream_that_is_open(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     csrf, porter = await visitor.csrf(), visitor.site.audience.porter

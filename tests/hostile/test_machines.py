@@ -63,6 +63,7 @@ def commanded(lab: Lab, command: str) -> Iterator[int]:
         yield port
 
 
+@pytest.mark.long
 async def test_machines_that_misbehave_are_not_used_and_hold_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def world() -> Iterator[World]:
         yield made
 
 
+@pytest.mark.long
 def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world: World) -> None:
     with ExitStack() as stack:
         here = stack.enter_context(greeter("::", 0))
@@ -202,6 +203,7 @@ def _listening(logs: Path) -> Iterator[str]:
             yield text
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("tunnels", [True, False])
 @pytest.mark.skipif(shutil.which("pasta") is None and shutil.which("slirp4netns") is None, reason="needs passt")

@@ -81,6 +81,7 @@ ANSWERS: dict[str, Any] = {
 FREEZE = "freeze?project=code/api&branch=master&pipeline=gate&job="
 
 
+@pytest.mark.long
 async def test_names_are_text_and_long_lists_are_drawn_in_pages(served: tuple[Site, str], page: Page) -> None:
     _, url = served
 
@@ -113,6 +114,7 @@ async def test_names_are_text_and_long_lists_are_drawn_in_pages(served: tuple[Si
     assert await page.title() != "hacked" and not wrong, wrong
 
 
+@pytest.mark.long
 async def test_a_shared_semaphore_names_nothing_of_other_tenants(served: tuple[Site, str], page: Page) -> None:
     site, url = served
     known = site.tenants["example"]
@@ -141,6 +143,7 @@ REPORT = f"<testsuite name='api'>{BAD_CASE}{PASSED * 700}</testsuite>"
 BOMB = "<!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]><testsuite name='&b;'/>"
 
 
+@pytest.mark.long
 async def test_reports_of_tests_are_text_and_bombs_are_named(served: tuple[Site, str], page: Page) -> None:
     site, url = served
     logs = site.log_root / "past1b1"
@@ -208,6 +211,7 @@ async def left(site: Site) -> str:
     return build.uuid
 
 
+@pytest.mark.long
 async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page: Page) -> None:
     site, url = served
     uuid = await left(site)
@@ -236,6 +240,7 @@ async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.long
 async def test_reports_of_tests_are_found_by_what_artifacts_say(served: tuple[Site, str], page: Page) -> None:
     site, url = served
     uuid = await left(site)

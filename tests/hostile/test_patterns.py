@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from .arena import ATTACKER, Arena
 
 LONG = "a" * 40 + "!"
@@ -32,6 +34,7 @@ def jobs(key: str, patterns: tuple[str, ...]) -> str:
     return "".join(made) + f"- project: {{check: {{jobs: [{', '.join(f'p{n}' for n in range(len(patterns)))}]}}}}\n"
 
 
+@pytest.mark.long
 def test_no_pattern_of_a_proposal_keeps_anybody_waiting(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         files = {LONG: "x\n", "jobs/never": "#!/bin/sh\nexit 1\n"}

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
+
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import ROUTES
 
@@ -135,6 +137,7 @@ def paths(rng: random.Random) -> Iterator[tuple[str, str]]:
                     yield verb, path
 
 
+@pytest.mark.long
 def test_whatever_a_peer_sends_is_refused_in_words(  # noqa: C901 - every kind of rubbish in turn
     tmp_path: Path,
 ) -> None:
@@ -186,6 +189,7 @@ def endless(peer: Peer, stop: threading.Event) -> None:
             there.sendall(b"8000\r\n" + b"[" * 0x8000 + b"\r\n")
 
 
+@pytest.mark.long
 def test_connections_that_get_nowhere_keep_nobody_out(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena, contextlib.ExitStack() as stack:
         peer, stop = Peer(arena), threading.Event()
@@ -221,6 +225,7 @@ def test_connections_that_get_nowhere_keep_nobody_out(tmp_path: Path) -> None:
                 thread.join()
 
 
+@pytest.mark.long
 def test_a_slow_peer_is_not_waited_for(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         peer = Peer(arena)
@@ -255,6 +260,7 @@ def _broken(there: socket.socket) -> BaseException | None:
     return None
 
 
+@pytest.mark.long
 def test_a_page_elsewhere_reads_nothing_of_a_server_that_is_for_this_machine(tmp_path: Path) -> None:
     """A browser on this machine would ask for it."""
     with Arena(tmp_path) as arena:

@@ -96,6 +96,7 @@ def lands(here: Headgate, name: str, topic: str) -> None:
     wait_for(f"{topic} lands", landed)
 
 
+@pytest.mark.long
 def test_pokes_that_are_forged_old_or_of_no_project_have_nothing_looked_at(far: Headgate) -> None:
     installed(far, "code/api")
     lands(far, "code/api", "one")  # so that everything has been looked at
@@ -119,6 +120,7 @@ def test_pokes_that_are_forged_old_or_of_no_project_have_nothing_looked_at(far: 
     assert SECRET not in far.log.read_text()
 
 
+@pytest.mark.long
 def test_a_flood_of_pokes_costs_one_look_at_a_time_and_holds_up_nobody(far: Headgate) -> None:
     installed(far, "code/api")
     lands(far, "code/api", "three")

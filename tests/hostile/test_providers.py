@@ -91,6 +91,7 @@ async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> No
             over.set()
 
 
+@pytest.mark.long
 async def test_a_provider_that_answers_what_none_should_is_away_and_says_why() -> None:
     packed = gzip.compress(gzip.compress(b'{"keys": [' + b" " * 10_000_000 + b"]}"))
 

@@ -82,6 +82,7 @@ def templates() -> tuple[str, ...]:
     return tuple(sorted(run_virtual(_life_of("", "", restart=False))))
 
 
+@pytest.mark.long
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("garbage", [*GARBAGE, "another record"])
 def test_garbage_in_any_record_is_its_own_tenants_problem(garbage: str) -> None:

@@ -19,6 +19,7 @@ FLOOD = 200
 CONNECTIONS = 30
 
 
+@pytest.mark.long
 async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fill_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +57,7 @@ async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fi
     assert kept <= 5_000_000
 
 
+@pytest.mark.long
 async def test_a_flood_of_the_highest_priority_starves_nobody(tmp_path: Path) -> None:
     """More of it comes than is processed; counted in messages, by a clock that is put forward with each."""
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import jwt
+import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from headgate.testing.deadline import DEADLINE_S
@@ -44,6 +45,7 @@ OF_THE_TENANT = (
 OF_ALL = ("/api/queues", "/api/components", "/api/connections", "/api/troubles", "/metrics", "/api/actions")
 
 
+@pytest.mark.long
 def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> None:
     arena = Arena(tmp_path)
     (tmp_path / "tenants.yaml").write_text(PRIVATE)

@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.repositories import run_git
 from tests.waiting import wait_for
 
@@ -53,6 +55,7 @@ def until_told(arena: Arena, *words: str) -> str:
     return str(wait_for(f"the status page says {words}", found))
 
 
+@pytest.mark.long
 def test_topics_that_cannot_be_taken_are_named_and_dequeue_nothing(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         work, head = arena.repositories.work(ATTACKER), arena.repositories.head(ATTACKER)
@@ -75,6 +78,7 @@ def test_topics_that_cannot_be_taken_are_named_and_dequeue_nothing(tmp_path: Pat
         assert is_queued(arena), "what was in the queue is there still"
 
 
+@pytest.mark.long
 def test_a_ref_for_the_branch_itself_is_named_with_what_to_do(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         work, head = arena.repositories.work(ATTACKER), arena.repositories.head(ATTACKER)
@@ -86,6 +90,7 @@ def test_a_ref_for_the_branch_itself_is_named_with_what_to_do(tmp_path: Path) ->
         assert "Build succeeded" in arena.told(ATTACKER, good, "check")
 
 
+@pytest.mark.long
 def test_a_damaged_ref_or_object_is_named_and_dequeues_nothing(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         waiting(arena)
@@ -126,6 +131,7 @@ def test_a_damaged_ref_or_object_is_named_and_dequeues_nothing(tmp_path: Path) -
         assert "Build succeeded" in arena.told(ATTACKER, good, "check")
 
 
+@pytest.mark.long
 def test_a_listing_without_branches_is_believed_when_git_says_so_again(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         waiting(arena)
@@ -149,6 +155,7 @@ def test_a_listing_without_branches_is_believed_when_git_says_so_again(tmp_path:
 REFS, PROPOSALS = 50_000, 200
 
 
+@pytest.mark.long
 def test_refs_without_number_hold_up_nobody(tmp_path: Path) -> None:
     """As one push may bring them, and a server packs them."""
     with Arena(tmp_path) as arena:

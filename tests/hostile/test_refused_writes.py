@@ -38,6 +38,7 @@ async def test_a_write_that_is_refused_is_kept_once_with_who_and_what(client: ht
     assert "may not read tenant example" in one["outcome"] and one["origin"].startswith("127.0.0.1")
 
 
+@pytest.mark.long
 async def test_neither_strangers_nor_a_crowd_fill_the_list(client: httpx.AsyncClient) -> None:
     verbs = (
         "promote",

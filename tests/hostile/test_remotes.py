@@ -34,6 +34,7 @@ def tenant(name: str, projects: int) -> str:
     return f"- tenant: {{name: at-{name}, source: {{{name}: {{untrusted-projects: [{listed}]}}}}}}\n"
 
 
+@pytest.mark.long
 def test_servers_that_misbehave_hold_up_nobody(tmp_path: Path) -> None:
     with ExitStack() as servers:
         urls = {name: f"git://127.0.0.1:{servers.enter_context(serving(talk))}" for name, talk in KINDS.items()}
@@ -112,6 +113,7 @@ async def test_an_address_is_no_command(
     assert not mark.exists() and run_git("for-each-ref", at=mirror) == ""
 
 
+@pytest.mark.long
 async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
     repositories: Repositories, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.model import FrozenJob
 from headgate.gate.carry import CARRIED_MAX, CARRIED_MAX_MS
@@ -55,6 +57,7 @@ def lies(spec: BuildSpec, state: RepoState) -> BuildOutcome:
     return BuildOutcome(spec.build, "SUCCESS", data=data, start_ms=1, end_ms=2, narrow=spec.job.reuse)
 
 
+@pytest.mark.long
 async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})

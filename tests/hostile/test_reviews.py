@@ -149,6 +149,7 @@ async def test_who_merely_looks_or_is_nobody_in_particular_says_nothing(room: Ro
     assert room.refs("refs/approved") == room.refs("refs/recheck") == room.refs(NOTES) == []
 
 
+@pytest.mark.long
 async def test_an_approval_is_of_one_commit_and_by_name(room: Room) -> None:
     old = await room.proposed("one", {"a": "1\n"})
     room.site.speakers = {}
@@ -228,6 +229,7 @@ async def test_who_proposed_a_change_does_not_approve_it_where_others_have_to(ro
     await until("it lacks nothing", lacks_nothing)
 
 
+@pytest.mark.long
 async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
     told = (await room.say("remark", BOB, commit, text="mine", file="a", side="new", line=1)).json()
@@ -274,6 +276,7 @@ async def test_remarks_are_bounded_and_odd_ones_refused(room: Room) -> None:
     assert room.refs(NOTES) == []
 
 
+@pytest.mark.long
 async def test_a_million_remarks_are_no_work_for_those_who_look(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
     many_remarks(room.repositories.root, room.bare, commit)
@@ -295,6 +298,7 @@ async def test_strangers_make_mergers_no_more_work_than_they_may(room: Room, mon
     assert (await room.get("patch", headers=BOB, file=9)).status_code == 200, "who is known has their own"
 
 
+@pytest.mark.long
 async def test_large_changes_come_in_parts_and_nothing_else_of_the_repository_does(room: Room) -> None:
     text = "".join(f"line {n}\n" for n in range(5_000))
     commit = await room.proposed("one", {**{f"d/{n}": f"{n}\n" for n in range(1_100)}, "z": text, "zz": "y" * 300_000})
@@ -316,6 +320,7 @@ async def test_large_changes_come_in_parts_and_nothing_else_of_the_repository_do
         assert (await room.get("review", headers=BOB, commit=commit)).status_code == 409, commit
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 async def test_a_file_of_fifty_megabytes_costs_those_who_look_a_part_of_it(room: Room) -> None:
     lines, line = 500_000, "y" * 99

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from headgate.cli.main import group
@@ -28,6 +29,7 @@ headgate-return --json data
 NEEDS = f"Use it\n\nDepends-On: {ATTACKER}/master/lies"
 
 
+@pytest.mark.long
 def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
     """What lands without approval, it would be said, is what an approved change of a neighbour waits for."""
     with Arena(tmp_path) as arena:
@@ -100,6 +102,7 @@ def shown(arena: Arena) -> str:
     return (done.stdout + done.stderr).decode()
 
 
+@pytest.mark.long
 def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
     project = {"project": {"check": {"jobs": ["attack", "unit"]}}}
     named = {"job": {"name": f"attack{ESCAPES}", "run": "jobs/attack"}}

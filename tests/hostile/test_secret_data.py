@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .arena import ATTACKER, Arena
 
 TOKEN = "handed-token-41d7"
@@ -58,6 +60,7 @@ def encrypted(arena: Arena) -> list[str]:
     return [line.strip().removeprefix("- ") for line in pieces.splitlines() if line.strip()]
 
 
+@pytest.mark.long
 def test_secret_data_is_for_those_that_depend_on_it_and_opens_no_other_secret(tmp_path: Path) -> None:
     settings = "[keystore]\npassword = correct horse\n"
     others = {"config": {"play/hands.yaml": HANDS}}

@@ -6,6 +6,8 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
+
 from .arena import ATTACKER, Arena
 
 TOKEN = "site-token-5c1f"
@@ -220,6 +222,7 @@ API = """
 """
 
 
+@pytest.mark.long
 def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_same_job(tmp_path: Path) -> None:
     """The library's owners are the thieves: their playbooks run before and after the one that has the secret."""
     library = {"zuul.yaml": LIBRARY, "left": LEFT, "last": LAST}

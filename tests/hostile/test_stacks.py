@@ -19,6 +19,7 @@ def push(repositories: Repositories, *specs: str) -> None:
     run_git("push", "-q", "-f", "origin", *specs, at=repositories.work(API))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["withdrawn", "replaced"])
 async def test_what_lies_below_an_approved_change_lands_with_it_only_as_it_was_approved(
     tmp_path: Path, how: str

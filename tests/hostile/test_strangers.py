@@ -46,6 +46,7 @@ def paths(*, sockets: bool) -> Iterator[tuple[str, bool, bool]]:
                 yield filled, "{tenant:" in path, bool(handler.opt.get(OPEN))
 
 
+@pytest.mark.long
 async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> None:
     asked, wrong = 0, []
     async with httpx.AsyncClient(base_url=protected, follow_redirects=False, timeout=60) as client:
@@ -65,6 +66,7 @@ async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> N
     assert asked > 150 and not wrong, wrong
 
 
+@pytest.mark.long
 async def test_no_socket_does_either(protected: str) -> None:
     sockets = [path for path, _, _ in paths(sockets=True)]
     assert sockets, "there are some"

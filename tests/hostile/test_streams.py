@@ -53,6 +53,7 @@ async def endless() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
         await asyncio.sleep(0)
 
 
+@pytest.mark.long
 async def test_streams_without_number_keep_nobody_out() -> None:
     """Health and reflection ask nobody who they are."""
     async with served() as client, AsyncExitStack() as stack:
@@ -73,6 +74,7 @@ async def test_streams_without_number_keep_nobody_out() -> None:
         await a_neighbour_is_served(client, "after")
 
 
+@pytest.mark.long
 async def test_a_huge_message_is_refused_and_its_connection_served() -> None:
     async with served() as client:
         await client.SetPartition(partition=pb.Partition(name="site"))

@@ -112,6 +112,7 @@ def world() -> Iterator[World]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("also", [False, True], ids=["the executor alone", "with all that would end its builds"])
 async def test_what_a_killed_executor_leaves_is_ended_by_the_next_and_the_living_keep_theirs(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.repositories import run_git
 from tests.waiting import wait_for
 
@@ -18,6 +20,7 @@ WITH_PART = f"""
 LISTS = "#!/bin/sh\nls $ZUUL_SRC_ROOT/git.example/code/api/part\n"
 
 
+@pytest.mark.long
 def test_a_repository_is_not_checked_out_through_what_another_one_says_is_there(tmp_path: Path) -> None:
     """One project's name begins with another's, so its files belong below the other's: which has a link there."""
     outside = tmp_path / "outside"
@@ -70,6 +73,7 @@ CHAIN = """
 """
 
 
+@pytest.mark.long
 def test_a_job_reads_files_of_the_builds_that_the_gate_names_whatever_another_job_returned(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         assert arena.neighbours_land() > 0

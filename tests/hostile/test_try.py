@@ -9,6 +9,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import MAIN
 from tests.integration.builds.world import World, greeter
@@ -56,6 +58,7 @@ echo END
 """
 
 
+@pytest.mark.long
 def test_a_job_that_is_tried_reads_and_reaches_nothing_of_who_tries_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     kept = [home / ".ssh/id_ed25519", home / ".netrc", home / ".config/tokens", tmp_path / "state/token"]
@@ -99,10 +102,12 @@ def test_a_job_that_is_tried_reads_and_reaches_nothing_of_who_tries_it(tmp_path:
     assert [file.read_text() for file in kept] == [f"{TREASURE}\n"] * len(kept)
 
 
+@pytest.mark.long
 def test_nor_does_one_that_an_ordinary_user_tries() -> None:
     play_as_ordinary_user("test_try.py::test_a_job_that_is_tried_reads_and_reaches_nothing_of_who_tries_it")
 
 
+@pytest.mark.long
 def test_without_a_sandbox_that_is_said(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})

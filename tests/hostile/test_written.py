@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from .arena import ATTACKER, Arena
 
 TREASURE = "treasure-of-this-installation"
@@ -108,6 +110,7 @@ elif subprocess.run(["headgate-return", "--json", "/dev/stdin"], input=text, tex
 """
 
 
+@pytest.mark.long
 def test_what_a_job_returns_is_that_build_s_affair(tmp_path: Path) -> None:
     """The command refuses it in words; written past the command it is that build's failure, tried once; a restart
     goes on."""

@@ -95,6 +95,7 @@ async def played(bench: Bench, task: str, text: str, **job: Any) -> dict[str, An
     return found
 
 
+@pytest.mark.long
 async def test_a_playbook_leaves_nothing_in_what_the_next_one_is_a_copy_of(tmp_path: Path) -> None:
     """It changes Ansible in memory, writes where it can, draws from the same chance and kills all that it may."""
     bench = Bench(tmp_path, "bwrap")
@@ -129,6 +130,7 @@ WAIT = """
 """
 
 
+@pytest.mark.long
 async def test_a_zygote_has_nothing_of_a_build_and_nothing_that_one_chooses(tmp_path: Path) -> None:
     """Between two builds: its environment, directory, descriptors, memory and modules are as they were at first."""
     bench = Bench(tmp_path, "bwrap")

@@ -60,6 +60,34 @@ def test_of_the_mutants_of_a_module_two_are_chosen_whatever_their_names_are() ->
     assert found.count("a") == tiers.MUTANTS == 2 and found.count("e") == 2
 
 
+def test_of_the_long_tests_each_is_in_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = [item for name in "abcdefghij" for item in items(f"a::{name}", 3, pytest.mark.long.mark)]
+    short = items("a::short", 3, None)
+    found = []
+    for number in range(tiers.SHARES):
+        monkeypatch.setattr(tiers, "share_of_commit", lambda number=number: number)
+        chosen = tiers.in_share([*short, *long])
+        assert chosen[:3] == short and 3 < len(chosen) < 3 + len(long)
+        found += chosen[3:]
+    assert sorted(found, key=long.index) == long
+    monkeypatch.setattr(tiers, "share_of_commit", lambda: None)
+    assert tiers.in_share([*short, *long]) == [*short, *long]
+
+
+def test_the_files_of_a_commit_decide_which_share_runs_unless_somebody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = tiers.share_of_commit.__wrapped__
+    shares = set(range(tiers.SHARES))
+    monkeypatch.setattr(tiers, "LONG", "")
+    assert decide() in shares and decide() == decide()
+    monkeypatch.setattr(tiers, "LONG", "all")
+    assert decide() is None
+    monkeypatch.setattr(tiers, "LONG", "1")
+    assert decide() == 1
+    monkeypatch.setattr(tiers, "LONG", "")
+    monkeypatch.setattr(tiers, "SOAK", True)
+    assert decide() is None
+
+
 def test_make_soak_runs_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "SOAK", True)
     assert chosen("a::b", 5) == [0, 1, 2, 3, 4]

@@ -145,6 +145,7 @@ async def test_requirements_are_gone_round_by_whom_a_role_names_alone(client: ht
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=ops)).status_code == 403
 
 
+@pytest.mark.long
 async def test_holds_are_made_and_ended_by_whom_a_role_names_and_told_as_the_reference_tells_them(
     client: httpx.AsyncClient,
 ) -> None:

@@ -210,6 +210,7 @@ def quiet(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Reposi
     return repositories
 
 
+@pytest.mark.long
 async def test_two_of_each_kind_land_changes_together(tmp_path: Path, quiet: Repositories) -> None:
     async with cluster(tmp_path, quiet) as all:
         await all.scheduler("s1"), await all.scheduler("s2"), await all.merger("m1"), await all.merger("m2")

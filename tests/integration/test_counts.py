@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.measure import cost_of_item
 
 
@@ -17,6 +19,7 @@ async def test_each_further_job_costs_at_most_four_requests(tmp_path: Path) -> N
     assert many.requests - one.requests <= 4 * 49, (one, many)
 
 
+@pytest.mark.long
 async def test_an_item_with_a_hundred_jobs_writes_under_a_megabyte_and_no_job_more_than_another(tmp_path: Path) -> None:
     few, half, all = [(await cost_of_item(tmp_path / str(n), n)).written_bytes for n in (10, 55, 100)]
     assert all < 1_000_000, all

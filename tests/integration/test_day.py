@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from headgate.base.tasks import end
 from headgate.map.records import Finished, HandAction
 from headgate.ports.observer import Nobody
@@ -83,6 +85,7 @@ async def lived(root: Path, plan: DayPlan) -> Lived:
         return Lived(people, hub, machines.ran, counts.commits + counts.reads - before, turns.idle)
 
 
+@pytest.mark.long
 async def test_a_small_day_lands_all_that_is_wanted_and_costs_no_more_with_more_projects(tmp_path: Path) -> None:
     few = await lived(tmp_path / "few", DayPlan(8, CHANGES))
     plan = DayPlan(32, CHANGES)

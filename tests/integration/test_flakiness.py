@@ -15,6 +15,7 @@ from tests.unit.adapters_sql.test_throughput_over_time import random_throughput_
 Check = Callable[[SqlHistory, range], Awaitable[None]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", [random_histories_are_counted_right, random_throughput_is_counted_right])
 async def test_random_histories_are_counted_right_on_a_server(postgres_server: str, check: Check) -> None:
     dburi = new_database(postgres_server).replace("://", "+psycopg://")

@@ -59,6 +59,7 @@ async def lands(
     return sorted(build.job_name for build in found.builds)
 
 
+@pytest.mark.long
 async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
     tmp_path: Path, repositories: Repositories
 ) -> None:
@@ -89,6 +90,7 @@ async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
     assert not found.unknown and not found.undecodable
 
 
+@pytest.mark.long
 async def test_an_untrusted_project_is_mended_by_a_change_of_its_own(
     tmp_path: Path, repositories: Repositories
 ) -> None:
@@ -111,6 +113,7 @@ async def test_an_untrusted_project_is_mended_by_a_change_of_its_own(
         assert await lands(running, repositories, "code/api", "two", {"two": "x\n"}) == ["mine", "unit"]
 
 
+@pytest.mark.long
 async def test_what_others_refer_to_is_not_taken_away(tmp_path: Path, repositories: Repositories) -> None:
     """The one who refers to it is broken by it, and goes on until it does so no more."""
     uses = "- project: {check: {jobs: [shared]}, gate: {jobs: [shared]}}\n"

@@ -64,6 +64,7 @@ async def test_a_machine_that_nobody_knows_is_used_only_if_that_is_allowed(lab: 
     await SshProvider(learns=False).clean(known)
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("right", [True, False])
 async def test_playbooks_hold_a_machine_to_its_key(tmp_path: Path, lab: Lab, ports: list[int], right: bool) -> None:
@@ -79,6 +80,7 @@ async def test_playbooks_hold_a_machine_to_its_key(tmp_path: Path, lab: Lab, por
         assert outcome.result is None and "Host key verification failed" in bench.log, bench.log
 
 
+@pytest.mark.long
 async def test_a_user_of_a_build_is_let_in_with_a_key_that_it_cannot_read(
     tmp_path: Path, lab: Lab, ports: list[int]
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
     assert "Set [keystore] password to the one it was written with" in said(keys(here, "rotate", "org/app"))
 
 
+@pytest.mark.long
 def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_path):
     keys(here, "import", str(EXPORTED))
     assert "has key 2" in keys(here, "rotate", "org/app").output
@@ -120,6 +121,7 @@ def deeds(here: Path) -> list[HandAction]:
     return asyncio.run(read())
 
 
+@pytest.mark.long
 def test_what_is_done_to_keys_is_kept_with_who_and_why(here, tmp_path, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "ada")
     (tmp_path / "same").write_text("correct horse\n")
@@ -147,6 +149,7 @@ def test_what_is_done_to_keys_is_kept_with_who_and_why(here, tmp_path, monkeypat
     assert len({one.id for one in found}) == 5
 
 
+@pytest.mark.long
 def test_all_keys_get_another_password_and_still_open_what_they_encrypted(here, tmp_path):
     keys(here, "import", str(EXPORTED))
     before = keys(here, "show", "org/app").output
@@ -213,6 +216,7 @@ def test_a_secret_that_the_keys_do_not_open_is_an_error_of_the_configuration(her
     assert ["has no key here" in error["message"] for error in errors] == [True, True]
 
 
+@pytest.mark.long
 async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_for(tmp_path, repositories):
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:
         history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")

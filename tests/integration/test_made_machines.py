@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headgate.config.freeze.nodesets import flattened
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -189,6 +191,7 @@ async def test_what_the_cloud_said_is_reported(tmp_path: Path, repositories: Rep
             await none_left(running.context)
 
 
+@pytest.mark.long
 async def test_a_nodeset_that_is_too_large_to_be_written_down_fails_and_others_are_served(
     tmp_path: Path, repositories: Repositories
 ) -> None:

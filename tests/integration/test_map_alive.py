@@ -58,6 +58,7 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
     await found.close()
 
 
+@pytest.mark.long
 async def test_every_place_the_gate_needs_is_written_and_reads_back(
     tmp_path: Path, repositories: Repositories, backend: Backend
 ) -> None:

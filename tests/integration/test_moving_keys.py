@@ -76,6 +76,7 @@ def said(done: Result) -> str:
     return str(done.exception)
 
 
+@pytest.mark.long
 def test_a_secret_opens_unchanged_with_whichever_key_encrypted_it(here: Path) -> None:
     older, newer = a_key(), a_key()
     pieces = [encrypted(older, "first, ", here), encrypted(older, "second", here)]
@@ -101,6 +102,7 @@ def test_a_secret_opens_unchanged_with_whichever_key_encrypted_it(here: Path) ->
     assert CliRunner().invoke(group, check).exit_code == 0, "older ones go on to open"
 
 
+@pytest.mark.long
 def test_what_is_no_key_of_secrets_is_left_out_and_named(here: Path) -> None:
     found = {
         path_of("hub", "org/app"): record(a_key()),
@@ -117,6 +119,7 @@ def test_what_is_no_key_of_secrets_is_left_out_and_named(here: Path) -> None:
     assert [one.split()[0] for one in keys(here, "show").output.splitlines()] == ["single", "org/app"]
 
 
+@pytest.mark.long
 def test_again_is_the_same_and_another_key_is_not_replaced_by_mistake(here: Path) -> None:
     pem = a_key()
     file = exported(here, {path_of("hub", "org/app"): record(pem)})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
@@ -122,6 +124,7 @@ async def test_a_global_semaphore_is_one_for_all_tenants(tmp_path: Path, reposit
         assert not running.context.mirror.under(running.context.map.semaphores("one").path)
 
 
+@pytest.mark.long
 async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
     tmp_path: Path, repositories: Repositories
 ) -> None:
@@ -136,6 +139,7 @@ async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
         assert {one.change.project for one in running.history.finished.values()} == {"git.example/code/api"}
 
 
+@pytest.mark.long
 async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_hold(
     tmp_path: Path, repositories: Repositories
 ) -> None:
@@ -158,6 +162,7 @@ async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_ho
         await quiet(running)
 
 
+@pytest.mark.long
 async def test_a_gate_that_asks_what_check_said_takes_up_what_passed_it_in_whichever_order(
     tmp_path: Path, repositories: Repositories
 ) -> None:

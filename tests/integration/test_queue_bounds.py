@@ -131,6 +131,7 @@ async def test_a_queue_keeps_no_message_beyond_its_age_however_long_that_one_wou
     await server.counted()
 
 
+@pytest.mark.long
 async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Server) -> None:
     await server.queue(partitions="2")
     old = (await server.post(*(f"{n}" for n in range(2_500)), ttl=86_400))["messages"][0]["key"]

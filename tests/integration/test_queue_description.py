@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import pytest
 
 from headgate.queue.messages.board import MessageBoard
 from headgate.testing.queues.harness import APP, KEY, OTHER_KEY, serving
@@ -19,6 +20,7 @@ MADE_UP = {"put /v1/{app}/{queue}/schedules/{name}", "post /v1/{app}/{queue}/lea
 STRANGERS = ({}, {"Authorization": f"Application {OTHER_KEY}"})
 
 
+@pytest.mark.long
 async def test_whatever_queues_are_asked_is_answered_as_described(tmp_path: Path) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     key = {"Authorization": f"Application {KEY}"}

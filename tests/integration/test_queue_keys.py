@@ -109,6 +109,7 @@ async def test_a_broken_file_and_one_that_is_gone_change_nothing(
     await until("the new key is good", lambda: followed.good("sync", "new"))
 
 
+@pytest.mark.long
 async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path) -> None:
     file = tmp_path / "headgate.conf"
     file.write_text("[application_keys]\nsync = old\n[messages]\nport = 0\n")

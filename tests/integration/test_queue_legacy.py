@@ -64,6 +64,7 @@ async def seen(root: Path, count: int) -> list[str]:
     return await until(f"{count} are seen", enough)
 
 
+@pytest.mark.long
 async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(
     tmp_path: Path, zookeeper_server: ZooKeeper
 ) -> None:
@@ -93,6 +94,7 @@ async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(
     await board.close()
 
 
+@pytest.mark.long
 async def test_the_status_queue_is_imported_and_never_backwards(tmp_path: Path, zookeeper_server: ZooKeeper) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     chroot = f"/qdo-{fresh()}"

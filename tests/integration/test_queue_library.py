@@ -165,6 +165,7 @@ async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> 
     assert seen == [("a", 1), ("b", 1)], "given back: not begun"
 
 
+@pytest.mark.long
 async def test_a_long_job_keeps_its_lease(board: MessageBoard, url: str) -> None:
     """The server's clock is the test's own, and passes the first end of the lease; it is renewed by the worker's."""
     seen, begun, may_end, now_ns = list[int](), asyncio.Event(), asyncio.Event(), time.time_ns()
@@ -201,6 +202,7 @@ async def _later(board: MessageBoard, read_ms: Callable[[Database], int], than_m
     return await board._read(read_ms) > than_ms
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("ending", [StopWorker("enough"), SystemExit(3), Stuck("eleven never ended")])
 async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, url: str, ending: BaseException) -> None:

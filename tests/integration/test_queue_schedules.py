@@ -92,6 +92,7 @@ async def test_what_was_missed_long_ago_is_passed_over(server: Server) -> None:
     assert len(await server.bodies()) == 7
 
 
+@pytest.mark.long
 async def test_two_servers_post_each_message_once(kept: str, server: Server) -> None:
     for n in range(30):
         await server.ask("PUT", f"/q/schedules/s{n}", json={**EACH_MINUTE, "body": f"{n} {{time}}", "missed": "all"})

@@ -379,6 +379,7 @@ async def test_the_description_names_every_route_and_the_page_is_there(api: Api)
         assert answer.status == 200
 
 
+@pytest.mark.long
 async def test_the_command_makes_its_own_key_and_ends_when_asked(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("headgate")), "queue", "serve", "--listen", "127.0.0.1:0"]
     environment = {k: v for k, v in os.environ.items() if k != "HEADGATE_CONFIG"}

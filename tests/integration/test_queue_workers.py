@@ -278,6 +278,7 @@ async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: QueueHa
     assert log.bodies == ["x", "y"]
 
 
+@pytest.mark.long
 async def test_more_than_a_thousand_queues(hands: QueueHarness, board: MessageBoard) -> None:
     def many(database: Any) -> None:
         for n in range(1_200):
@@ -625,6 +626,7 @@ async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_f
     assert (letter.attempts, letter.left, len(attempts)) == (2, 2, 2) and "asked to stop" in letter.error
 
 
+@pytest.mark.long
 async def test_a_lost_session_is_told_apart_from_a_death(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
@@ -860,6 +862,7 @@ def process(message, context):
 """
 
 
+@pytest.mark.long
 async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
     board: MessageBoard, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def full(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.long
 def test_from_a_file_to_zookeeper_and_back(tmp_path: Path, full: str, zookeeper_server: ZooKeeper) -> None:
     far = f"zookeeper://127.0.0.1:{zookeeper_server.port}{asyncio.run(chroot(zookeeper_server))}"
     near = sqlite(tmp_path / "near")

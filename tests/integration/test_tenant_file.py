@@ -69,6 +69,7 @@ async def lands(running: Gate, repositories: Repositories, project: str, topic: 
     assert repositories.show(project, topic) == "x"
 
 
+@pytest.mark.long
 async def test_a_project_comes_and_goes(running: Gate, repositories: Repositories, file: File) -> None:
     await lands(running, repositories, "code/api", "before")
     assert await anew(running) == ManagementResult(True, "no tenant has changed")

@@ -78,6 +78,7 @@ def certificate(directory: Path, name: str = "gate.example", by: Signer | None =
     return Tls(directory / "gate.pem", directory / "gate.key")
 
 
+@pytest.mark.long
 def test_the_pages_speak_tls_and_a_command_trusts_that_certificate_alone(tmp_path: Path) -> None:
     tls = certificate(tmp_path, by=authority(tmp_path))
     authority(tmp_path / "stranger")
@@ -121,6 +122,7 @@ async def done(message, context):
 """
 
 
+@pytest.mark.long
 async def test_queue_clients_believe_the_authority_that_they_are_told_and_no_other(tmp_path: Path) -> None:
     tls = certificate(tmp_path, by=authority(tmp_path))
     authority(tmp_path / "stranger")

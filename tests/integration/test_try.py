@@ -97,6 +97,7 @@ def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositori
     assert "is not KEY=VALUE" in str(attempt(repositories, "later", "--data", "dsn").exception)
 
 
+@pytest.mark.long
 def test_what_cannot_be_tried_is_said(repositories: Repositories, tmp_path: Path) -> None:
     done = attempt(repositories, "unti")
     assert isinstance(done.exception, Exception) and done.exit_code == 1
@@ -176,6 +177,7 @@ def test_what_is_not_said_of_secrets_is_asked_for(
     assert done.exit_code == 1 and said in str(done.exception), done.output
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who has user namespaces for containers")
 def test_a_job_in_a_container_that_its_settings_allow(
     repositories: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -222,6 +222,7 @@ class Whole(Page):
         return [name for queue in queues for head in queue["heads"] for name in head]
 
 
+@pytest.mark.long
 async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: Path) -> None:
     async with crowded(tmp_path) as (site, address):
         port, here = int(address.rpartition(":")[2]), psutil.Process()
@@ -260,6 +261,7 @@ class CountingExecutor(ThreadPoolExecutor):
         return super().submit(*args, **more)
 
 
+@pytest.mark.long
 async def test_who_asks_again_and_again_is_given_the_same_bytes_and_costs_no_thread(tmp_path: Path) -> None:
     executor = CountingExecutor(2)
     asyncio.get_running_loop().set_default_executor(executor)
@@ -295,6 +297,7 @@ def polled(answer: httpx.Response) -> dict[str, Any]:
     return timeless({one["id"]: one for queue in queues for head in queue["heads"] for one in head})
 
 
+@pytest.mark.long
 async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_of_it(tmp_path: Path) -> None:
     async with crowded(tmp_path) as (site, address), httpx.AsyncClient(base_url=address) as client:
         port, place = int(address.rpartition(":")[2]), site.context.map.tenant("example").pipeline("gate")
@@ -324,6 +327,7 @@ async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_
         )
 
 
+@pytest.mark.long
 async def test_who_does_something_sees_what_came_of_it_though_viewers_have_used_up_what_statuses_may_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +349,7 @@ async def test_who_does_something_sees_what_came_of_it_though_viewers_have_used_
         assert (await client.get(STATUS)).json()["state"]["trigger_queue_paused"]
 
 
+@pytest.mark.long
 async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path) -> None:
     closed = TENANTS + "    access-rules: [members]\n"
     rule = "- authorization-rule: {name: members, conditions: [{groups: members}]}\n"
@@ -362,6 +367,7 @@ async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path)
                 )
 
 
+@pytest.mark.long
 async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:
     tls, stop = certificate(tmp_path), asyncio.Event()
     async with crowded(tmp_path) as (site, _):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
@@ -200,6 +202,7 @@ RIPPLING = """
 """
 
 
+@pytest.mark.long
 async def test_what_happens_to_one_change_has_others_tested(tmp_path: Path, repositories: Repositories) -> None:
     repositories.create("rippling", {"zuul.yaml": PIPELINES + RIPPLING, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- rippling\n")
@@ -245,6 +248,7 @@ class RecordingHistory(SqlHistory):
         self.told.put_nowait(finished.change.topic)
 
 
+@pytest.mark.long
 async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
     tmp_path: Path, repositories: Repositories
 ) -> None:

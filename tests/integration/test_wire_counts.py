@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headgate.base.ids import fresh
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
@@ -33,10 +35,12 @@ ON_ZOOKEEPER = {
 """At most: who watches reads once or twice what a commit wrote, as its events come together or apart."""
 
 
+@pytest.mark.long
 async def test_steps_on_etcd(etcd_server: Etcd) -> None:
     assert await steps_on_etcd(etcd_server) == ON_ETCD
 
 
+@pytest.mark.long
 async def test_steps_on_zookeeper(zookeeper_server: ZooKeeper) -> None:
     found = await steps_on_zookeeper(zookeeper_server)
     assert found.keys() == REFERENCE.keys()

@@ -31,6 +31,7 @@ def place() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.long
 def test_what_is_put_off_comes_when_it_is_due_and_in_order(place: Path) -> None:
     held_up = 0
     for seed in range(SEEDS):

@@ -33,10 +33,12 @@ def test_a_proposer_stops_nobody_and_lands_nothing(first: int) -> None:
     assert simulate(range(first, min(first + CHUNK, SEEDS)), hostile=True) > 0, "no death at all tests too little"
 
 
+@pytest.mark.long
 def test_floods_delay_others_by_seconds() -> None:
     floods_are_not_noticed(FLOODED)
 
 
+@pytest.mark.long
 def test_nor_do_floods_that_need_the_same_semaphore() -> None:
     floods_that_share_are_not_noticed(SHARED)
 

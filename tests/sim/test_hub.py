@@ -26,10 +26,12 @@ def test_it_ends_up_where_a_gate_does_that_saw_everything_in_order(first: int) -
     assert simulate_hub(range(first, min(first + CHUNK, SEEDS))) > 0, "nobody died"
 
 
+@pytest.mark.long
 def test_so_does_one_at_a_forge_that_tells_everything_at_once() -> None:
     assert simulate_hub(range(10), calm=True) == 0
 
 
+@pytest.mark.long
 def test_the_forge_did_lose_and_double_and_the_gate_did_land() -> None:
     """The events for which the seeds are chosen do happen in them."""
     landed = died = by_people = 0

@@ -22,6 +22,7 @@ from headgate.testing.nodes.imageworld import ImagingSimulation, MakeKeeper
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 
 
+@pytest.mark.long
 def test_machines_are_made_of_the_newest_good_image_and_nothing_that_was_uploaded_is_forgotten() -> None:
     runs = [ImagingSimulation(seed) for seed in SEEDS]
     for run in runs:

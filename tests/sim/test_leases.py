@@ -18,6 +18,7 @@ from headgate.testing.wrappedbackend import WrappedBackend
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 50))
 
 
+@pytest.mark.long
 def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:
     runs = [LeasingSimulation(seed) for seed in SEEDS]
     for run in runs:

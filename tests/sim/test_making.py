@@ -48,6 +48,7 @@ def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() 
     assert "SUCCESS" in results
 
 
+@pytest.mark.long
 def test_where_no_machine_comes_up_builds_end_with_the_reason() -> None:
     simulation = MakingSimulation(1, faults=CloudFaults(broken=1.0))
     results = simulation.run()
@@ -139,6 +140,7 @@ def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_foun
     assert crowded(CrowdSimulation(25, held=2))
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", [0, 2])
 def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines(seed: int) -> None:
@@ -152,6 +154,7 @@ def narrow(seed: int, secret: bool = False) -> MakingSimulation:
     return MakingSimulation(seed, labels=("again",), faults=faults, cloned=True, room=3)
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize(("seed", "secret"), [(4, False), (2, True)])
 def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_waits_for_ever(
@@ -215,6 +218,7 @@ def test_a_launcher_that_gives_a_slot_away_again_is_found(monkeypatch: pytest.Mo
 ZONED = ("small", "deep", "high", "both")
 
 
+@pytest.mark.long
 def test_builds_go_to_executors_that_reach_their_machines_and_no_executor_reaches_two_zones() -> None:
     """Of a label with machines in two zones, either machine will do."""
     runs = [MakingSimulation(seed, labels=ZONED, faults=CloudFaults()) for seed in range(2)]

@@ -32,12 +32,14 @@ def quiet() -> Iterable[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_workers_with_a_store_serve_the_highest_priority_and_starve_none(first: int) -> None:
     deaths, overtaken = simulate_priorities(first, CHUNK)
     assert deaths > 0 and overtaken > 0, "nobody died, or no late message came before others: that tests nothing"
 
 
+@pytest.mark.long
 def test_workers_over_http_are_given_the_highest_priority_and_starve_none(tmp_path: Path) -> None:
     worlds = [LeaseSimulation(seed, tmp_path) for seed in range(LEASE_SEEDS)]
     for world in worlds:

@@ -69,6 +69,7 @@ async def _finished(office: Office) -> None:
         await end(life)
 
 
+@pytest.mark.long
 def test_it_goes_on_from_there() -> None:
     office = read(RELEASE)
     run_virtual(_finished(office))
@@ -89,6 +90,7 @@ def test_it_goes_on_from_there() -> None:
     assert not found.unknown and not found.undecodable
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("topic", ["landed"])
 def test_who_has_landed_is_not_told_otherwise(topic: str) -> None:
     office = read(RELEASE)

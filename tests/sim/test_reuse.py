@@ -37,6 +37,7 @@ def test_nothing_lands_whose_inputs_were_not_tested(first: int) -> None:
     played(*range(first, first + 10))
 
 
+@pytest.mark.long
 def test_builds_do_stand_for_others_and_go_on() -> None:
     stood_in, went_on = played(*SHOWN)
     assert stood_in > 0 and went_on > 0, "else the rest of this shows nothing"

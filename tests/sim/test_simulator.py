@@ -44,10 +44,12 @@ def test_changes_that_need_each_other_land_all_or_not_at_all(first: int) -> None
     assert simulate(range(first, min(first + CHUNK, SEEDS // 10)), circular=True) > 0, "nobody died"
 
 
+@pytest.mark.long
 def test_an_idle_system_asks_the_store_nothing() -> None:
     Simulation(seed=1, calm=True, idle_s=3600.0).run()
 
 
+@pytest.mark.long
 def test_a_seed_is_the_same_run_whatever_hashes_are_and_whatever_ran_before() -> None:
     seeds = [0, 1, 2, 13] if SOAK else [0, 13]
     runs = [("1", seeds), ("2", seeds[::-1])]
@@ -393,6 +395,7 @@ OF_MOVES: dict[Mutant, range] = {
 """Mutants of worlds where pipelines come and go and queues change their names, and their seeds."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))
 def test_nothing_runs_or_is_kept_for_a_pipeline_that_nobody_has(first: int) -> None:
     assert simulate(range(first, min(first + CHUNK, SEEDS // 10)), moving=True) > 0, "nobody died"

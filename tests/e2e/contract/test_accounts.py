@@ -26,6 +26,7 @@ BECOMES = """
 """
 
 
+@pytest.mark.long
 async def test_an_account_of_a_container_becomes_any_other(contained: Stage) -> None:
     make = "mkdir -p /home/one && chown one /home/one && chown other /home/other && chmod 700 /home/*"
     books = contained.book("home", make), contained.book("becomes.yaml", BECOMES)
@@ -52,6 +53,7 @@ FINDS = """
 """
 
 
+@pytest.mark.long
 async def test_what_a_playbook_leaves_on_a_machine(stage: Stage) -> None:
     """Where that is a machine of its own all of it stays; elsewhere files in the home do."""
     await stage.build(run=(stage.book("leaves.yaml", LEAVES), stage.book("finds.yaml", FINDS)))

@@ -112,6 +112,7 @@ def place(stage: Stage) -> Iterator[str]:
     shutil.rmtree(stage.home / PLACE, ignore_errors=True)
 
 
+@pytest.mark.long
 async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str) -> None:
     trusted = not stage.is_here  # here a home is for playbooks that are trusted alike
     for name, text in (("prepares", PREPARES), ("starts", STARTS)):
@@ -146,6 +147,7 @@ async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str)
     }
 
 
+@pytest.mark.long
 async def test_whoever_uploads_the_logs_has_the_log_among_them_as_a_file(tmp_path: Path) -> None:
     """Upload as roles do that copy links as links, and as those do that compress what they upload."""
     stage = Stage(tmp_path)

@@ -43,6 +43,7 @@ def modes_of_streams(owner: str) -> Iterator[int]:
                 yield stat.S_IMODE(file.stat().st_mode)
 
 
+@pytest.mark.long
 async def test_output_of_a_machine_is_read_while_commands_run_and_by_nobody_else(stage: Stage, tmp_path: Path) -> None:
     far = tmp_path if stage.user is None else stage.home
     run = stage.book("talks.yaml", TALKS.replace("GO", str(far) if stage.is_far else ""))

@@ -38,6 +38,7 @@ USE = """
 BRACES = "{{ lookup('pipe', 'id') }}"
 
 
+@pytest.mark.long
 async def test_facts_of_pre_run_are_there_in_run_and_post_run(stage: Stage) -> None:
     pre = stage.book("pre.yaml", ENSURE)
     run = stage.book("run.yaml", USE % {"word": "run"})
@@ -63,6 +64,7 @@ LOOKS = """
 """
 
 
+@pytest.mark.long
 async def test_a_fact_that_holds_a_secret_is_for_playbooks_that_have_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())
@@ -74,6 +76,7 @@ async def test_a_fact_that_holds_a_secret_is_for_playbooks_that_have_it(tmp_path
     assert "post has /bin/up True" in stage.log and TOKEN not in stage.log
 
 
+@pytest.mark.long
 async def test_what_the_job_says_is_above_a_fact_of_less_trusted_playbooks(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     says: dict[str, Any] = {"vars": {"where": "archive"}, "host_vars": {"one": {"port": 1}}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.builds.test_secrets import Keys, with_secret
 
 from .stage import Stage
@@ -39,6 +41,7 @@ USES = """
 """
 
 
+@pytest.mark.long
 async def test_the_build_s_own_key_takes_the_place_of_the_operator_s(far: Stage) -> None:
     stage, lab = far, far.lab
     assert lab is not None
@@ -64,6 +67,7 @@ LISTS = """
 """
 
 
+@pytest.mark.long
 async def test_a_key_that_a_playbook_with_secrets_adds_goes_when_it_has_ended(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())

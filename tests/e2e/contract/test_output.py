@@ -42,6 +42,7 @@ PLAY = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
     stage.file("roles/polite/tasks/main.yaml", "- name: greets\n  debug: {msg: 'to {{ item }}'}\n  loop: [all]\n")
@@ -94,6 +95,7 @@ SAYS = """
 """
 
 
+@pytest.mark.long
 async def test_no_secret_of_a_playbook_and_no_argument_of_a_task_is_in_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())
@@ -115,6 +117,7 @@ BECOMES = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 async def test_become_works_on_a_machine_and_says_why_it_does_not_here(stage: Stage) -> None:
     run = stage.book("become.yaml", BECOMES)
@@ -143,6 +146,7 @@ THROUGH_SUDO = """
 """
 
 
+@pytest.mark.long
 async def test_an_account_without_rights_becomes_another_one_and_none_that_it_may_not(far: Stage) -> None:
     if far.user is None or not far.user.becomes:
         pytest.skip("needs root to make accounts, and Debian's package sudo")

@@ -100,6 +100,7 @@ def posix(tmp_path: Path) -> Environments:
     return with_posix(fetched(tmp_path / "locks"))
 
 
+@pytest.mark.long
 async def test_sources_and_logs_are_synchronized_with_a_container(contained: Stage, posix: Environments) -> None:
     contained.opened(ansible=posix)
     places = PREPARE[PREPARE.index("- hosts: all\n  gather_facts: false\n  tasks:\n    - file:") :]
@@ -113,6 +114,7 @@ async def test_sources_and_logs_are_synchronized_with_a_container(contained: Sta
     assert (contained.bench.runner.log_root / contained.bench.id / "made.txt").read_text() == "made\n"
 
 
+@pytest.mark.long
 async def test_sources_and_logs_are_synchronized(far: Stage, posix: Environments) -> None:
     if shutil.which("rsync") is None:
         pytest.skip("needs Debian's package rsync")

@@ -84,6 +84,7 @@ TEXTS = ["1.10", "yes", "2026-01-01", "", "~", "=", "1e3", "0x1f", "1_0", "-", "
 """That look like something else to YAML."""
 
 
+@pytest.mark.long
 async def test_every_playbook_is_told_of_its_machines_its_build_and_itself(stage: Stage) -> None:
     stage.file("roles/helper/tasks/main.yaml", "- debug: {msg: 'helped {{ inventory_hostname }}'}\n")
     roles = (JobRole("h/lib", "local", "lib"),)
@@ -101,6 +102,7 @@ async def test_every_playbook_is_told_of_its_machines_its_build_and_itself(stage
     assert kept["children"]["web"]["hosts"] == {"one": {}} and "private_key" not in json.dumps(kept)
 
 
+@pytest.mark.long
 async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(stage: Stage) -> None:
     """Say it as `{{ ansible_user_dir }}/zuul-output`, which base jobs and their children say; not of the executor
     itself, where each kind of playbook has a home of its own."""
@@ -115,6 +117,7 @@ async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(
     assert "later is left out" in stage.log
 
 
+@pytest.mark.long
 async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: Stage) -> None:
     """A playbook's own variable of the same name does not hide the job's.  A playbook with more rights evaluates no
     template of the job, not even when it shows all that it knows of a host."""
@@ -135,6 +138,7 @@ async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: 
     assert "careful own theirs 2 one." in stage.log, stage.log
 
 
+@pytest.mark.long
 async def test_a_machine_out_of_reach_is_no_fault_of_variables_that_name_its_facts(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     (port,) = free_ports(1)
@@ -146,6 +150,7 @@ async def test_a_machine_out_of_reach_is_no_fault_of_variables_that_name_its_fac
     assert outcome.result is None and "there are no facts of the host" in stage.log, "it is tried again"
 
 
+@pytest.mark.long
 async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> None:
     play = """
 - hosts: all

@@ -49,6 +49,7 @@ def virtual() -> Iterator[Run]:
         yield runner.run
 
 
+@pytest.mark.long
 def test_it_is_as_the_model(tmp_path: Path) -> None:
     async def fresh() -> Backend:
         return SlateBackend(Path(tempfile.mkdtemp(dir=tmp_path)) / "slate")

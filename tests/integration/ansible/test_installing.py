@@ -43,6 +43,7 @@ def said(environments: Environments, house: Wheelhouse, version: str = "9") -> l
     return lines
 
 
+@pytest.mark.long
 def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_it(
     here: Environments, house: Wheelhouse
 ) -> None:
@@ -72,6 +73,7 @@ def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_i
     assert said(here, house) == [] and not first.place.exists()
 
 
+@pytest.mark.long
 def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
     here: Environments, house: Wheelhouse, tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
         said(with_more, house)
 
 
+@pytest.mark.long
 def test_without_a_network_it_says_how_to_do_without(
     here: Environments, house: Wheelhouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +131,7 @@ def silent_index() -> Iterator[tuple[str, socket.socket, ExitStack]]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/simple", listening, closing
 
 
+@pytest.mark.long
 def test_a_killed_installation_is_not_used_and_whoever_comes_next_waits_for_what_it_left_running(
     here: Environments, house: Wheelhouse
 ) -> None:
@@ -166,6 +170,7 @@ async def test_a_job_without_its_version_is_told_what_to_run(tmp_path: Path, her
     assert outcome.result == "SUCCESS", "which needs none"
 
 
+@pytest.mark.long
 async def test_an_executor_that_may_installs_it_once_for_all_that_wait_and_nothing_that_is_not_named(
     tmp_path: Path, here: Environments, house: Wheelhouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

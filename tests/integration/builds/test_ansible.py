@@ -76,6 +76,7 @@ OF_TEXTS = """
 """
 
 
+@pytest.mark.long
 async def test_what_templates_make_texts_of_is_returned_as_what_it_is(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     outcome = await bench.build(
@@ -108,6 +109,7 @@ STREAMS = """
 """
 
 
+@pytest.mark.long
 async def test_a_job_says_whether_errors_are_registered_as_output(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     play = bench.script("play.yaml", STREAMS)
@@ -119,6 +121,7 @@ async def test_a_job_says_whether_errors_are_registered_as_output(tmp_path: Path
     assert "localhost | two" in bench.log and "_together" not in bench.log
 
 
+@pytest.mark.long
 async def test_output_of_commands_is_in_the_log_while_they_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     go = tmp_path / "go"
@@ -133,6 +136,7 @@ async def test_output_of_commands_is_in_the_log_while_they_run(tmp_path: Path) -
     assert (await building).result == "SUCCESS" and bench.log.count("| second heard") == 1
 
 
+@pytest.mark.long
 async def test_failures_are_shown_where_they_happen(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     failing = """
@@ -148,6 +152,7 @@ async def test_failures_are_shown_where_they_happen(tmp_path: Path) -> None:
     assert "localhost | FAILED, exit status 2" in bench.log
 
 
+@pytest.mark.long
 async def test_a_host_out_of_reach_is_a_further_try(tmp_path: Path) -> None:
     nowhere = ListedMachine(
         "nowhere", ("far",), {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_retries": 0}
@@ -162,6 +167,7 @@ async def test_a_host_out_of_reach_is_a_further_try(tmp_path: Path) -> None:
     assert outcome.result == "NODE_FAILURE" and "vast" in outcome.error
 
 
+@pytest.mark.long
 async def test_phases_mix_playbooks_and_executables(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     play = """

@@ -45,6 +45,7 @@ def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Groups, "found", staticmethod(lambda: Groups()))
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.usefixtures("no_groups")
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
@@ -58,6 +59,7 @@ async def test_without_control_groups_memory_and_processes_are_looked_at(tmp_pat
     assert (await bench.build(run=(bench.script("fine", "true"),))).result == "SUCCESS"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("end", "result"), [("true", "SUCCESS"), ("false", "FAILURE"), ("sleep 600", "FAILURE")])
 async def test_a_build_says_that_it_could_not_start_all_it_wanted(tmp_path: Path, end: str, result: str) -> None:
     bench = Bench(tmp_path, bounds=ProcessBounds(processes_max=40))

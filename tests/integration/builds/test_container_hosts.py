@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.testing.servers.images import shell
@@ -42,6 +43,7 @@ AFTER = """
 """
 
 
+@pytest.mark.long
 async def test_a_playbook_has_the_container_as_its_host(tmp_path: Path, images: Images) -> None:
     bench = Bench(tmp_path, "container", images=images.supply)
     post = replace(bench.script("post.yaml", AFTER), trusted=True)
@@ -60,6 +62,7 @@ async def test_a_playbook_has_the_container_as_its_host(tmp_path: Path, images: 
     assert "container |          0 1900100000" in bench.log, "its root is nobody outside"
 
 
+@pytest.mark.long
 async def test_what_cannot_be_done_in_a_container_is_said(tmp_path: Path, images: Images) -> None:
     image = images.registry.put("team/bare", shell())
     bench = Bench(tmp_path, "container", images=images.supply)

@@ -70,6 +70,7 @@ test -e /usr/bin/python3 || echo without the programs of the machine
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("podman_of_root")
 async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_path: Path, tools: str) -> None:
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
@@ -87,6 +88,7 @@ async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_p
     assert "FETCHING" not in bench.log, "it is here already, and nothing of the build before is in it"
 
 
+@pytest.mark.long
 async def test_what_an_image_says_beside_its_files_decides_nothing(
     place: Path, tmp_path: Path, registry: ImageRegistry
 ) -> None:
@@ -101,6 +103,7 @@ async def test_what_an_image_says_beside_its_files_decides_nothing(
     assert "| 0 h/code at /bin" in bench.log and "| x" in bench.log
 
 
+@pytest.mark.long
 async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
     place: Path, tmp_path: Path, registry: ImageRegistry, tools: str
 ) -> None:
@@ -127,6 +130,7 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
     assert outcome.result == "NODE_FAILURE" and "no job here runs in one ([executor] sandbox)" in outcome.error
 
 
+@pytest.mark.long
 async def test_limits_hold_in_containers_and_nothing_is_left(place: Path, tmp_path: Path, tools: str) -> None:
     bounds = ProcessBounds(processes_max=20, disk_max_bytes=30_000_000)
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9), bounds=bounds)
@@ -169,6 +173,7 @@ ENTRYPOINT ["/bin/false"]
 """
 
 
+@pytest.mark.long
 async def test_an_image_is_built_of_a_file_once(place: Path, tmp_path: Path, tools: str) -> None:
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     beside = bench.source / "ci/image"

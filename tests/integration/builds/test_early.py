@@ -66,6 +66,7 @@ async def test_it_is_told_though_the_log_is_full_and_the_line_has_no_end(tmp_pat
     assert (await bench.build(run=(much,), failure_output=("^BOOM",))).result == "FAILURE"
 
 
+@pytest.mark.long
 async def test_a_task_that_fails_is_a_sign_unless_something_rescues_it(tmp_path: Path) -> None:
     bench, contact, go = Bench(tmp_path), Alone(), tmp_path / "go"
     outcome = await bench.start(contact=contact, run=(bench.script("good.yaml", ANSIBLE),))
@@ -83,6 +84,7 @@ async def test_a_task_that_fails_is_a_sign_unless_something_rescues_it(tmp_path:
     )
 
 
+@pytest.mark.long
 async def test_output_of_a_task_matches_without_its_host(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - command: echo FATAL error\n"

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a machine's network")
 def test_a_container_engine_that_comes_later_goes_on_whatever_executors_do() -> None:
     command = ["unshare", "-n", sys.executable, "-m", "tests.integration.builds.engine"]

@@ -27,6 +27,7 @@ def file(name: str, *, required: bool = True) -> IncludeVars:
     return IncludeVars(name, PROJECT, "local", "master", required=required)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ansible", [False, True])
 async def test_the_last_file_wins_and_the_configuration_wins_over_files(tmp_path: Path, ansible: bool) -> None:
     bench = Bench(tmp_path)

@@ -55,6 +55,7 @@ async def reached(bench: Bench, *places: str, **job: Any) -> set[str]:
     return {place for place in places if f"reached {place} " in bench.log}
 
 
+@pytest.mark.long
 async def test_the_world_is_reached_and_this_machine_is_not(tmp_path: Path, world: World, here: int) -> None:
     bench, outside = Bench(tmp_path, "bwrap"), f"{world.address}:{world.port}"
     own = ["127.0.0.1", "localhost", world.gateway, "[::1]", "[::ffff:127.0.0.1]", f"[::ffff:{world.gateway}]"]
@@ -62,6 +63,7 @@ async def test_the_world_is_reached_and_this_machine_is_not(tmp_path: Path, worl
     assert await reached(bench, outside, *(f"{address}:{here}" for address in own)) == {outside}
 
 
+@pytest.mark.long
 async def test_what_is_denied_is_not_reached_and_what_is_allowed_is(tmp_path: Path, world: World, here: int) -> None:
     outside, own = f"{world.address}:{world.port}", f"127.0.0.1:{here}"
     choice = NetworkChoice(deny=tuple(read_nets("203.0.113.0/24")), allow=(NetworkTarget("127.0.0.1", here),))

@@ -52,6 +52,7 @@ async def test_after_a_failed_pre_run_only_levels_that_were_reached_are_left_in_
     assert outcome.result is None and said(bench) == ["level-0", "failing", "level-1", "level-0"]
 
 
+@pytest.mark.long
 async def test_results_have_their_names(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     good, bad = bench.script("good", "true"), bench.script("bad", "false")
@@ -76,6 +77,7 @@ async def test_a_job_that_says_nothing_of_time_has_the_sites_limit(tmp_path: Pat
     assert outcome.result == "TIMED_OUT" and "its time was up" in outcome.error
 
 
+@pytest.mark.long
 async def test_pre_run_and_run_share_their_time(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     half = bench.script("half", "sleep 3")

@@ -49,6 +49,7 @@ def sealed(found: dict[str, Any]) -> Sealed:
     return Sealed("local", "code", box=json.dumps(found).encode()[::-1].hex())
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("exposure", ["ignore", "redact"])
 async def test_what_a_job_returns_secretly_is_sealed_and_kept_nowhere_else(tmp_path: Path, exposure: str) -> None:
@@ -108,6 +109,7 @@ HANDED = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 async def test_those_that_depend_on_it_have_it_beneath_all_other_variables(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap", keys=Keys(), keep_work_dir=True, variables={"site": "site"})
     bench.script("of_file.yaml", "of_file: file\n")

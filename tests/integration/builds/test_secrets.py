@@ -84,6 +84,7 @@ PLAY = f"""
 """
 
 
+@pytest.mark.long
 async def test_a_playbook_of_ansible_has_its_secrets_as_they_are(tmp_path: Path) -> None:
     bench = Bench(tmp_path, keys=Keys(), keep_work_dir=True)
     books = (with_secret(bench.script("play.yaml", PLAY)), bench.script("without.yaml", PLAY))
@@ -166,6 +167,7 @@ SHOWS_NOTHING = """
 """
 
 
+@pytest.mark.long
 async def test_no_command_line_and_no_environment_has_a_secret(
     tmp_path: Path,
 ) -> None:

@@ -91,6 +91,7 @@ async def looked(bench: Bench, **job: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["", "9"])
 async def test_a_copy_finds_itself_as_a_new_process_does(tmp_path: Path, version: str) -> None:
     job: dict[str, Any] = {"ansible_version": version, "ansible_asked": True} if version else {}
@@ -111,6 +112,7 @@ async def test_a_copy_finds_itself_as_a_new_process_does(tmp_path: Path, version
         assert copy[name] == new[name], name
 
 
+@pytest.mark.long
 async def test_each_phase_of_a_build_is_a_copy_and_says_the_same(tmp_path: Path) -> None:
     logs = []
     for warm in (True, False):
@@ -126,6 +128,7 @@ async def test_each_phase_of_a_build_is_a_copy_and_says_the_same(tmp_path: Path)
     assert logs[0] == logs[1] and any("exit status 2" in line for line in logs[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ended", ["cancel", "zygote", "supervisor", "sandbox"])
 async def test_whoever_ends_nothing_outlives_the_build(tmp_path: Path, ended: str) -> None:
     bench, cancel = Bench(tmp_path, "bwrap"), asyncio.Event()
@@ -157,6 +160,7 @@ def _is_of(pid: int, build: str) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_the_end_of_the_executor_is_the_end_of_its_copies(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
@@ -182,6 +186,7 @@ asyncio.run(main())
     zygote.wait(DEADLINE_S)
 
 
+@pytest.mark.long
 async def test_a_zygote_that_was_killed_costs_no_build(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap")
     play = bench.script("play.yaml", DEBUG)
@@ -192,6 +197,7 @@ async def test_a_zygote_that_was_killed_costs_no_build(tmp_path: Path) -> None:
     assert first not in bench.runner.zygotes.pids and bench.runner.zygotes.copies == 3
 
 
+@pytest.mark.long
 async def test_what_is_not_as_bubblewrap_made_it_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,6 +213,7 @@ async def test_what_is_not_as_bubblewrap_made_it_runs_nothing(
     assert len(told) == 1 and "Seccomp" in told[0], told
 
 
+@pytest.mark.long
 async def test_without_users_of_their_own_playbooks_are_new_processes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,6 +229,7 @@ async def lent(zygotes: Zygotes, program: Path) -> int:
         return zygote.pid if zygote else 0
 
 
+@pytest.mark.long
 async def test_another_installation_is_another_zygote(tmp_path: Path) -> None:
     program, limiter = tmp_path / "ansible-playbook", Limiter()
     found = beside()

@@ -53,6 +53,7 @@ def instances(ground: AwsGround, wanted: MachineSpec) -> list[Any]:
     return [one for one in every if any(tag["value"] == wanted.node for tag in one.get_tags())]
 
 
+@pytest.mark.long
 async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, driver: Aws) -> None:
     backend = ground.backend
     subnet = next(iter(next(iter(backend.subnets.values())).values()))
@@ -197,6 +198,7 @@ async def test_a_fleet_is_one_machine_of_any_of_its_types(ground: AwsGround, dri
     assert await ground.everything() == {}
 
 
+@pytest.mark.long
 async def test_a_fleet_without_room_says_so(ground: AwsGround, driver: Aws) -> None:
     wanted = ground.wanted(node(), flavor=FLEET)
     errors = "".join(
@@ -242,6 +244,7 @@ async def test_errors_are_told_apart(ground: AwsGround, driver: Aws, fault: Faul
     assert type(told.value) is kind or kind in (CloudUnavailable, LaunchFailed)
 
 
+@pytest.mark.long
 async def test_lists_have_many_pages_and_one_that_is_missing_is_seen(
     ground: AwsGround, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ async def gone(images: AwsImages, one: WantedImage, state: dict[str, str] | None
             pass
 
 
+@pytest.mark.long
 async def test_an_image_has_what_its_provider_says_and_a_machine_is_asked_for_of_it(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
@@ -168,6 +169,7 @@ async def test_an_imported_image_is_tagged_and_set_as_its_provider_says(
     assert len(arguments(ground, "ModifyImageAttribute")) == 1 and not arguments(ground, "RegisterImage")
 
 
+@pytest.mark.long
 async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_signed(
     ground: AwsImagesGround, images: AwsImages, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +214,7 @@ def signature(ground: AwsImagesGround, asked: ReceivedRequest, headers: Mapping[
     return f"AWS4-HMAC-SHA256 {credential}, Signature={signer.signature(text, request)}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["snapshot", "image", "ebs-direct"])
 @pytest.mark.parametrize("fault", [lost, unheard])
 async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
@@ -240,6 +243,7 @@ async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
     assert ground.ours() == {} and ground.ec2.snapshots == {} and ground.objects() == {}
 
 
+@pytest.mark.long
 @METHODS
 async def test_what_aws_refuses_to_import_is_told_in_its_words_and_tried_anew(
     ground: AwsImagesGround, images: AwsImages, file: Path, method: str
@@ -437,6 +441,7 @@ async def test_an_upload_is_withdrawn_while_it_is_sent_or_imported(
     assert ground.ours() == {} and [task.answer["Status"] for task in ground.ec2.tasks.values()] == ["deleted"]
 
 
+@pytest.mark.long
 async def test_what_cannot_go_yet_is_said_and_what_an_import_made_for_nobody_is_found(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:

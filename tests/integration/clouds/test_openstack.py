@@ -44,6 +44,7 @@ def lends(asked: ReceivedRequest) -> bool:
     return asked.method == "POST" and asked.path == "/network/v2.0/floatingips"
 
 
+@pytest.mark.long
 async def test_names_are_looked_up_and_nova_is_told_what_the_label_says(
     ground: OpenStackGround, driver: Machines
 ) -> None:
@@ -90,6 +91,7 @@ async def test_what_is_not_there_fails_in_words(
     assert await ground.everything() == {}
 
 
+@pytest.mark.long
 async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGround, driver: Machines) -> None:
     ground.services.lends = True
     wanted = ground.wanted(node())
@@ -111,6 +113,7 @@ async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGr
     assert list(ground.services.floating) == ["of-others"]
 
 
+@pytest.mark.long
 async def test_no_address_is_lent_where_the_label_does_not_want_it(ground: OpenStackGround, driver: Machines) -> None:
     ground.services.lends = True
     await made(driver, ground.wanted(node(), {"auto-floating-ip": False}))
@@ -125,6 +128,7 @@ async def test_no_address_to_lend_is_no_room(ground: OpenStackGround, driver: Ma
         await made(driver, ground.wanted(node()))
 
 
+@pytest.mark.long
 async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, driver: Machines) -> None:
     """Nova takes no token of its caller: a call that is under way while it is repeated makes two."""
     wanted = ground.wanted(node())
@@ -172,6 +176,7 @@ async def test_a_server_in_error_says_why(
         await driver.advance(wanted, state)
 
 
+@pytest.mark.long
 async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: OpenStackGround, driver: Machines) -> None:
     wanted = ground.wanted(node())
     state = (await made(driver, wanted)).state
@@ -203,6 +208,7 @@ async def test_errors_are_told_apart(
         await made(driver, ground.wanted(node()))
 
 
+@pytest.mark.long
 async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
     ground: OpenStackGround, driver: Machines
 ) -> None:

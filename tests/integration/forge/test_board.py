@@ -139,6 +139,7 @@ async def test_from_proposed_to_landed(tmp_path: Path) -> None:
         assert here.board.calls[:lands].count("report") == here.board.calls.count("report"), "votes go first"
 
 
+@pytest.mark.long
 async def test_three_are_tested_together_and_the_one_that_fails_is_told(tmp_path: Path) -> None:
     async with town(tmp_path, fails="Broken") as here:
         pulls = [await here.proposed(title, {title.lower(): title}) for title in ("One", "Broken", "Three")]

@@ -96,6 +96,7 @@ async def place(
         yield Place(here, module, name, WORDS[name])
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 async def test_what_is_lost_before_the_start_in_a_gap_and_at_any_time_is_found(place: Place) -> None:
     here = place.here

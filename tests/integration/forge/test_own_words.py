@@ -37,6 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "REST_MAX_S", 0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(WORDS))
 async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tmp_path: Path) -> None:
     """As pipelines of the reference have it; all of it is looked at only every few minutes."""

@@ -117,6 +117,7 @@ async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_p
         await until("what is new in it lands", lambda: len(log(here)) == 2)
 
 
+@pytest.mark.long
 async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) -> None:
     """Nor is anything looked at before: not even what Headgate itself sets brings about a look."""
     async with town(tmp_path, lands="push", config=CONFIG.replace(", unlabel: gate", "")) as here:
@@ -164,6 +165,7 @@ async def test_a_push_that_is_refused_is_told_in_words(tmp_path: Path) -> None:
         assert pull.open and log(here) == [] and here.results("gate") == ["MERGE_FAILURE"]
 
 
+@pytest.mark.long
 async def test_it_goes_to_the_branch_that_is_meant_whatever_its_name(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         for number, branch in enumerate(("-delete", "50%2Foff", "a#b", "refs/heads/master")):

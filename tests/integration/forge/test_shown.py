@@ -26,6 +26,7 @@ async def test_the_tenant_s_reports_say_why_a_forge_is_not_told(
         assert (board["connection"], board["trouble"]) == ("board", "it is being upgraded") and board["waiting"] >= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", ["still", "no more"])
 async def test_that_another_tree_landed_is_dealt_with_though_the_change_is_forgotten(
     tmp_path: Path, known: str

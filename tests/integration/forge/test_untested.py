@@ -199,6 +199,7 @@ async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[
             yield Place(here, kind)
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
     """Also where a result alone is no comment."""

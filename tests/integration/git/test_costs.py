@@ -12,6 +12,7 @@ from headgate.testing.repositories import Repositories, run_git
 from .words import PROJECT, change, counted_git, item, landed, push_past_the_gate, state_of, watching
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("others", [5, 300])
 async def test_from_proposal_to_landed_three_processes(
     repositories: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int

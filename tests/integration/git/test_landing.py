@@ -54,6 +54,7 @@ async def test_landing_pushes_the_tested_commit_and_ends_the_change(repositories
     assert again.ok, "landed twice is as landed once"
 
 
+@pytest.mark.long
 async def test_five_mergers_at_one_repository_lose_nothing(repositories: Repositories) -> None:
     for number in range(MERGERS):
         run_git("push", "-q", "origin", f"HEAD:refs/heads/b{number}", at=repositories.work("code"))

@@ -257,6 +257,7 @@ async def test_what_is_fetched_is_there_whole_or_not_at_all(repositories: Reposi
     assert not [commit for commit in commits if (objects / commit[:2] / commit[2:]).exists()]
 
 
+@pytest.mark.long
 async def test_many_fetches_leave_few_packs(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.adapters.git.mirror.PACKS_MAX", 4)
     monkeypatch.setattr("headgate.adapters.git.mirror.TIDIED_EVERY", 2)

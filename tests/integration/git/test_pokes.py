@@ -39,6 +39,7 @@ def far(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"ssh://git.example{repositories.hub}"
 
 
+@pytest.mark.long
 async def test_what_is_hinted_at_is_seen_without_waiting_for_the_poll(
     repositories: Repositories, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ async def test_a_topic_for_no_branch_is_said(repositories: Repositories) -> None
         assert "refs/for/mastr/one: for no branch that is there" in await seen.until_problem("mastr")
 
 
+@pytest.mark.long
 async def test_five_thousand_refs_are_seen_at_once_and_what_is_new_among_them(repositories: Repositories) -> None:
     work, hub = repositories.work("code"), repositories.hub / "code"
     commit = run_git("rev-parse", "HEAD", at=work)

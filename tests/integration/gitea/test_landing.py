@@ -174,6 +174,7 @@ async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
     assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
+@pytest.mark.long
 async def test_a_push_is_seen_or_said_or_what_it_landed_is_closed(here: Ground) -> None:
     said = {"baseurl": here.hub.url, "api_token": here.account.api_token, "land": "push"}
     connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))

@@ -67,6 +67,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     assert len(pull.comments) == 2  # one of each pipeline
 
 
+@pytest.mark.long
 async def test_looking_at_what_did_not_move_costs_one_free_call(here: Ground) -> None:
     for n in range(5):
         here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""})

@@ -40,6 +40,7 @@ async def test_classic_rules_and_rulesets_protect_and_only_the_first_lock(here: 
     assert gate.heads[PROJECT].keys() == {f"refs/heads/{name}" for name in ("main", "topic", *releases)}
 
 
+@pytest.mark.long
 async def test_what_people_change_of_the_rules_is_told(here: Ground) -> None:
     async with watched(here, exclude_locked_branches=True) as gate:
         await gate.until(lambda: gate.protections)

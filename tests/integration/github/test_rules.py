@@ -109,6 +109,7 @@ async def test_reviews_that_are_missing(here: Ground, kind: str) -> None:
     assert (await rules(here))[0].met is True
 
 
+@pytest.mark.long
 async def test_all_other_rules_are_told_in_words(here: Ground) -> None:
     pull = opened(here)
     pull.threads.append(Thread(1, "a.txt", "Why?"))
@@ -147,6 +148,7 @@ _QUEUE = {
 }
 
 
+@pytest.mark.long
 async def test_what_we_may_bypass_is_not_lacking(here: Ground) -> None:
     here.hub.protect(here.repository, approvals=2, bypass_reviews=frozenset({"headgate"}))
     here.hub.ruleset(here.repository, checks("lint"), bypass={"headgate": "always"})

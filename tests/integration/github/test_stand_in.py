@@ -58,6 +58,7 @@ async def ground(hub: GitHub) -> AsyncIterator[Ground]:
 ROCKET = "/repos/acme/rocket"
 
 
+@pytest.mark.long
 async def test_every_call_answers_as_described(ground: Ground) -> None:
     """Each call is made once with success: its request and answer are judged by the fixture."""
     hub, ask = ground.hub, ground.ask

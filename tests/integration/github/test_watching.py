@@ -42,6 +42,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
 
 
+@pytest.mark.long
 async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     """Whatever people do, in the words of the triggers."""
     async with watched(here) as gate:
@@ -181,6 +182,7 @@ async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
     assert EventKind.MERGED in [event.kind for event in gate.events]
 
 
+@pytest.mark.long
 async def test_two_open_changes_with_one_head(here: Ground) -> None:
     here.ada.push(here.repository, "stable", {}, base="main")
     opened(here)
@@ -193,6 +195,7 @@ async def test_two_open_changes_with_one_head(here: Ground) -> None:
     assert {gate.change_state(n).change.branch for n in (1, 2)} == {"main", "stable"}
 
 
+@pytest.mark.long
 async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground) -> None:
     """GitHub tells of 3,000 files at most; git of all, however they are called."""
     files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
@@ -205,6 +208,7 @@ async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground
     assert change.title.startswith("\U0001f680") and "\n" not in change.title and len(change.message) <= 16_400
 
 
+@pytest.mark.long
 async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_and_lose_nothing(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +277,7 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
     assert f"{PROJECT}#1" in gate.known
 
 
+@pytest.mark.long
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.limits.punish(f"installation {here.installation.id}", 600)
@@ -285,6 +290,7 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     assert len(here.hub.server.log) > asked
 
 
+@pytest.mark.long
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     """About something unknown, irrelevant, or what Headgate did itself."""
     other = here.hub.repository("acme/other", {"a": "1"})

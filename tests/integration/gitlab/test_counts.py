@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details
@@ -46,6 +47,7 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
     assert len(calls) <= 20, calls
 
 
+@pytest.mark.long
 async def test_looking_at_what_did_not_move_costs_one_call(here: Ground) -> None:
     for n in range(5):
         here.ada.propose(here.project, f"topic{n}", {f"{n}": ""})

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from headgate.base.errors import UserError
@@ -53,6 +54,7 @@ properties:
 """
 
 
+@pytest.mark.long
 async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
     async with service(tmp_path, "--store", store, identity="verify") as address:
@@ -93,6 +95,7 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
     assert "is it running there" in await Shell(address, tmp_path)("provider list", status=14)
 
 
+@pytest.mark.long
 async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
     """A file of some hundred rows with some bad ones; done again, changed, and moved to another partition."""
     lines = ["name,rack,tags"] + [f"m{n:03},{n % 7},fast" for n in range(250)]
@@ -127,6 +130,7 @@ async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
         assert len((await shell("object", "list", "--json", RUNM_PARTITION="part1")).split('"name"')) == 37
 
 
+@pytest.mark.long
 async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
     """Two people, one machine with a gpu, parts of another; a quota; and a machine that fails."""
     store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"

@@ -92,6 +92,7 @@ LAYOUT = (
 )
 
 
+@pytest.mark.long
 async def test_a_client_of_the_published_definitions_works_unchanged(tmp_path: Path) -> None:
     await generated(tmp_path)
     store = tmp_path / "inventory.sqlite"
@@ -103,6 +104,7 @@ async def test_a_client_of_the_published_definitions_works_unchanged(tmp_path: P
     hold(found)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not installed(), reason="needs Debian's package zookeeper")
 async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
     await generated(tmp_path)
@@ -117,6 +119,7 @@ async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
         assert examine(InventoryMap("/lab/runm/metadata"), found) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
 async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
     """What `etcdctl` sees is the layout."""
@@ -137,6 +140,7 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
         assert examine(InventoryMap(), found) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
 @pytest.mark.parametrize(
     "options", [("--compatible",), ("--prefix", "runm-metadata/"), ("--compatible", "--prefix", "runm-metadata")]
@@ -168,6 +172,7 @@ async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, op
         hold(found)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
 @pytest.mark.parametrize("prefix", ["", "lab/registry/", "/lab/registry"])
 async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, prefix: str) -> None:
@@ -188,6 +193,7 @@ async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, p
         assert await _keys(port, key) == []
 
 
+@pytest.mark.long
 async def test_definitions_are_as_the_original_has_them(tmp_path: Path) -> None:
     """The one from the start, and one of its compiler for a property of which only an enumeration was said."""
     await generated(tmp_path)

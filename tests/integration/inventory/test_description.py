@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import httpx
+import pytest
 
 from ..described import Caller
 from .test_http import HEADERS, machine, served
@@ -13,6 +14,7 @@ LEFT_OUT = ("/watch",)
 """Ends of paths whose answers do not end."""
 
 
+@pytest.mark.long
 async def test_whatever_the_inventory_is_asked_is_answered_as_described() -> None:
     async with served() as web, httpx.AsyncClient(base_url=web.root) as http:
         assert (await web("PUT", "/v1/partitions", {"partition": {"name": "site"}}))[0] == 200

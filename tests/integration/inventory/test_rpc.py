@@ -262,6 +262,7 @@ async def test_many_callers_at_once() -> None:
         assert codes.count("OK") == 20 and set(codes) == {"OK", "ALREADY_EXISTS"}
 
 
+@pytest.mark.long
 async def test_whatever_is_sent_is_answered_with_a_status_that_says_what_is_wrong() -> None:
     caller = await fuzz(1, 60, 1_500)
     assert caller.wrong == []

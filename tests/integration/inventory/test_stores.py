@@ -45,6 +45,7 @@ KINDS = ("sqlite", "etcd", "zookeeper")
 few = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @given(script=st.lists(batches, min_size=3, max_size=12), any=st.lists(filters(uuids), min_size=1, max_size=2))
 @few

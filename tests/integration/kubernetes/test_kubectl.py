@@ -74,6 +74,7 @@ THINGS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: FakeKubernetesServer) -> None:
     config = cluster.kubeconfig()
     whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": THINGS}).encode()
@@ -91,6 +92,7 @@ async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: Fak
     assert (await kubectl(config, "get", "namespace", "one", "-o", "jsonpath={.status.phase}"))[1] == "Terminating"
 
 
+@pytest.mark.long
 async def test_a_build_runs_commands_in_its_pod_and_nowhere_else(
     cluster: FakeKubernetesServer, engine: ContainerEngine, tmp_path: Path
 ) -> None:
@@ -125,6 +127,7 @@ async def test_a_build_runs_commands_in_its_pod_and_nowhere_else(
     await driver.close()
 
 
+@pytest.mark.long
 async def test_several_nodes_share_one_kubeconfig(cluster: FakeKubernetesServer, tmp_path: Path) -> None:
     driver = driver_of(cluster)
     nodes = [await made(driver, one) for one in (pod(), pod(node="c" * 32))]

@@ -90,6 +90,7 @@ async def leave(world: World, root: Path, files: dict[str, bytes]) -> None:
     await uploads.close()
 
 
+@pytest.mark.long
 async def test_files_are_served_as_what_they_are_whole_or_in_part(world: World, tmp_path: Path) -> None:
     names = ("job-output.txt", "report/a b.html", "report/shot.png", "noise", "core")
     contents = (LOG, PAGE, b"\x89PNG", b"plain text", b"\x7fELF\0\0")
@@ -130,6 +131,7 @@ async def test_files_are_served_as_what_they_are_whole_or_in_part(world: World, 
     assert page.content == PAGE and page.headers["content-disposition"] == "inline; filename*=UTF-8''a%20b.html"
 
 
+@pytest.mark.long
 async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: World, tmp_path: Path) -> None:
     told = await world.told()
     ours = f"/t/example/logs/{world.build}/"
@@ -164,6 +166,7 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
     assert (await world.told())["log_url"] == f"https://logs.example/of/{world.build}/"
 
 
+@pytest.mark.long
 async def test_a_damaged_or_absent_store_is_an_error_of_that_file_alone(world: World, tmp_path: Path) -> None:
     await leave(world, tmp_path / "executor", {"job-output.txt": LOG, "b.txt": b"b" * 5_000})
     await world.store.put(f"{world.build}/job-output.txt", pieces(b"no gzip"), kind="text/plain")

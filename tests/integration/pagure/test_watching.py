@@ -268,6 +268,7 @@ async def test_what_our_token_may_not_see_is_unknown(here: Ground) -> None:
     assert "Missing ACLs: modify_project" in here.refused[0] and "webhook_token" in here.refused[0]
 
 
+@pytest.mark.long
 async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here, "acme/rocket", "eve/away") as gate:
         await gate.until(lambda: "it cannot be looked at" in gate.problems.get("127.0.0.1/eve/away", ""))

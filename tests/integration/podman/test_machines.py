@@ -32,6 +32,7 @@ async def driver(here: Site) -> AsyncIterator[Podman]:
     await found.close()
 
 
+@pytest.mark.long
 async def test_a_machine_is_made_once_reached_by_its_key_limited_and_removed(here: Site, driver: Podman) -> None:
     wanted = machine()
     node = await driver.advance(wanted, {})
@@ -58,12 +59,14 @@ async def test_a_machine_is_made_once_reached_by_its_key_limited_and_removed(her
     await again.close()
 
 
+@pytest.mark.long
 async def test_what_a_crash_left_unfinished_is_made_anew(here: Site, driver: Podman) -> None:
     here.podman("create", "--name=headgate-n1", "--network=none", "localhost/machine:1", "sleep", "1")
     node = await driver.advance(machine(), {})
     assert isinstance(node, Made) and (await here.ssh(node, "true"))[0] == 0
 
 
+@pytest.mark.long
 async def test_a_lease_that_podman_left_keeps_nobody_from_the_address(here: Site, driver: Podman) -> None:
     left = places.LEASES / places.network(0)
     left.mkdir(parents=True, exist_ok=True)
@@ -78,6 +81,7 @@ def test_warnings_do_not_hide_what_is_wrong() -> None:
     assert complaint(warning) == warning
 
 
+@pytest.mark.long
 async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_words(here: Site, driver: Podman) -> None:
     absent = machine(image="127.0.0.1:1/none:1")
     step = await driver.advance(absent, {})
@@ -95,6 +99,7 @@ async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_wor
             await driver.advance(wanted, {})
 
 
+@pytest.mark.long
 async def test_the_container_of_somebody_else_is_neither_taken_nor_removed(here: Site, driver: Podman) -> None:
     plain = "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=99:99"
     here.podman("run", "-d", "--name=headgate-n1", *plain, "localhost/machine:1", "sleep", "1000")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from .conftest import TENANT, World, token
 
 PROJECT = f"{TENANT}/project/code/api"
 
 
+@pytest.mark.long
 async def test_a_change_is_named_as_it_is_shown_wherever_one_is_named(world: World) -> None:
     job = await world.under_way("busy")
     (ref,) = job["item"]["refs"]
@@ -34,6 +37,7 @@ async def test_a_change_is_named_as_it_is_shown_wherever_one_is_named(world: Wor
     assert len(filters) == 1, "all of them mean the same change"
 
 
+@pytest.mark.long
 async def test_a_change_is_promoted_as_it_is_shown(world: World) -> None:
     world.running.runner.hold = asyncio.Event()
     for topic in ("one", "two", "three"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from headgate.cli.pages.calls import CALLS
 from headgate.web.app import ROUTES, create_app
@@ -54,6 +55,7 @@ def test_whatever_may_be_done_has_its_route() -> None:
 ROUNDS = 20
 
 
+@pytest.mark.long
 async def test_a_tenant_at_the_root_is_all_that_there_is(world: World) -> None:
     await known(world)
     world.site.at_root = "example"

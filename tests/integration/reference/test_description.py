@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import yaml
 
 from headgate.map.records import ZoneLabels
@@ -54,6 +55,7 @@ ASKED = "post /api/tenant/{tenant}/project/{project}/freeze-pipeline"
 OPERATOR = {"Authorization": "Bearer operators"}
 
 
+@pytest.mark.long
 async def test_whatever_is_asked_is_answered_as_described(world: World) -> None:
     landed = await world.landed("done")
     hold = {"job": "unit", "count": 1, "reason": "r", "node_hold_expiration": None}
@@ -82,6 +84,7 @@ async def test_whatever_is_asked_is_answered_as_described(world: World) -> None:
     assert {name for name in caller.open if not name.startswith("get ")} == {ASKED}, "nothing is done for strangers"
 
 
+@pytest.mark.long
 async def test_every_route_and_what_it_may_be_asked_is_described(world: World) -> None:
     described = (await world.client.get("/openapi/openapi.json")).json()
     for path in ("/openapi.yaml", "/openapi/openapi.yaml"):

@@ -26,6 +26,7 @@ def seconds(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
+@pytest.mark.long
 async def test_what_ended_is_in_the_last_slot_and_is_told_apart_by_what_is_asked(world: World) -> None:
     world.running.runner.jobs = {"unit": ran}
     build = await world.landed("done")
@@ -67,6 +68,7 @@ async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -
     assert far in (before, after), "what is to come ends now"
 
 
+@pytest.mark.long
 async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -> None:
     world.running.runner.jobs = {"unit": ran}
     build = await world.landed("done")

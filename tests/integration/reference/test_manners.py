@@ -154,6 +154,7 @@ async def test_without_the_store_whatever_needs_it_is_503(world: World, monkeypa
         assert "nobody answers" in answer.json()["description"]
 
 
+@pytest.mark.long
 async def test_the_paths_are_listed_and_described(world: World) -> None:
     listed = await world.get("/api")
     assert {"/api/tenants", "/api/tenant/{tenant}/builds", "/api/tenant/{tenant}/project/{project:.*}"} <= {

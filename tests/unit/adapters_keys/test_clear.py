@@ -47,6 +47,7 @@ def test_a_secret_is_found_however_it_is_shown(secret, line, shown):
     assert censor.found == (b"redacted" in shown)
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @given(st.text(min_size=8, max_size=40).filter(lambda text: len(text.strip()) >= 8), st.binary(max_size=5), st.binary())
 def test_a_secret_is_found_in_the_forms_that_programs_give_it(secret, before, after):

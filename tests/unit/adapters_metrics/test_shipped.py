@@ -65,6 +65,7 @@ def test_series_whose_labels_are_known_begin_at_zero() -> None:
     assert series["headgate_history_queue_length[]"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed here")
 def test_alerts_fire_when_they_should_and_only_then() -> None:

@@ -140,6 +140,7 @@ async def random_histories_are_counted_right(history: SqlHistory, seeds: range) 
     assert flaky, "some are"
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_random_histories_are_counted_right(history: SqlHistory) -> None:
     await random_histories_are_counted_right(history, range(share(30)))

@@ -214,6 +214,7 @@ def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
         here.is_unharmed()
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_a_very_deep_tree_is_removed_and_not_collected(tmp_path: Path) -> None:
     logs = tmp_path / "build/logs"

@@ -109,6 +109,7 @@ MISSING = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @pytest.mark.parametrize(("words", "absent", "said"), MISSING, ids=[" ".join(row[0]) for row in MISSING])
 def test_a_command_names_the_extra_that_brings_what_it_needs(
@@ -121,6 +122,7 @@ def test_a_command_names_the_extra_that_brings_what_it_needs(
     assert ended.stderr.partition(": ")[2] == f"{said} (the package {absent} is not installed)\n"
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_without_packages_of_extras_every_command_has_its_help_and_its_page(tmp_path: Path) -> None:
     extras = ["grpc", "grpc_health", "grpc_reflection", "jsonschema_rs", "aiohttp", "psycopg", "ansible", "apprise"]

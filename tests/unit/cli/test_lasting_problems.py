@@ -149,6 +149,7 @@ def test_where_no_thread_can_be_started_nobody_who_logs_is_disturbed(log: Log) -
     assert log.new_lines() == ["still: e1 has gone (3 times more in 1m 00s)"]
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_each_second_another_place_leaves_few_alarms(log: Log) -> None:
     """An alarm is a thread, which waits for up to an hour."""

@@ -106,6 +106,7 @@ def test_jobs_have_a_bounded_number_of_dependencies() -> None:
     assert "more than 12 dependencies" in error.text
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_variants_of_one_job_are_bounded() -> None:
     made = ParseCache()

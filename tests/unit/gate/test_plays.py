@@ -553,6 +553,7 @@ def _post(play: Play):  # type: ignore[no-untyped-def]
     return replace(play.pipeline, triggers=(TriggerFilter("git", ("ref-updated",), refs=("^refs/heads/.*$",)),))
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_many_that_fail_together_leave_a_few_in_a_turn() -> None:
     play = Play(window=40)

@@ -322,6 +322,7 @@ async def test_people_have_a_share_of_what_builds_have(said: dict[str, str], mos
         assert (await shop.leasing.end(ALICE, held.id)).state == CLEANING, "a launcher makes it ready"
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_a_long_line_is_not_searched_anew_for_everybody_who_comes() -> None:
     """Show that what those who wait want is known as long as no object changes."""

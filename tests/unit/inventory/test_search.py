@@ -247,6 +247,7 @@ async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> No
         assert rest == every[3_001:3_051] and backend.read <= 200 + OTHERS
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
     """Those who read everything, in pages, in order, counted and as a stream, and some who write."""
@@ -287,6 +288,7 @@ async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
         assert most <= PORTION_MAX + PORTION_MAX + 4 * OTHERS, most
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> None:
     """Looking at an object costs what is asked of it; and there is an end to what can be asked."""

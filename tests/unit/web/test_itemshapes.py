@@ -199,6 +199,7 @@ def assembled(status: EncodedStatus) -> Any:
     return document
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_whatever_happens_it_says_the_same_as_one_made_from_nothing_and_tags_tell_statuses_apart() -> None:
     chance, played = random.Random(20), PlayedPipeline(replace(line(4), window=2))

@@ -54,6 +54,7 @@ async def test_it_says_where_something_is_new(
         await opened.__aexit__(None, None, None)  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 async def test_a_line_that_is_dead_ends_the_stream(
     running: LocalGerrit, people: ReviewingPeople, clone: Clone, server: Callable[..., Server], tmp_path: Path
 ) -> None:

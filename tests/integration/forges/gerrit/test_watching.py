@@ -28,6 +28,7 @@ def of(*projects: str) -> dict[str, TenantProject]:
     return {f"{HOST}/{one}": TenantProject(f"{HOST}/{one}", one, "review", trusted=False) for one in projects}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", ["true", "false"])
 async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
     stream: str, people: ReviewingPeople, project: str, clone: Clone, past_review: Clone, forge: Forge
@@ -79,6 +80,7 @@ async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.long
 async def test_what_happened_while_nobody_looked_is_found(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
@@ -175,6 +177,7 @@ async def test_a_hint_is_answered_and_what_it_names_is_looked_at(
     assert len(seen.told("patchset-created", change.number)) == 1
 
 
+@pytest.mark.long
 async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
     running: LocalGerrit, people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:

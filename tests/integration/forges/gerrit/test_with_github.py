@@ -324,6 +324,7 @@ def _seen(found: Gate, connection: str) -> bool:
     return found.context.mirror.get(branches.path) is not None
 
 
+@pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize(("needed", "other"), [("Gerrit", "GitHub"), ("GitHub", "Gerrit")])
 async def test_a_change_lands_behind_the_one_at_the_other_forge_that_it_needs(
@@ -425,6 +426,7 @@ async def circle(site: Site, name: str, files: Mapping[str, str]) -> tuple[One, 
     return change, pull
 
 
+@pytest.mark.long
 async def test_a_circle_across_both_lands_or_none_of_it_does_and_each_is_told(site: Site) -> None:
     review, hub = site.at["Gerrit"], site.at["GitHub"]
     change, pull = await circle(site, "broken", {"bad": "1\n"})

@@ -74,6 +74,7 @@ def graphs(frozen: Any) -> dict[tuple[str, str, str], Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @settings(
     max_examples=3,

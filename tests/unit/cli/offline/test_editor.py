@@ -108,6 +108,7 @@ def test_a_file_of_no_tenant_is_checked_for_its_form(tmp_path):
     assert made.problems(other) == {other: []}
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_an_editor_is_served(offline):
     """The real program, spoken to as editors do; columns are UTF-16."""
