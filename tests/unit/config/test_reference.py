@@ -17,7 +17,7 @@ from headgate.config.keys.pipeline import PIPELINE
 from headgate.config.keys.tenant import TENANT
 
 CASES = Path(__file__).parent / "cases"
-FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CASES.glob("*.yaml"))}
+FILES = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(CASES.glob("*.yaml"))}
 
 
 def test_every_name_of_an_error_is_on_the_page_and_has_a_case_with_its_place() -> None:
