@@ -14,7 +14,10 @@ ALWAYS = tuple(
     for text in (
         "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, link, multicast
         "198.18.0.0/15",  # builds
+        # A metadata service hands the machine's cloud credentials to whoever asks from that machine, and a build is one
+        # who can.
         "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds beside 169.254.169.254
+        # Without the other notations and tunnels, an IPv6 address could stand for a denied IPv4 address.
         "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other notations
         "2001::/32", "2002::/16", "64:ff9b:1::/48",  # tunnels to IPv4 addresses
         "fe80::/10", "fec0::/10", "ff00::/8",  # link-local, multicast
@@ -36,7 +39,11 @@ class DeniedNetworks:
     def of(nets: Iterable[Net]) -> DeniedNetworks:
         """Combine these networks with those that no build ever reaches."""
         every = [*ALWAYS, *nets]
+        # On a network with NAT64, 64:ff9b::a9fe:a9fe reaches 169.254.169.254, so every IPv4 network is denied in this
+        # form too.
         every += [_translated(net) for net in every if isinstance(net, ipaddress.IPv4Network)]
+        # nft rejects a whole set if two of its intervals overlap, and operators' networks may lie within the fixed
+        # ones.
         four = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv4Network))
         six = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv6Network))
         return DeniedNetworks((*four, *six))

@@ -13,6 +13,7 @@ from obstore.store import S3Store
 
 from headgate.ports.logstore import LogStoreError, NotStored, StoredLog, checked_key
 
+# S3 rejects parts below 5 MiB and more than 10,000 parts, so one file may have up to 80 GB.
 PART_SIZE_BYTES = 8_000_000
 """Size above which a file is uploaded in several requests; memory holds two of these parts."""
 CHUNK_SIZE_BYTES = 1_000_000
@@ -48,6 +49,8 @@ class LogBucket:
         """Make a store without any request. `retries_max`: of one request. Raise ValueError for an invalid address."""
         settings = {"region": address.region, "endpoint": address.endpoint}
         settings |= {"access_key_id": address.access_key, "secret_access_key": address.secret_key}
+        # An empty key would count as a key, and obstore would not look for credentials in the environment or the
+        # machine.
         given = {name: value for name, value in settings.items() if value}
         try:
             self._store = S3Store(
@@ -68,12 +71,15 @@ class LogBucket:
         """See the port."""
         about = {"Content-Type": kind, **({"Content-Encoding": encoding} if encoding else {})}
         async with aclosing(content):
+            # An object of one part needs one request instead of three, and most files of builds are small.
             first = b""
             async for piece in content:
                 first += piece
                 if len(first) >= PART_SIZE_BYTES:
                     break
             small = len(first) < PART_SIZE_BYTES
+            # What is not found here is the bucket: NotStored would let the caller believe that only this object is
+            # missing.
             with _converted_errors(key, absent=LogStoreError):
                 await obstore.put_async(
                     self._store,
@@ -92,6 +98,7 @@ class LogBucket:
                 answer = await obstore.get_async(self._store, checked_key(key))
             else:  # an empty range is an error
                 found = await obstore.head_async(self._store, checked_key(key))
+                # S3 answers a range that starts at or beyond the end with an error (416), but readers expect no bytes.
                 last = found["size"] if end is None else min(end, found["size"])
                 if start >= last:
                     return

@@ -34,6 +34,7 @@ class LogDirectory:
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
         """See the port; files have no `kind`."""
         *above, name = checked_key(key).split("/")
+        # The temporary file lies beside its target, because a rename is atomic only within one file system.
         place, fresh = self.root.joinpath(*above), f"{WRITING}{secrets.token_hex(8)}"
         with _translated(key):
             await asyncio.to_thread(self._make, above)
@@ -43,16 +44,20 @@ class LogDirectory:
                 with _translated(key):
                     await asyncio.to_thread(file.write, piece)
             with _translated(key):
+                # Synced before the rename: otherwise a crash of the machine could leave the final name with an empty
+                # file.
                 await asyncio.to_thread(_settle, file.fileno())
                 file.close()
                 os.replace(place / fresh, place / name)
         finally:
             file.close()
+            # After the rename there is nothing to remove; otherwise this removes a partial file.
             with suppress(OSError):
                 os.unlink(place / fresh)
 
     def _make(self, above: list[str]) -> None:
         """Raise OSError."""
+        # Directory by directory, since `mkdir(parents=True)` gives those in between the default mode instead of ours.
         place = self.root
         for name in ("", *above):
             place = place / name

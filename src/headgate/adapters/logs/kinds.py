@@ -7,6 +7,7 @@ import codecs
 HEAD_SIZE_BYTES = 4_096
 """Length of a file's beginning that determines its kind."""
 TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
+# Python's `mimetypes` also reads tables of the machine, so two executors could store one file under different types.
 _BY_END = {
     "css": "text/css; charset=utf-8",
     "csv": "text/csv; charset=utf-8",

@@ -39,6 +39,8 @@ class LocalLogs:
         with ExitStack() as stack, suppress(OSError):
             if new:
                 (self._root / build).mkdir(parents=True, exist_ok=True)
+            # The kernel drops a dead executor's lock; of several that start here, one takes it and uploads what was
+            # left.
             if stack.enter_context(ownership.left(self._root / build)):
                 self._holds[build] = stack.pop_all()
                 return True
@@ -54,6 +56,7 @@ class LocalLogs:
             found = [
                 (e.stat(follow_symlinks=False).st_mtime, e.name) for e in entries if e.is_dir(follow_symlinks=False)
             ]
+            # Ids of builds are alphanumeric; anything else here was not made by Headgate.
             return [name for _, name in sorted(found) if name.isalnum() and name.isascii()]
         return []
 
@@ -65,6 +68,8 @@ class LocalLogs:
         """Return the paths of its files that can be stored, its output first, and lines about the others."""
         found, lost = list[str](), list[str]()
         with suppress(FileNotFoundError), Directory.at(self._root) as root, root.below(build) as top:
+            # One budget for the whole tree: a build decides how many files it leaves, and each costs memory and
+            # requests.
             left = iter(range(ENTRIES_MAX))
             for path, why in _walked(top, "", left, DEPTH_MAX):
                 if why or (why := _refused(build, path, len(found))):
@@ -103,6 +108,8 @@ class LocalLogs:
             found = os.pread(file, size_max_bytes, offset)
         finally:
             os.close(file)
+        # A last line without its end is still being written, unless the part is full: then the next part continues the
+        # line.
         return found if len(found) == size_max_bytes else found[: found.rfind(b"\n") + 1]
 
     def _opened(self, build: str, path: str) -> int:
@@ -132,6 +139,7 @@ def _full(file: int) -> bytes:
 
 def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iterator[tuple[str, str]]:
     """Yield each file, and why it is unavailable."""
+    # `islice` before `sorted`: a directory with millions of names is never held in memory.
     for name in sorted(islice(here.names(), ENTRIES_MAX)):
         if next(left, None) is None:
             return
@@ -142,6 +150,7 @@ def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iter
         match kind(found.st_mode):
             case "a regular file":
                 yield full_path, ""
+            # Each level holds a descriptor and a frame, so a build cannot exhaust either with a deep tree.
             case "a directory" if depth:
                 try:
                     with here.below(name) as inner:

@@ -77,6 +77,7 @@ class KeptLogs:
         except ValueError as error:
             log.error("the record of the logs of build %s cannot be read: %s", build, error)
             return None
+        # An incomplete record changes with every part, and a build that ends replaces it.
         if found.complete:
             self._known[build] = found
             if len(self._known) > KNOWN_MAX:
@@ -105,6 +106,7 @@ class KeptLogs:
         warning = f"{missing(manifest)}\n".encode()
 
         async def read(start: int, end: int) -> AsyncGenerator[bytes, None]:
+            # The warning is served as if it were one more part, so that ranges and sizes agree with what readers see.
             for number, low, high in spans([*sizes, len(warning)], start, end):
                 if number == len(sizes):
                     yield warning[low:high]
@@ -118,6 +120,8 @@ class KeptLogs:
         self, key: str, stored: tuple[int, ...], sizes: list[int], start: int, end: int
     ) -> AsyncGenerator[bytes, None]:
         for number, low, high in spans(sizes, start, end):
+            # Every piece ends in a full flush, at a byte boundary and with an empty window. Hence it is a raw deflate
+            # stream of its own; the first one follows the gzip header, and the checksum after the last is ignored.
             at, head = sum(stored[:number]), 0 if number else GZIP_HEADER_BYTES
             packed = await self._stored(key, at + head, at + stored[number])
             yield (await _unpacked(key, -zlib.MAX_WBITS, packed, sizes[number]))[low:high]
@@ -137,6 +141,7 @@ async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
     """Return the uncompressed content of that size, limited to that size whatever the store contains. Raise
     LogStoreError."""
     try:
+        # One byte more than expected reveals a piece that is too long, without unpacking all of a compression bomb.
         found = await asyncio.to_thread(zlib.decompressobj(kind).decompress, packed, size + 1)
     except zlib.error as error:
         raise LogStoreError(f"{key} is damaged: {error}") from error

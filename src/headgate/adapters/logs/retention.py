@@ -76,8 +76,10 @@ def chosen(
     held: Mapping[str, StoredBuild], policy: RetentionPolicy, now_ms: int, running: Callable[[str], bool]
 ) -> tuple[list[str], list[str]]:
     """Return the builds to remove, oldest first, and those that only lose their artifacts."""
+    # `told_ms` counts too: a record that was written a moment ago may be the start of an upload or of a removal.
     old = ((one.at_ms, build) for build, one in held.items() if now_ms - max(one.at_ms, one.told_ms) > YOUNG_MS)
     ended = sorted((at_ms, build) for at_ms, build in old if not running(build))
+    # Builds that cannot be removed now also take up space, so older ones have to make way for them.
     total = sum(one.size_bytes for one in held.values())
     gone, lesser = list[str](), list[str]()
     for at_ms, build in ended:
@@ -136,6 +138,8 @@ async def prune(
     for build in lesser:
         one = held[build]
         if not dry:
+            # In this order no page lists a file that is gone. After a crash in between, the next call deletes the files
+            # by their keys.
             await _tell(store, build, one.artifacts, policy.artifacts_days)
             await _delete(store, one.artifacts)
         done.files += len(one.artifacts)
@@ -146,6 +150,7 @@ async def prune(
 async def _remove(store: LogStore, build: str, keys: Sequence[str]) -> None:
     """Remove all of a build: its record goes last, and meanwhile says that the build is incomplete."""
     record = manifest_key(build)
+    # A crash from here on leaves a record, by which the next call finds the build; readers see that it is incomplete.
     await _put(store, Manifest(build, 0))
     await _delete(store, [key for key in keys if key != record])
     await store.delete([record])

@@ -111,6 +111,8 @@ class Uploads:
         """See the port."""
         self._following.add(build)
         so_far = _Parts()
+        # The build may have been interrupted and begins again here, so what was left of it must not be uploaded
+        # meanwhile.
         self._due.pop(build, None)
         self._local.hold(build, new=True)
         parts, ran = asyncio.ensure_future(self._parts(build, so_far)), False
@@ -118,6 +120,7 @@ class Uploads:
             yield
             ran = True
         finally:
+            # First, since the upload of the whole and a late part would both write the record.
             await end(parts)
             self._following.discard(build)
             self._due[build] = _Due(asyncio.get_running_loop().time(), ran, True, so_far.lost)
@@ -126,6 +129,7 @@ class Uploads:
     async def run(self) -> None:
         """Upload until cancelled, starting with the files that a dead executor has left."""
         loop = asyncio.get_running_loop()
+        # `ran` is false since nothing on the disk says whether the dead executor had ended the build.
         for build in await asyncio.to_thread(self._local.builds):
             if build not in self._following:
                 self._due.setdefault(build, _Due(loop.time(), ran=False, here=False))
@@ -163,6 +167,7 @@ class Uploads:
         free = UPLOADS_MAX - len(self._busy)
         due = ((one.at_s, build) for build, one in self._due.items() if one.at_s <= now_s and build not in self._busy)
         for _, build in nsmallest(free, due):
+            # A build stays in `_due` while it is busy, so `_busy` keeps it from being taken twice.
             self._busy[build] = task = asyncio.ensure_future(self._next(build))
             task.add_done_callback(partial(self._done, build))
 
@@ -190,6 +195,8 @@ class Uploads:
             del self._due[build]
             await asyncio.to_thread(self._local.remove, build)
             return
+        # If the build runs again elsewhere, that run's files replace these; to upload both would mix them under the
+        # same keys.
         if not due.ran and self._running(build):
             due.at_s = loop.time() + LOOK_AGAIN_S
             return
@@ -198,8 +205,10 @@ class Uploads:
             return
         try:
             await self._upload_all(build, due)
+        # Any error leads to another try: the files on this disk are the only copy.
         except Exception as error:
             due.tries += 1
+            # The exponent is bounded because the number of tries is not, and a huge power does not fit into a float.
             wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)
             reason = error if isinstance(error, LogStoreError) else f"{type(error).__name__}: {error}"
             log.error("build %s: its logs are on this disk alone, trying again in %.0f s: %s", build, wait_s, reason)
@@ -212,14 +221,18 @@ class Uploads:
         """Upload all files, the record last. An interrupted build never replaces a complete one. Raise
         LogStoreError."""
         known = await self._known(build)
+        # Another run, or an earlier upload of this one before a crash, has stored everything.
         if known is not None and known.complete and not due.ran:
             await self._without_parts(build)
             return
+        # The record names the parts of a dead executor, and is replaced below; their content becomes a file before
+        # that.
         if due.lost is None:
             due.lost = await self._lost_runs(known, own=not due.here)
         if known is None or known.complete:  # the removal of old logs finds incomplete builds by their records
             await self._record(Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
+        # All workers share one iterator, so none runs dry while another has a long list of its own.
         found, left = list[KeptFile](), iter(paths)
 
         async def some() -> None:
@@ -234,6 +247,7 @@ class Uploads:
         found += (file for file in due.lost if file.path not in paths)
         files = tuple(sorted(found, key=lambda file: file.path))
         manifest = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
+        # Files before the record, and parts after it: at no moment does a record name what is not stored.
         await self._record(manifest)
         if known is not None:
             await self._without_parts(build)
@@ -256,6 +270,7 @@ class Uploads:
 
     async def _stored(self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]) -> KeptFile:
         """Put a file into the store; each piece but the last has `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
+        # An empty file has no pieces, and without pieces a file counts as stored uncompressed.
         encodes = self._store.encodes and shrinks(kind) and size > 0
         digest, members, sizes = hashlib.sha256(), list[int](), list[int]()
 
@@ -270,6 +285,8 @@ class Uploads:
                 yield stored
             if encodes:
                 stored = packing.end()
+                # The stream's end belongs to the last piece. There is none if the build emptied the file after its size
+                # was taken.
                 members[-1:] = [sum(members[-1:]) + len(stored)]
                 yield stored
 
@@ -284,6 +301,7 @@ class Uploads:
             return ()
         files = known.files
         if known.parts and not own and (output := KeptLogs(self._store).file(known, OUTPUT)) is not None:
+            # The number depends only on the record, so a repetition after a crash writes the same file again.
             path = f"job-output.lost-{len(files) + 1}.txt"
             pieces = cut(output)
             files = (*files, await self._stored(known.build, path, TEXT, output.size_bytes, pieces))
@@ -296,6 +314,8 @@ class Uploads:
         """Store the output of a running build in parts, with growing intervals, until cancelled or there are PARTS_MAX
         parts."""
         while len(so_far.parts) < PARTS_MAX:
+            # Doubling keeps the number of objects small for builds of any length: 1,000 parts last 1,023 times as long
+            # as the first 100.
             await asyncio.sleep(self._interval_s * 2 ** (len(so_far.parts) // PARTS_PER_PACE))
             try:
                 await self._part(build, so_far)
@@ -311,6 +331,7 @@ class Uploads:
             return
         packed = await asyncio.to_thread(_packed, found)
         key = part_key(build, len(so_far.parts))
+        # The offset moves last: after a failure the same part is put again, with what was written since.
         await self._store.put(key, _once(packed), kind=TEXT, encoding="gzip" if self._store.encodes else "")
         parts = (*so_far.parts, OutputPart(len(found), len(packed)))
         await self._record(Manifest(build, self._now_ms(), self._host, files=so_far.lost, parts=parts))
@@ -329,6 +350,7 @@ class Packing:
         self._stream = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
 
     def piece(self, content: bytes) -> bytes:
+        # A full flush also forgets the window; after a sync flush, the next piece would still refer to this one.
         return self._stream.compress(content) + self._stream.flush(zlib.Z_FULL_FLUSH)
 
     def end(self) -> bytes:
@@ -338,6 +360,7 @@ class Packing:
 
 def _packed(content: bytes) -> bytes:
     """Compress the content, to the same bytes each time."""
+    # Without the time in its header, a part that is put twice has the bytes that the record says.
     return gzip.compress(content, LEVEL, mtime=0)
 
 

@@ -29,6 +29,8 @@ class ProcessMetrics:
     """Collect the figures of one process; see `ports.observer.Observer`. `text` is the answer to a scraper."""
 
     def __init__(self) -> None:
+        # Not the library's global registry: it rejects a second metric of the same name, so a process could have one
+        # set only.
         self.registry = registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=registry)
         prometheus.Info("headgate", "This program.", registry=registry).info({"version": __version__})
@@ -97,6 +99,7 @@ class ProcessMetrics:
         self._events.labels(tenant, pipeline).inc(events)
 
     def done(self, work: WorkDone) -> None:
+        # Clocks can be set back; a negative duration would lower the sum, which must only grow.
         took_s = max(0, work.end_ms - work.start_ms) / 1000
         if work.kind == "build":
             self._builds.labels(work.tenant, work.pipeline, work.job, work.result).observe(took_s)

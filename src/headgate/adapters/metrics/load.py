@@ -26,6 +26,8 @@ class MachineLoad:
         """Return why no further build may begin; empty if one may. A machine without builds accepts one whatever its
         load is."""
         average, most = os.getloadavg()[0], self.load_multiplier * (os.cpu_count() or 1)
+        # The average covers the last minute, and other programs count in it; without `running`, an executor might never
+        # begin.
         if running and average > most:
             return f"the load average is {average:.1f}, above {most:.1f}"
         memory = psutil.virtual_memory()

@@ -28,6 +28,7 @@ class MetricRoom:
     def gone(self, since_s: float, why: OSError | str = "") -> bool:
         """Return whether there is no space now, there was none at some moment since (of the monotonic clock), or `why`
         says so."""
+        # EDQUOT is how a disk quota of the user or the project says that it is full.
         is_full = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else WORDS in why
         if is_full or self._less_than(FREE_MIN_BYTES) is not None:
             self._gone_s = self._now_s()
@@ -38,6 +39,8 @@ class MetricRoom:
         place = self._less_than(ROOM_BYTES)
         if place is not None:
             return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"
+        # The build that filled the disk has freed it by now; without this pause, its next attempt could begin here at
+        # once.
         if self._now_s() < self._gone_s + SHY_S:
             return "a disk of builds was full a moment ago"
         return ""

@@ -49,6 +49,7 @@ class MeasuredBackend:
         finally:
             took_s = time.perf_counter() - began
             self._report(name, outcome, took_s)
+            # Callers cancel requests for their own reasons, and a short wait proves nothing about the store.
             if outcome == "given up" and took_s > SILENT_S:
                 self._away(f"no answer within {took_s:.0f} s")
             if outcome in ("ok", "conflict"):  # other outcomes need no answer: a lost lease may be known locally

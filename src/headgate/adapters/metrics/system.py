@@ -80,6 +80,8 @@ def _items(map: Map, mirror: Mirror) -> Series:
     found: Counter[tuple[str, ...]] = Counter()
     for template, keys, _ in _located(map, mirror, map.inside("tenant")):
         key = (keys["tenant"], keys.get("pipeline", ""))
+        # Adding False (0) creates the series of a pipeline without items, so that its graph shows zero instead of a
+        # gap.
         found[key] += template.endswith("/<item uuid>")
     return found
 
@@ -120,6 +122,7 @@ def _held(map: Map, mirror: Mirror) -> Series:
 def _messages(map: Map, mirror: Mirror) -> Series:
     found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.published_events.queue.path))})
     for template, keys, _ in _located(map, mirror, map.reports.path):
+        # As above: a connection whose outbox is empty counts as zero.
         found[keys["connection"],] += template.endswith("/queue")
     return found
 

@@ -83,13 +83,16 @@ class Traces:
         self, name: str, item: str, id: str, start_ms: int, end_ms: int, about: dict[str, str], *, failed: bool
     ) -> None:
         """Add a span to the trace of an item; the root has an empty `id`."""
+        # Nothing awaits between here and `start_span`, so no other span can take these ids.
         trace_id, root_id = _number(item, 16), _number(item, 8)
         self._ids.trace_id, self._ids.span_id = trace_id, _number(id, 8) if id else root_id
+        # The flag says that the parent is sampled: the default sampler drops the children of a parent that is not.
         parent = trace.SpanContext(trace_id, root_id, is_remote=True, trace_flags=trace.TraceFlags(1))
         context = trace.set_span_in_context(trace.NonRecordingSpan(parent)) if id else Context()
         span = self._tracer.start_span(name, context, attributes=about, start_time=start_ms * 1_000_000)
         if failed:
             span.set_status(trace.StatusCode.ERROR)
+        # The ends may come from clocks of two machines, and a span must not end before it starts.
         span.end(max(start_ms, end_ms) * 1_000_000)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ def check(file: Path, format: str) -> None:
         head = opened.read(_FOOT)
         opened.seek(0, 2)
         opened.seek(max(0, opened.tell() - _FOOT))
+        # A fixed-size VHD has its header at the end.
         foot = opened.read(_FOOT)
     known = {
         "qcow2": head[:4] == QCOW2,
@@ -33,6 +34,8 @@ def check(file: Path, format: str) -> None:
         raise LaunchFailed(f"the file is no {format}, and that is its format by what its build returned")
     if not head:
         raise LaunchFailed("the file is empty")
+    # A file announced as raw that begins like qcow2 would be opened as qcow2 by a tool that guesses, with a backing
+    # file such as /etc/passwd of the cloud's machine.
     other = next((name for name, found in known.items() if found and name != format), "")
     if other and format == "raw":
         raise LaunchFailed(f"the file is {other}, and its build returned that its format is raw")
@@ -48,5 +51,6 @@ def _stands_alone(head: bytes) -> None:
     )
     if backing:
         raise LaunchFailed("the qcow2 file has a backing file: make it whole with `qemu-img convert`")
+    # Only version 3 has feature bits; in version 2 these bytes are not part of the header.
     if version >= 3 and features & _EXTERNAL:
         raise LaunchFailed("the qcow2 file has its data in another file: make it whole with `qemu-img convert`")

@@ -16,6 +16,7 @@ from headgate.ports.cloud import CloudUnavailable
 
 ANSWER_MAX_S = 60.0
 """Time limit for a whole answer, however slowly it arrives."""
+# Memory for one answer, whatever a server sends; a page of 500 instances has some MB.
 ANSWER_MAX_BYTES = 64 * 2**20
 PATIENCE_S = 5.0
 """Pause after a cloud asks for patience without a time."""
@@ -60,6 +61,8 @@ class Http:
         host = httpx.URL(url).host
         try:
             async with (
+                # httpx limits only the silence between two pieces; a server that sends a byte a minute would hold the
+                # launcher.
                 asyncio.timeout(max_s),
                 self._client.stream(method, url, headers=headers, content=body, timeout=patience) as response,
             ):
@@ -111,6 +114,7 @@ def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) ->
             after_s = parsedate_to_datetime(value).timestamp() - now_s()
         except ValueError:
             after_s = PATIENCE_S
+    # `float` also reads "nan", which compares unequal to itself, and "inf", which `min` bounds.
     return min(max(after_s, 0.0), PATIENCE_MAX_S) if after_s == after_s else PATIENCE_S
 
 
@@ -123,6 +127,7 @@ def one_line(text: str) -> str:
 async def patient(call: Callable[[], Awaitable[T]]) -> T:
     """Return the answer to a part of a file; if there is none, send it again after the pause that the cloud
     requests."""
+    # Safe to repeat: a part has a number, and a second copy replaces the first.
     for _ in range(PART_TRIES - 1):
         try:
             return await call()
@@ -138,6 +143,8 @@ def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(*args, **kwargs)
+        # An answer in an unexpected form must not look like a defect, and even less like an answer that nothing is
+        # there.
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             reason = one_line(f"{type(error).__name__}: {error}")
             raise CloudUnavailable(f"the cloud answers in a form that is not understood ({reason})") from error
@@ -157,6 +164,8 @@ class Shared(Generic[T]):
 
     async def __call__(self) -> T:
         """Raise the errors of the question."""
+        # A question that is already under way may have been answered before the caller's own request; it does not
+        # count.
         sent_before = self._questions
         async with self._turn:
             if self._answer is not None and self._answer[0] > sent_before:

@@ -43,6 +43,8 @@ class AwsService:
         max_s: float = ANSWER_MAX_S,
     ) -> T:
         """Return the parsed answer; if `read` raises AwsKeysExpired, repeat the request with new keys."""
+        # Keys that a role lends can expire early (a revoked session, a clock that is off); new ones are worth one more
+        # request.
         for last in (False, True):
             keys = await self._credentials.keys()
             now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
@@ -92,6 +94,7 @@ class Ec2:
         try:
             await self.call(action, arguments)
         except query.AwsRefused as error:
+            # A resource that is gone is deleted: an earlier request may have done it, whose answer was lost.
             if any(word in error.code for word in NONE):
                 return False
             raise
@@ -104,12 +107,15 @@ class Ec2:
         found, token = list[dict[str, Any]](), ""
         for _ in range(PAGES_MAX):
             answer = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
+            # EC2 sends an empty list as an empty element. A missing one is a truncated or foreign answer, and to read
+            # it as an empty list would mean that all machines are gone.
             if members not in answer:
                 raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
             found += listed(answer[members])
             following = answer.get("nextToken") or ""
             if not following:
                 return found
+            # A server that ignores the token would send its first page for ever.
             if following == token:
                 break
             token = following
@@ -129,6 +135,7 @@ class Ec2:
     async def sizes(self, types: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return virtual cores and memory of instance types. Raise Refused for an unknown one."""
         missing = [one for one in dict.fromkeys(types) if one not in self._types]
+        # EC2 accepts at most 100 names in one request.
         for start in range(0, len(missing), 100):
             answer = await self.call("DescribeInstanceTypes", {"InstanceType": missing[start : start + 100]})
             for one in listed(answer.get("instanceTypeSet")):
@@ -169,6 +176,8 @@ class Ec2:
         error = query.problem(answer.status, code, str(document), answer.headers, "AWS Service Quotas")
         if isinstance(error, query.AwsKeysExpired):
             self.credentials.forget(keys)
+        # Keys without the right to read quotas are common, so a refusal means that no limits are known; OverQuota still
+        # applies.
         if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):
             raise error
         return {}

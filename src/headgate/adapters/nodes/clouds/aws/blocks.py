@@ -19,6 +19,7 @@ from headgate.adapters.nodes.clouds.http import CloudResponse, patient
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG
 
+# EBS defines this size and accepts no other.
 BLOCK_BYTES = 512 * 2**10
 BATCH = 16
 """Blocks that are held in memory and written concurrently."""
@@ -45,6 +46,7 @@ class Blocks:
     async def start(self, size: int, tags: Mapping[str, str], name: str) -> str:
         """Begin a snapshot of a file with so many bytes; return its id."""
         arguments = {
+            # Whole GiB, rounded up.
             "VolumeSize": max(1, -(-size // _GIB)),
             "Description": name,
             "Timeout": IDLE_MAX_MIN,
@@ -68,12 +70,16 @@ class Blocks:
         digest, at, written = hashlib.sha256(), 0, 0
         with file.open("rb") as opened:
             while blocks := await asyncio.to_thread(_read, opened, digest.update):
+                # Blocks that are never written read as zeros, and most of an image's disk is empty.
                 full = [(at + number, block) for number, block in enumerate(blocks) if block != _ZEROS]
+                # `return_exceptions`: all writes of the batch end before the error leaves, so none goes on in the
+                # background.
                 puts = (patient(partial(self._put, id, number, block)) for number, block in full)
                 for outcome in await asyncio.gather(*puts, return_exceptions=True):
                     if isinstance(outcome, BaseException):
                         raise outcome
                 at, written = at + len(blocks), written + len(full)
+        # Checked before the completion: until then, nobody can make a volume or an image of the snapshot.
         if digest.hexdigest() != sha256:
             raise LaunchFailed("the file is not any more what its build returned")
         return written
@@ -91,6 +97,7 @@ def _read(opened: BinaryIO, seen: Any) -> list[bytes]:
     piece = opened.read(BATCH * BLOCK_BYTES)
     seen(piece)
     blocks = [piece[start : start + BLOCK_BYTES] for start in range(0, len(piece), BLOCK_BYTES)]
+    # Only the last block of the file can be short.
     return [block.ljust(BLOCK_BYTES, b"\0") for block in blocks]
 
 
@@ -104,6 +111,7 @@ def _answer(answer: CloudResponse) -> dict[str, Any]:
     if answer.status < 300:
         raise CloudUnavailable(f"{WHOSE} answers what is not whole")
     document = decoded if isinstance(decoded, dict) else {}
+    # EBS wraps the name of an error: `com.amazonaws.ebs#ThrottlingException:http://...` means `ThrottlingException`.
     code = (
         str(answer.headers.get("x-amzn-errortype") or document.get("__type") or "").partition(":")[0].rpartition("#")[2]
     )

@@ -81,6 +81,8 @@ class Bucket:
         body: bytes = b"",
         max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
+        # Quoted exactly as Signature Version 4 quotes: S3 signs what it receives, and any other spelling is a wrong
+        # signature.
         url = self._url + quote(key, safe="/~")
         url += f"?{urlencode(sorted(parameters.items()), quote_via=quote, safe='~')}" if parameters else ""
         return await self._service.ask(method, url, headers or {}, body, partial(self._read, method == "HEAD"), max_s)
@@ -88,6 +90,7 @@ class Bucket:
     def _read(self, is_look: bool, answer: CloudResponse) -> CloudResponse:
         if answer.status < 300 or (is_look and answer.status == 404):
             return answer
+        # Not followed: the signature names the region, so it would be invalid there.
         if answer.status in (301, 307):
             text = f"the bucket {self.name} is in another region than {self._service.region}"
             raise query.AwsRefused("PermanentRedirect", text)
@@ -109,6 +112,7 @@ class Bucket:
             raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
 
     async def _send(self, key: str, tags: Mapping[str, str], sha256: str, file: Path) -> None:
+        # Larger parts for files above 167 GB, since S3 accepts at most 10,000.
         size = max(PART_BYTES, -(-os.path.getsize(file) // PARTS_MAX))
         id, parts, digest = await patient(partial(self._begin, key, tags, sha256)), list[str](), hashlib.sha256()
         with file.open("rb") as opened:
@@ -117,10 +121,12 @@ class Bucket:
                 arguments = {"partNumber": str(len(parts) + 1), "uploadId": id}
                 answer = await patient(partial(self._ask, "PUT", key, arguments, body=part, max_s=PART_MAX_S))
                 parts.append(answer.headers["etag"])
+        # The parts are paid for until they are removed, and the object must not come into being with this name.
         if digest.hexdigest() != sha256:
             await self.remove(BucketEntry(key, id))
             raise LaunchFailed("the file is not any more what its build returned")
         answer = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
+        # S3 answers 200 before it joins the parts, sends spaces while it works, and may then end with an error.
         query.document(answer._replace(body=answer.body.strip()), WHOSE)
 
     async def _begin(self, key: str, tags: Mapping[str, str], sha256: str) -> str:

@@ -71,6 +71,7 @@ class AwsCredentials:
 
     async def keys(self) -> AwsKeys:
         """Return the keys for signing requests. Raise CloudUnavailable if there are none."""
+        # One request renews the keys for all: STS limits the rate of its calls.
         async with self._turn:
             if self._keys is None or self._keys.until_s - EARLY_S <= self.now_s():
                 self._keys = await self._found()
@@ -78,6 +79,8 @@ class AwsCredentials:
 
     def forget(self, keys: AwsKeys) -> None:
         """Discard the expired keys, so that the next request gets new ones."""
+        # Several requests fail with the same keys; only the first of them may discard keys, not those that were just
+        # renewed.
         if self._keys == keys:
             self._keys = None
 
@@ -86,6 +89,8 @@ class AwsCredentials:
         if source.access and source.secret:
             return await self._as_role(AwsKeys(source.access, source.secret))
         profile = self._profile(source.profile or env.get("AWS_PROFILE", ""))
+        # Who names a file or a profile means that account: keys of the environment or the machine would be another
+        # one's.
         own = bool(source.file or source.profile)
         if not own and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
             keys = AwsKeys(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", ""))
@@ -112,6 +117,8 @@ class AwsCredentials:
             read.read_string(self._file().read_text())
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             if self._source.file or self._source.profile:
+                # Neither the error's text nor the error itself: a parser quotes the line that it does not understand,
+                # possibly a key.
                 raise CloudUnavailable(f"{self._file()} cannot be read: {type(error).__name__}") from None
             return None
         section = name or "default"
@@ -140,6 +147,7 @@ class AwsCredentials:
         if path or url:
             where = f"{CONTAINER}{path}" if path else str(url)
             parts = urlsplit(where)
+            # The request carries a token and the answer keys; without TLS both stay on this machine or its link.
             if parts.scheme != "https" and parts.hostname not in NEAR:
                 raise CloudUnavailable("AWS_CONTAINER_CREDENTIALS_FULL_URI leads elsewhere without TLS")
             file = env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
@@ -149,6 +157,8 @@ class AwsCredentials:
         return await self._of_an_instance(env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", MACHINE).rstrip("/"))
 
     async def _of_an_instance(self, at: str) -> AwsKeys:
+        # Version 2 of the metadata service, which many machines demand, begins with a PUT: a tricked proxy can only
+        # GET.
         lasting = {"x-aws-ec2-metadata-token-ttl-seconds": "300"}
         try:
             token = await self._http.ask("PUT", f"{at}/latest/api/token", lasting, max_s=MACHINE_MAX_S)
@@ -159,6 +169,7 @@ class AwsCredentials:
         place = f"{at}/latest/meta-data/iam/security-credentials/"
         roles = await self._http.ask("GET", place, headers, max_s=MACHINE_MAX_S)
         role = roles.body.decode(errors="replace").split()
+        # The role becomes part of a path, so only the characters of AWS's names are accepted.
         if token.status >= 300 or roles.status >= 300 or not role or not re.fullmatch(r"[\w+=,.@-]+", role[0]):
             raise CloudUnavailable("no keys for AWS: this machine has no role")
         return _of(await self._http.ask("GET", place + role[0], headers, max_s=MACHINE_MAX_S), place)

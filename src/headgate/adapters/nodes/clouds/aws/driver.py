@@ -84,8 +84,10 @@ class Aws:
 
     def _at(self, provider: Mapping[str, Any]) -> Ec2:
         region = str(provider.get("region") or "")
+        # The region becomes part of the host name: a dot or a slash would send signed requests to another server.
         if not region.replace("-", "").isalnum():
             raise LaunchFailed("the provider has no region" if not region else f"{region!r:.80} is not a region of AWS")
+        # One `Ec2` for each region, since its lists are shared among all nodes (`Shared`).
         if region not in self._regions:
             urls = {service: self._url(service, region) for service in ("ec2", "sts", "servicequotas")}
             keys = AwsCredentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)
@@ -122,6 +124,7 @@ class Aws:
         found = dict[str, float]()
         for one in types:
             for kind, amount in quotas.uses(one, *sizes[one], launch.spot(wanted)).items():
+                # Nobody knows which type a fleet will choose, so the largest amount of each kind is reserved.
                 found[kind] = max(found.get(kind, 0.0), amount)
         size = number(wanted, "volume-size")
         return {**found, "volumes": 1.0} | ({"volume-gb": float(size)} if size else {})
@@ -131,9 +134,12 @@ class Aws:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
         instances = [instance for instance in every.values() if tags_of(instance).get(NODE_TAG) == wanted.node]
+        # A call whose answer was lost left its instance with the node's tag. `min` prefers a live one: False sorts
+        # before True.
         known = every.get(state.get("instance", "")) or min(instances, key=_is_gone, default=None)
         if known is not None:
             return self._look(wanted, state, known)
+        # EC2's lists lag behind its calls; a new instance may be missing for a while.
         if "instance" in state:
             if self._now_s() - float(state.get("asked", 0)) > SEEN_S:
                 raise LaunchFailed(f"AWS does not list the instance {state['instance']} that it said it had made")
@@ -151,7 +157,9 @@ class Aws:
         images = [one for one in listed(answer.get("imagesSet")) if one.get("imageState") == "available"]
         if not images:
             raise LaunchFailed(f"AWS has no image for {wanted.image.get('name', '')}: {_image_criteria(wanted.image)}")
+        # The id decides between images of the same second, so that every call chooses the same one.
         newest = max(images, key=lambda one: (one.get("creationDate", ""), one["imageId"]))
+        # In the state before the first call that costs: EC2 rejects a token that it has seen with other arguments.
         state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launch.ROOT}
         if chosen := launch.subnet(wanted):
             state["subnet"] = chosen
@@ -164,6 +172,7 @@ class Aws:
         except AwsRefused as error:
             if error.code != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
+            # The name is the node's, so the template is of an earlier call whose answer was lost.
             found = next((one["launchTemplateId"] for one in await self._templates(ec2, wanted.node)), "")
             if not found:
                 raise CloudUnavailable(str(error)) from error
@@ -184,6 +193,7 @@ class Aws:
             answer = await ec2.call("RunInstances", launch.instance(wanted, state))
             return str(answer["instancesSet"][0]["instanceId"])
         answer = await ec2.call("CreateFleet", launch.fleet(wanted, state))
+        # A fleet that could start nothing still answers 200, with the reasons in `errorSet`.
         for one in listed(answer.get("fleetInstanceSet")):
             for made in listed(one.get("instanceIds")):
                 return str(made)
@@ -198,6 +208,7 @@ class Aws:
         new_state.setdefault("asked", str(int(self._now_s())))
         if reported == "pending":
             return MachinePending(new_state, "the instance is pending")
+        # A stopped or terminated machine does not come back: spot instances are reclaimed, and shutdowns terminate.
         if reported != "running":
             text = f"the instance {found['instanceId']} is {reported}"
             message = str(reason.get("message") or found.get("reason") or "")
@@ -226,6 +237,8 @@ class Aws:
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
+        # AWS rejects this resource only; any other refusal concerns the account, and the launcher must not take it for
+        # this node's fault.
         except Stays:
             raise
         except (LaunchFailed, OverQuota) as error:
@@ -242,16 +255,20 @@ class Aws:
         for id in left:
             if every[id]["instanceState"]["name"] != "shutting-down":
                 await self._ask(ec2, "TerminateInstances", {"InstanceId": [id]})
+        # An instance that is not listed yet must not count as gone, or it would run on with nobody to remember it.
         new = not own_ids and "instance" in state and self._now_s() - float(state.get("asked", 0)) <= SEEN_S
         if new and await self._ask(ec2, "TerminateInstances", {"InstanceId": [state["instance"]]}):
             left.append(state["instance"])  # not in the list yet
         if left:
             return False
+        # Instances first: while one exists, its volumes are in use.
         if "fleet" in wanted.flavor:
             for template in await self._templates(ec2, wanted.node):
                 await self._ask(ec2, "DeleteLaunchTemplate", {"LaunchTemplateId": template["launchTemplateId"]})
         volumes = [one for one in (await ec2.our_volumes()).values() if tags_of(one).get(NODE_TAG) == wanted.node]
         for volume in volumes:
+            # Volumes in use go with their instance (DeleteOnTermination); this deletes those whose instance never came
+            # to be.
             if volume.get("status") not in ("in-use", "deleting"):
                 await self._ask(ec2, "DeleteVolume", {"VolumeId": volume["volumeId"]})
         return not volumes

@@ -96,11 +96,13 @@ class AwsImages:
             return Sending(state, "its file is on the way to AWS")
         if task is not None:
             del self._working[wanted.upload]
+            # Raises what went wrong with the file; the next call of `send` starts anew.
             task.result()
             state = {**state, WRITTEN: self._now}
         return await self._step(self._place(wanted), wanted, state, file)
 
     async def _step(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+        # With an import under way there can be no image, so its list is not asked for.
         if IMAGE in state or TASK not in state:
             image = next(iter(await made_of(place.ec2, wanted, state.get(IMAGE, ""))), None)
             if image is not None:
@@ -125,6 +127,7 @@ class AwsImages:
         state = await _to_be_sent(wanted, state, file, f"the bucket {place.bucket.name}")
         for entry in await place.entries(wanted):  # left by a launcher that has ended
             await place.bucket.remove(entry)
+        # Nothing in the state says that the file is on its way: after a crash the next launcher sends it again.
         self._begin(wanted, place.bucket.send(wanted.tags, wanted.sha256, file))
         return Sending(state, f"its file is on the way to the bucket {place.bucket.name}")
 
@@ -138,6 +141,8 @@ class AwsImages:
         complete = next((id for id, one in snapshots.items() if one.get("status") == COMPLETED), None)
         if complete is not None:
             return await self._register(place.ec2, wanted, _seen(state), complete)
+        # WRITTEN is stored only after the task ended without an error, so the snapshot is complete though AWS still
+        # stores it.
         if WRITTEN in state and SNAPSHOT in state:
             return self._stored(wanted, state, snapshots.get(state[SNAPSHOT]))
         if file is None:
@@ -172,6 +177,8 @@ class AwsImages:
         try:
             answer = await ec2.call(calls.start, arguments)
         except (AwsRefused, OverQuota) as error:
+            # An account runs few imports at once, so a refusal for lack of room is waited out and does not count as an
+            # attempt.
             if isinstance(error, AwsRefused) and error.code not in _NO_ROOM:
                 raise
             first = state.get(FULL, self._now)
@@ -187,6 +194,7 @@ class AwsImages:
     async def _imported(self, place: ImportPlace, wanted: WantedImage, state: State, task: ImportTask) -> Sending:
         if task.status == COMPLETED:
             return await self._take(place, wanted, state, task)
+        # An import found by its tag after a crash has no SINCE, and counts from now on.
         state = {SINCE: self._now, **state, **({TASK: task.id} if task.is_alive else {})}
         limit_s = wanted.image.get("import-timeout", IMPORT_MAX_S)
         if limit_s and self._now_s() - float(state[SINCE]) > limit_s:
@@ -212,6 +220,7 @@ class AwsImages:
         except AwsRefused as error:
             if error.code != "InvalidAMIName.Duplicate":
                 raise
+            # The name contains the upload, so an earlier call whose answer was lost has registered it.
             same = await owned(ec2, IMAGES, "name", [image_name(wanted)])
             if not same:
                 raise CloudUnavailable(str(error)) from error
@@ -225,6 +234,7 @@ class AwsImages:
             return Sending(state, "AWS makes the image")
         if reported != "available":
             reason = (image.get("stateReason") or {}).get("message") or "it does not say why"
+            # Its name would otherwise block every further attempt of this upload.
             await place.ec2.do("DeregisterImage", {"ImageId": id})
             raise LaunchFailed(f"AWS says: the image is {reported}: {one_line(str(reason))}")
         imds = wanted.image.get("imds-support")
@@ -232,6 +242,7 @@ class AwsImages:
             await place.ec2.call("ModifyImageAttribute", {"ImageId": id, "ImdsSupport": {"Value": imds}})
             return Sending({**state, IMDS: id}, f"the image is set to IMDS {imds}")
         disks = [one.get("ebs") or {} for one in listed(image.get("blockDeviceMapping"))]
+        # An image needs its snapshots; everything else of the upload has served its purpose and costs money.
         keep = {id, *(str(disk["snapshotId"]) for disk in disks if disk.get("snapshotId"))}
         if not await cleared(place, wanted, state, keep):
             return Sending(state, "what is not needed any more is taken away")
@@ -272,12 +283,14 @@ async def _chosen(place: ImportPlace, tasks: Sequence[ImportTask], state: State)
     if known is not None and known.status == DELETED:
         raise LaunchFailed(f"AWS has not imported the file: {one_line(known.about) or 'it does not say why'}")
     ended = [one for one in tasks if one.status == COMPLETED]
+    # AWS remembers tasks for days after their results were deleted, for instance with a withdrawn upload.
     existing = await there_are(place.ec2, IMAGES, {one.image for one in ended if one.image})
     existing |= await there_are(place.ec2, SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots})
     for one in ended:
         made = {one.image} if one.image else set(one.snapshots)
         if made and made <= existing:
             return one
+    # Its result is not listed yet; another task must not take its place meanwhile.
     if known is not None and known.status == COMPLETED:
         return None
     going = [one for one in tasks if one.status not in (COMPLETED, DELETED)]

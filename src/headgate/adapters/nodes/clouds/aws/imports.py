@@ -79,6 +79,7 @@ def bucket_name(provider: Mapping[str, object]) -> str:
 
 def image_name(wanted: WantedImage) -> str:
     """Return the name of an upload's AMI, which no other one in the account can have."""
+    # The name is cut, never the upload's id, which makes it unique.
     return f"{_NO_NAME.sub('-', wanted.name)[: NAME_MAX - len(wanted.upload) - 1]}-{wanted.upload}"
 
 
@@ -134,6 +135,7 @@ async def tasks_of(ec2: Ec2, calls: ImportCalls) -> list[ImportTask]:
 
 
 def _task(item: AwsItem) -> ImportTask:
+    # ImportSnapshot nests what ImportImage has at the top.
     detail = item.get("snapshotTaskDetail") or item
     made = [detail, *listed(item.get("snapshotDetailSet"))]
     snapshots = tuple(str(part["snapshotId"]) for part in made if part.get("snapshotId"))

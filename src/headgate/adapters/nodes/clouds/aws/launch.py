@@ -68,11 +68,13 @@ def token(node: str) -> str:
 def subnet(wanted: MachineSpec) -> str:
     """Return one of the subnets, always the same for a node; empty if there are none."""
     found = texts(wanted, "subnet-ids")
+    # Not `hash()`, which differs between processes: a repeated call must have the same arguments.
     return found[zlib.crc32(wanted.node.encode()) % len(found)] if found else ""
 
 
 def tag_pairs(tags: Mapping[str, str], whose: str) -> list[dict[str, str]]:
     """Return as many tags as EC2 accepts, in its format: first those that identify the owner."""
+    # An operator's many tags must not displace those by which a lost resource is found.
     every = {name: tags[name] for name in (SYSTEM_TAG, whose) if name in tags} | dict(tags)
     return [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
 
@@ -102,6 +104,7 @@ def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
         "UserData": base64.b64encode(userdata.encode()).decode() if isinstance(userdata, str) else None,
         "BlockDeviceMapping": _disk(wanted, state.get("device") or ROOT),
         "EbsOptimized": True if wanted.flavor.get("ebs-optimized") else None,
+        # A job may shut its machine down; stopped, it would keep its volumes and its place in the quota.
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": wanted.image.get("imds-http-tokens")},
         "Placement": {"AvailabilityZone": key(wanted, "az")},
@@ -151,6 +154,7 @@ def fleet(wanted: MachineSpec, state: State) -> Arguments:
     kind = "spot" if spot(wanted) else "on-demand"
     options = "SpotOptions" if spot(wanted) else "OnDemandOptions"
     return {
+        # The only type that answers with the instances or the errors, and that replaces no instance later.
         "Type": "instant",
         "ClientToken": token(wanted.node),
         "LaunchTemplateConfigs": [

@@ -94,6 +94,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
     match value:
         case None:
             return
+        # Before `case _`: a bool is also an int, and AWS wants `true`. A str is also a Sequence, and comes before that.
         case bool():
             yield name, str(value).lower()
         case Mapping():
@@ -116,6 +117,7 @@ def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
 
 def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
     """Return the XML of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
+    # In UTF-16, which has zero bytes, the parser would see a document type that this search does not.
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
         raise CloudUnavailable(f"{whose} answers with a document type, or in another encoding than its own")
     try:
@@ -134,14 +136,18 @@ def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose
     """Return the port's error for an error of AWS: Refused, OverQuota, Away."""
     words = one_line(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
     short = code.rpartition(".")[2]
+    # Before BUSY, which also has RequestExpired: a clock that is off looks like keys that have expired.
     if code in EXPIRED:
         return AwsKeysExpired(words)
+    # Before `LimitExceeded`: RequestLimitExceeded is about the rate of requests and says nothing about capacity.
     if code in THROTTLED:
         return CloudUnavailable(words, patience_s(headers))
     if short in FULL or short.endswith("LimitExceeded"):
         return OverQuota(words)
     if status in (429, 503):
         return CloudUnavailable(words, patience_s(headers))
+    # An answer without AWS's code comes from something in between, such as a proxy; whether the request was performed
+    # is unknown.
     if code in BUSY or status >= 500 or status < 400 or not code:
         return CloudUnavailable(words)
     return AwsRefused(code, words)
@@ -167,6 +173,7 @@ def _tree(element: ElementTree.Element) -> Any:
     children = list(element)
     if not children:
         return (element.text or "").strip()
+    # EC2 calls the members of a list `item`, STS calls them `member`.
     if all(name_of(child) in ("item", "member") for child in children):
         return [_tree(child) for child in children]
     return {name_of(child): _tree(child) for child in children}

@@ -34,8 +34,10 @@ def quota(instance_type: str, spot: bool) -> str:
     family = re.match(r"[a-z]*", instance_type)
     name = family[0] if family else ""
     table = SPOT if spot else ON_DEMAND
+    # First: `inf` begins like the standard family `i`, and has its own quota.
     if name in table:
         return table[name]
+    # Longer names such as `hpc`, `mac` or `trn` have quotas of their own, except for im4gn and is4gen.
     return table["standard"] if name[:1] in STANDARD and (len(name) == 1 or name in ("im", "is")) else ""
 
 

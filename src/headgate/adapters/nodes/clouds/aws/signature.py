@@ -39,6 +39,7 @@ def signed(
     an empty one."""
     at, parts, digest = now.strftime("%Y%m%dT%H%M%SZ"), urlsplit(url), hashlib.sha256(body).hexdigest()
     every = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
+    # Only signed headers are safe from changes on the way, so all are signed.
     every |= {"host": parts.netloc, "x-amz-date": at}
     if service == S3:
         every["x-amz-content-sha256"] = digest
@@ -47,6 +48,7 @@ def signed(
         every["x-amz-security-token"] = keys.token
     names = ";".join(sorted(every))
     lines = [f"{name}:{every[name]}" for name in sorted(every)]
+    # Every service but S3 quotes the path, quoted as it is, once more for the signature.
     path = parts.path if service == S3 else quote(parts.path or "/", safe="/~")
     request = "\n".join([method, path, "&".join(sorted(parts.query.split("&"))), *lines, "", names, digest])
     scope = f"{at[:8]}/{region}/{service}/aws4_request"

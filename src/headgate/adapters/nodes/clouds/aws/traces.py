@@ -75,6 +75,7 @@ async def owned(ec2: Ec2, kind: tuple[str, str], name: str, values: Sequence[str
     found = list[AwsItem]()
     for at in range(0, len(values), VALUES_MAX):
         filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
+        # A disabled AMI still costs its snapshots, and would count as gone.
         disabled = {"IncludeDisabled": True} if kind == IMAGES else {}
         found += await ec2.every(*kind, {"Owner": ["self"], "Filter": filters, **disabled})
     return found
@@ -117,6 +118,7 @@ async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, s
     """Delete all resources of an upload except `keep`; return whether none were left. `known`: kind -> resources that
     may not be listed yet."""
     ec2, tasks = place.ec2, await place.tasks(wanted)
+    # Running imports first, so that they make nothing new while their results are deleted.
     for task in tasks:
         if task.is_alive:
             await cancel(ec2, task)
@@ -128,12 +130,14 @@ async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, s
     fruit = {id for task in ended for id in task.snapshots}
     snapshots |= await there_are(ec2, SNAPSHOTS, fruit.difference(snapshots, keep))
     entries = await place.entries(wanted)
+    # Whatever this call finds or deletes counts as left: only a call that finds nothing proves that nothing is there.
     left = bool(entries) or any(task.status not in (COMPLETED, DELETED) for task in tasks)
     for kind, ids in ((IMAGE, images), (SNAPSHOT, snapshots)):  # AWS keeps a snapshot while an image uses it
         action, argument = DELETING_CALLS[kind]
         for id in sorted(ids.difference(keep)):
             await ec2.do(action, {argument: id})
             left = True
+        # A resource that was just made may be missing from the lists; deleting it by its id does not depend on them.
         if kind in known and known[kind] not in {*ids, *keep}:
             left |= await ec2.do(action, {argument: known[kind]})
     if place.bucket is not None:
@@ -152,6 +156,7 @@ async def every_trace(ec2: Ec2, bucket: Bucket | None) -> list[Resource]:
     for calls in CALLS.values():
         tasks = await tasks_of(ec2, calls)
         found += [Resource(one.id, IMPORT, one.tags, {}) for one in tasks if one.is_alive]
+        # A launcher that died before CreateTags left results that only their task connects with an upload.
         found += await untagged(ec2, [one for one in tasks if one.status == COMPLETED], known)
     if bucket is not None:
         entries = await bucket.entries(PREFIX)

@@ -71,6 +71,8 @@ class Api:
         try:
             await self._ask("DELETE", path, options)
         except KubernetesRefused as refused:
+            # A conflict means that the uid differs: this is a new object of the same name, and not what was to be
+            # deleted.
             if refused.status != 409:
                 raise
 
@@ -94,6 +96,8 @@ class Api:
             if status == 404:
                 raise _refused(status, answer)
             items, more = answer.get("items"), (answer.get("metadata") or {}).get("continue")
+            # Go writes an empty list as null. Anything else is not a list, and to take it for an empty one would lose
+            # namespaces.
             if "items" not in answer or not isinstance(items, list | None):
                 raise CloudUnavailable(f"{self._cluster.server}: {path} is not a list")
             found += items or []
@@ -107,6 +111,7 @@ class Api:
     ) -> tuple[int, dict[str, Any]]:
         """Return the answer, which may be that the object does not exist."""
         status, answer = await self._send(method, path, document)
+        # A plugin's token may end before its time; the next one is worth one more request.
         if status == 401 and self._credentials.refused():
             status, answer = await self._send(method, path, document)
         if status == 401:
@@ -133,6 +138,7 @@ class Api:
             raise CloudUnavailable(f"{self._cluster.server} asks for patience: {words}", patience_s(found.headers))
         if found.status >= 500:
             raise CloudUnavailable(f"{self._cluster.server} fails: {words}")
+        # For example the login page of a proxy.
         if not isinstance(answer, dict) or 300 <= found.status < 400:
             raise CloudUnavailable(
                 f"{self._cluster.server} answers {found.status}, and not as Kubernetes does: is it its address?"
@@ -168,6 +174,7 @@ class _ClusterHttp(Http):
         called = self._cluster.called
 
         async def name(request: httpx.Request) -> None:
+            # httpx checks the certificate against this name too; it has no setting for it on the client.
             request.extensions["sni_hostname"] = called
 
         return httpx.AsyncClient(

@@ -44,6 +44,7 @@ class KubernetesCredentials:
                 raise CloudUnavailable(f"the token for {self._cluster.server} cannot be read: {error}") from error
         if user.plugin is None:
             return {"Authorization": f"Bearer {user.token}"} if user.token else {}
+        # A plugin takes seconds, so one run serves all requests that wait.
         async with self._turn:
             if not self._token or self._until_s < self._now_s() + EARLY_S:
                 self._token, self._until_s = await self._run_plugin(user.plugin)

@@ -80,6 +80,7 @@ class Kubernetes:
             found = await self._api.get(self._spaces(resource.id))
         except KubernetesRefused as refused:
             raise CloudUnavailable(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
+        # Another installation may have made a namespace of this name since the list was read.
         if found is not None and objects.tags_of(found).get(NODE_TAG) == resource.tags.get(NODE_TAG):
             await self._drop(found)
 
@@ -90,6 +91,7 @@ class Kubernetes:
             found = await self._api.get(self._spaces(name_of(wanted.node)))
         except KubernetesRefused as refused:
             raise CloudUnavailable(f"the namespace {name_of(wanted.node)} cannot be looked at: {refused}") from refused
+        # Not ours: then `_begin` failed because of it, and nothing was made.
         if found is None or not ours(wanted, found):
             return True
         await self._drop(found)
@@ -105,6 +107,7 @@ class Kubernetes:
                 await self._begin(wanted)
                 step = _NAMESPACE
             if step == _NAMESPACE:
+                # OpenShift grants the rights in a new project a moment after it answers that the project exists.
                 if not await self._may(wanted):
                     return MachinePending(
                         {_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet"
@@ -122,6 +125,7 @@ class Kubernetes:
         about = found["metadata"]
         if not about.get("deletionTimestamp"):
             try:
+                # The namespace that was looked at, by its uid, in case it is replaced meanwhile.
                 await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
             except KubernetesRefused as refused:
                 raise LaunchFailed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
@@ -160,6 +164,8 @@ class Kubernetes:
         try:
             await self._have(path(CORE, "pods", namespace=name_of(wanted.node)), objects.pod(wanted))
         except KubernetesRefused as refused:
+            # A controller of the cluster makes the account `default` after the namespace; the admission of pods needs
+            # it.
             if refused.status == 403 and "serviceaccount" in str(refused) and "not found" in str(refused):
                 return "the new namespace has no account for pods yet"
             raise
@@ -192,6 +198,7 @@ class Kubernetes:
         if secret is None:
             raise LaunchFailed(f"the token of the account {ACCOUNT} is gone")
         data = secret.get("data") or {}
+        # A controller of the cluster fills the secret in after it is created.
         if not data.get("token") or not data.get("ca.crt"):
             return MachinePending(_without(state, _SINCE), f"the account {ACCOUNT} has no token yet")
         return self._made(wanted, state, up, data)
@@ -201,6 +208,7 @@ class Kubernetes:
         since_s = float(state.get(_SINCE) or self._now_s())
         if self._now_s() - since_s < self._room_max_s:
             return MachinePending({**state, _SINCE: repr(since_s)}, none.why)
+        # Lack of capacity is not the node's fault; an unsatisfiable request (a selector that matches no machine) is.
         raise (OverQuota if none.lacking else LaunchFailed)(none.why)
 
     def _made(self, wanted: MachineSpec, state: State, up: Up | None, data: Mapping[str, str]) -> Made:
@@ -280,6 +288,7 @@ def _cluster_errors(name: str) -> Iterator[None]:
         yield
     except KubernetesRefused as refused:
         text = str(refused)
+        # Kubernetes has no code of its own for an exceeded quota, only this text.
         if refused.status == 403 and "quota" in text:
             raise OverQuota(text) from refused
         if refused.status == 404:

@@ -77,6 +77,7 @@ def found(file: Path | None, context: str, environment: Mapping[str, str] = os.e
     """
     if file is not None:
         return read([file], context)
+    # kubectl also ignores missing files of the list; the first one stays for the error message.
     if paths := [Path(one) for one in environment.get("KUBECONFIG", "").split(os.pathsep) if one]:
         return read([one for one in paths if one.exists()] or paths[:1], context)
     home = Path(environment.get("HOME") or "/", ".kube/config")
@@ -99,6 +100,7 @@ def read(files: list[Path], context: str) -> Cluster:
     )
     if not name:
         raise UserError(f"{files[0]} has no current-context: set `context`")
+    # Each entry keeps its file, since relative paths in it start there.
     chosen, _ = _entry(every, "context", name)
     cluster, cluster_file = _entry(every, "cluster", str(chosen.get("cluster", "")))
     user, user_file = _entry(every, "user", str(chosen["user"])) if chosen.get("user") else ({}, every[0])
