@@ -31,9 +31,11 @@ def assign(workers: Collection[str], partitions: Iterable[L], held: Mapping[L, s
     keeps: dict[str, list[L]] = {name: [] for name in names}
     free: list[L] = []
     for partition in every:
+        # No worker has the name "": partitions without an owner, and those of owners that left, are free.
         keeps.get(held.get(partition, ""), free).append(partition)
     share = _shares(names, len(every), {name: len(has) for name, has in keeps.items()})
     for name in names:
+        # The same partitions for every worker that computes this: the highest of those that are sorted.
         free += keeps[name][share[name] :]
         del keeps[name][share[name] :]
     waiting = iter(sorted(free))
@@ -55,6 +57,8 @@ def share_out(
             able[partition.queue] = tuple(
                 sorted(n for n, patterns in takers.items() if takes(patterns, partition.queue))
             )
+        # Grouped by takers, not by queue: many small queues would each give their odd partition to the same first
+        # worker.
         groups.setdefault(able[partition.queue], []).append(partition)
     found: dict[str, tuple[QueuePartition, ...]] = dict.fromkeys(takers, ())
     for workers, some in groups.items():
@@ -71,5 +75,6 @@ def _shares(names: list[str], count: int, has: Mapping[str, int]) -> dict[str, i
     """Map each worker to the number of partitions that it should have. The larger shares go to workers that have
     most, so that few partitions move."""
     small, larger = divmod(count, len(names))
+    # Counting at most small + 1, the order stays the same while workers give up what they have beyond their shares.
     order = sorted(names, key=lambda name: (-min(has[name], small + 1), name))
     return {name: small + (place < larger) for place, name in enumerate(order)}

@@ -17,6 +17,7 @@ BEHIND_ALL = "g"
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{0,20})?")
+# Python 2 wrote long integers with an L.
 _TICKS = re.compile(r"([0-9]{15,19})L?")
 
 
@@ -39,6 +40,7 @@ def is_id(text: str) -> bool:
 def make_id(ticks: int, clock: int, node: int) -> str:
     """Make an id. `clock` has 14 bits and `node` 48; they distinguish ids of equal ticks."""
     low, mid, high = ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000
+    # 0x1000 says version 1, and 0x8000 the usual variant of UUIDs (RFC 4122).
     return f"{low:08x}{mid:04x}{high:04x}{clock & 0x3FFF | 0x8000:04x}{node:012x}"
 
 
@@ -49,6 +51,7 @@ def ticks_of(id: str) -> int:
     return int(id[12:16], 16) % 0x1000 << 48 | int(id[8:12], 16) << 32 | int(id[:8], 16)
 
 
+# Cursors are compared for every message, mostly with the same few ids.
 @lru_cache(4096)
 def position_of(id: str) -> Position:
     """Return the position of an id. Raise ValueError if it is not an id."""
@@ -90,4 +93,5 @@ def parse_last(text: str) -> Position:
         return position_of(text)
     if (ticks := _TICKS.fullmatch(text)) is not None and int(ticks[1]) <= TICKS_MAX:
         return Position(int(ticks[1]))
+    # "0" and "0.0" mean the beginning, and not the first moment of 1970.
     return START if text.strip("0") in ("", ".") else Position(ticks_of_unix(text))

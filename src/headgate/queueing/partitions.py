@@ -36,6 +36,7 @@ def partition_of_key(key: str, partitions: int) -> int:
 def parse_partition(text: str) -> QueuePartition:
     """Parse `<queue>`, `<queue>:<n>` or, as in old configuration files, `<queue>-<n>` with a queue of 32 hex digits.
     Raise ValueError."""
+    # The last colon, although names have none: what is wrong before it then appears in the error as it was written.
     queue, colon, number = text.rpartition(":")
     if not colon:
         old = re.fullmatch(r"([0-9a-f]{32})-([0-9]{1,3})", text)

@@ -59,6 +59,7 @@ class Policy:
     def delay_s(self, attempt: int, chance: float) -> float:
         """Return the delay before the next attempt, after `attempt` (counted from 1) failed. `chance` lies between 0
         and 1."""
+        # The exponent is bounded: a factor of 100 to the power of 1,000 attempts does not fit into a float.
         grown = self.retry_delay_s * self.retry_factor ** min(attempt - 1, 64)
         return min(grown, self.retry_delay_max_s) * (1 + self.jitter * (2 * chance - 1))
 

@@ -95,4 +95,5 @@ def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patienc
         for index in waiting[1:]
         if (since := since_ms[index]) is not None and now_ms - since > patience_s * 1000
     ]
+    # `passed` never grows beyond SHARE, so a late message is due at once after a long time without any.
     return Next(min(late)[1], 0) if late and passed + 1 >= SHARE else Next(first, min(passed + 1, SHARE))

@@ -61,6 +61,7 @@ NEW = Progress("")
 
 def position(progress: Progress) -> Position:
     """Return the position of `last`. Raise ValueError if it cannot be understood."""
+    # If they differ, another program has moved `last` and left `id` behind: its word counts.
     if progress.id and progress.last == str(ticks_of(progress.id)):
         return position_of(progress.id)
     return parse_last(progress.last)
@@ -92,6 +93,7 @@ def tally_of(progress: Progress, id: str) -> Tally:
             return waits.tally or _counted(waits.attempts, waits.error)
     if progress.attempted == id:
         return progress.tally or _counted(progress.attempts, "")
+    # The failure of a batch counts once for each of its messages, which are then tried one by one.
     return Tally(failed=1) if progress.failed and position_of(id) <= position_of(progress.failed) else Tally()
 
 
@@ -117,8 +119,10 @@ def untried(progress: Progress) -> Progress:
 def done(progress: Progress, id: str) -> Progress:
     """Mark `id` and everything before it as done."""
     at = position_of(id)
+    # A step back would deliver messages twice without anybody noticing, so a wrong caller must fail here.
     if at <= position(progress):
         raise ValueError(f"{id} is not behind {progress.id or progress.last}: progress never goes back")
+    # `ahead` stays: messages beyond this one may have been started too.
     left = progress.failed if progress.failed and at < position_of(progress.failed) else ""
     return replace(progress, last=str(at.ticks), id=id, attempted="", attempts=0, tally=None, failed=left)
 
@@ -140,5 +144,6 @@ def released(progress: Progress) -> Progress:
 def sought(progress: Progress, last: str) -> Progress:
     """Continue as if everything up to `last` (in any form of `parse_last`) were done and nothing after it started."""
     at = parse_last(last)
+    # A position given as a time has BEHIND_ALL in place of an id.
     text, id = ("", "") if at == START else (str(at.ticks), at.id if len(at.id) == 32 else "")
     return Progress(text, id, progress.owner, progress.epoch, gone_ms=progress.gone_ms)

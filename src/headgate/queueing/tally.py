@@ -84,17 +84,20 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def excused(self, alive: Container[str]) -> Tally:
         """Excuse the attempts of workers in `alive`, which lost their sessions but live on under other names."""
+        # An attempt of theirs that was not handed over never began, and is dropped without counting.
         lost = sum(one.handed for one in self.unheard if one.by in alive)
         return replace(self, lost=self.lost + lost, unheard=tuple(one for one in self.unheard if one.by not in alive))
 
     def spent(self, policy: Policy) -> str:
         """Return why the message is given up, or an empty string if it gets another attempt."""
+        # A job that had the message and was never heard of again may have ended its process, as with a lack of memory.
         died = self.died + sum(one.handed for one in self.unheard)
         unsure = sum(not one.handed for one in self.unheard)
         if self.rejected or self.failed >= policy.attempts:
             return self.error or f"its job failed {self.failed} times"
         if died >= policy.deaths_max:
             return f"the process that ran it did not come back, {died} times"
+        # Otherwise a message that ends the process while it is handed over would be tried for ever.
         if unsure and died + unsure >= policy.deaths_max + UNSURE_MORE:
             return f"the process that began it did not come back, {died + unsure} times"
         if self.lost >= policy.losses:

@@ -56,6 +56,7 @@ class FetchedImages:
     async def fetch(self, url: str, sha256: str) -> Path:
         """Fetch one at a time."""
         self.check(url)
+        # Two large files at once would each see the same free space.
         async with self._turn:
             if (file := self.have(sha256)) is not None:
                 return file
@@ -65,10 +66,12 @@ class FetchedImages:
                 async with asyncio.timeout(FETCH_MAX_S):
                     digest = await self._download(url, raw)
                     if urlsplit(url).path.endswith(ZSTD):
+                        # The digest that a build returns is that of the unpacked file, which is what clouds receive.
                         digest = await asyncio.to_thread(self._unpack, raw, plain)
                         os.replace(plain, raw)
                 if digest != sha256:
                     raise NoFile(f"{_short(url)}: its sha256 is {digest}, and its build returned {sha256}")
+                # Renamed only after the digest is right: a file with this name is trusted after a restart too.
                 os.replace(raw, self._directory / sha256)
             except TimeoutError as error:
                 raise NoFile(f"{_short(url)}: it did not come within {FETCH_MAX_S / 3600:.0f} hours") from error
@@ -94,6 +97,7 @@ class FetchedImages:
         try:
             async with (
                 httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=STALL_MAX_S) as client,
+                # Otherwise httpx would unpack what a server packs, past all limits on the size.
                 client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
             ):
                 if answer.status_code != 200:
@@ -146,6 +150,7 @@ def _below(url: str, root: str) -> bool:
     path, base = parts.path, allowed.path.rstrip("/") + "/"
     plain = path
     with suppress(UnicodeDecodeError):
+        # Some servers decode more than once: `%252e` is `.` after two rounds.
         for _ in range(3):
             plain = unquote(plain, errors="strict")
     dotted = any(part in (".", "..") for part in (*path.split("/"), *plain.split("/")))

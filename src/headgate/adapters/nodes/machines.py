@@ -115,6 +115,7 @@ class ListedMachines:
             while (found := self._found(wanted)) is None:
                 await self._moved.wait()
             for machine in found.values():
+                # Nothing awaits between `_found` and here, so no other build sees these machines as free.
                 self._free.remove(machine)
                 self._builds[machine.name] = build
             self._moved.notify_all()
@@ -122,6 +123,7 @@ class ListedMachines:
             hosts = {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
             yield TakenMachines(nodeset, hosts, tuple(m.name for m in found.values()))
         finally:
+            # At the end of the list, so that machines take turns.
             self._free += found.values()
             for machine in found.values():
                 self._builds.pop(machine.name, None)

@@ -30,6 +30,7 @@ class Scanner:
     async def __call__(self, host: Mapping[str, Any]) -> str:
         """Return the keys, one a line; none for Windows, which only has to answer. Raise MachineUnusable."""
         where, port = str(host.get("ansible_host", "")), str(host.get("ansible_port") or 22)
+        # The configuration of a project may name the host, and `-` would make it an option of ssh-keyscan.
         if not where or where.startswith("-") or not port.isdecimal():
             raise MachineUnusable(f"{where!r} port {port} cannot be asked for its keys")
         if host.get("ansible_connection") == "winrm":
@@ -37,7 +38,9 @@ class Scanner:
                 return await _connected(where, int(port))
         async with self._places:
             output = await self._run("-T", str(ANSWER_S), "-p", port, "--", where)
+        # Each line begins with the host's name, comments with `#`; the machine controls the rest, so only keys pass.
         found = [text.partition(" ")[2].strip() for text in output.splitlines() if not text.startswith("#")]
+        # Sorted, because ssh-keyscan asks for all types at once and prints them in the order of the answers.
         keys = sorted({key for key in found if _KEY.fullmatch(key)})[:KEYS_MAX]
         if not keys:
             raise MachineUnusable(f"{where} port {port}: nothing there says what its ssh keys are")
@@ -72,5 +75,6 @@ async def _connected(where: str, port: int) -> str:
         raise MachineUnusable(f"{where} port {port} did not answer in {ANSWER_S} s") from error
     except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise MachineUnusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
+    # No orderly end is needed, and a machine that does not take part in one cannot delay the scan.
     writer.transport.abort()
     return ""

@@ -58,6 +58,7 @@ class SshProvider:
                 machine, f"mkdir -p {own} && cd {own} && pwd && {_command(machine, 'prepare')}", known
             )
             keys = [line.partition(" ")[2] for line in known.read_text().splitlines()]
+        # `prepare` prints as well, and so may the profile of the shell.
         where = [line for line in output.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
         if not where:
             raise MachineUnusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
@@ -133,13 +134,18 @@ class SshProvider:
     def _arguments(self, machine: Machine, known: Path) -> list[str]:
         properties = machine.properties
         options = {
+            # ssh must ask nobody for a password or about a key.
             "BatchMode": "yes",
             "ConnectTimeout": str(CONNECT_MAX_S),
+            # `accept-new` writes the key that the machine shows into the empty file, from which `prepare` reads it.
             "StrictHostKeyChecking": "yes" if known.stat().st_size else "accept-new",
             "UserKnownHostsFile": str(known),
+            # Keys that this host knows from elsewhere must not decide.
             "GlobalKnownHostsFile": "/dev/null",
             "HostKeyAlias": _ALIAS,
+            # The file is read again as `machine TYPE KEY`.
             "HashKnownHosts": "no",
+            # A machine must not add keys to those that the inventory has of it.
             "UpdateHostKeys": "no",
             "LogLevel": "ERROR",
         }
@@ -178,6 +184,7 @@ async def _speaks_ssh(host: str, port: int) -> bool:
     line."""
     reader, writer = await asyncio.open_connection(host, port, limit=BANNER_SIZE_MAX_BYTES)
     try:
+        # A server may send other lines first.
         for _ in range(BANNER_LINES_MAX):
             if (await reader.readuntil(b"\n")).startswith(b"SSH-"):
                 return True

@@ -105,6 +105,7 @@ class ElasticReporter:
                 async with asyncio.timeout(WHOLE_MAX_S):
                     await self._send_bulk(self._servers[at] + _BULK, body)
             except (httpx.HTTPError, TimeoutError, ReporterAway) as error:
+                # Only the last failure counts: another server of the same cluster may take the report.
                 if number + 1 == len(self._servers):
                     if isinstance(error, ReporterAway):
                         raise
@@ -146,12 +147,14 @@ def _took(content: bytes) -> None:
         bulk = msgspec.json.decode(content, type=_Bulk)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportRefused("what answers there is no Elasticsearch: name its address as uri") from error
+    # A bulk request answers 200 even if every document was rejected.
     wrong = [done for item in bulk.items for done in item.values() if not 200 <= done.status < 300]
     if bulk.errors or wrong:
         reasons = "; ".join(
             dict.fromkeys(f"{one.status} {one.error.type}: {one.error.reason}"[:300] for one in wrong[:3])
         )
         why = f"it did not take {len(wrong)} of {len(bulk.items)} documents: {reasons}"
+        # All documents are sent again, also those that were taken: their ids make them replace themselves.
         raise ReporterAway(why) if any(one.status in BUSY for one in wrong) else ReportRefused(why)
 
 
@@ -160,6 +163,7 @@ def index_of(pattern: str, report: QueueReport) -> str:
     again has the same."""
     at = datetime.fromtimestamp(report.at_ms / 1000, UTC)
     named = _PARTS.sub(lambda found: at.strftime(found[0]), pattern).replace("{tenant}", report.tenant)
+    # Elasticsearch rejects upper case, and names that begin with `.`, `_`, `-` or `+`.
     return _NOT_TAKEN.sub("_", named.lower()).lstrip("._-+")[:INDEX_MAX_BYTES] or "zuul"
 
 
@@ -175,6 +179,7 @@ def _lines(outgoing: OutboxMessage, index: str) -> Iterator[bytes]:
         (key, buildset),
         *((f"{key}.{one.build or one.job}", _build(report, one)) for one in report.builds),
     ):
+        # Ids have at most 512 bytes.
         yield msgspec.json.encode({"index": {"_index": index, "_id": id[:500]}}) + b"\n"
         yield msgspec.json.encode({name: value for name, value in document.items() if value not in ("", None)}) + b"\n"
 

@@ -90,12 +90,17 @@ class MailReporter:
             raise ReportRefused(f"{sender!r} is not an address to send from")
         message = EmailMessage(policy=SMTP)
         message["Subject"] = title(report, options.get("subject", "").strip())
+        # Only the address: a display name from a pipeline could pose as somebody else.
         message["From"] = parseaddr(sender)[1]
         message["To"] = ", ".join(to)
         message["Date"] = format_datetime(datetime.fromtimestamp(report.at_ms / 1000, UTC))
         host = parseaddr(sender)[1].rpartition("@")[2]
+        # A mail that is sent twice after a lost answer has the same id, by which many servers and readers drop the
+        # second.
         message["Message-ID"] = f"<{_hexadecimal(outgoing.key or report.id)}@{host}>"
+        # No message has this id; mail readers nevertheless group all reports of a change by it.
         message["References"] = f"<{_hexadecimal(report.tenant, report.project, _change(report))}@{host}>"
+        # Keeps out-of-office programs from answering (RFC 3834).
         message["Auto-Submitted"] = "auto-generated"
         message["X-Headgate-Report"] = report.report
         message["X-Headgate-Result"] = report.result or "-"
@@ -103,6 +108,8 @@ class MailReporter:
         body = report.message.strip() or title(report)
         if address and address not in body:
             body = f"{body}\n\n{address}"
+        # The detour removes lone surrogates, which cannot be sent; quoted-printable keeps lines within SMTP's 998
+        # bytes.
         message.set_content(body.encode("utf-8", "replace").decode() + "\n", cte="quoted-printable")
         return message, to
 
@@ -119,6 +126,8 @@ class MailReporter:
                 raise ReportRefused(f"{one!r} is not an address to send to")
             domain = f"@{one.rpartition('@')[2]}".lower()
             allowed = {entry.lower() for entry in self._server.allowed}
+            # The operator's own recipients need no permission; a pipeline's do, or any project could send mail to
+            # anybody.
             if requested and allowed and one.lower() not in allowed and domain not in allowed:
                 raise ReportRefused(f"the settings let no pipeline send to {one}")
         return to
@@ -131,6 +140,7 @@ class MailReporter:
                     connection.starttls(context=_believing(server.authorities))
                 if server.user:
                     connection.login(server.user, server.password)
+                # A server may accept some recipients and refuse others, which is no exception.
                 refused = connection.send_message(message, to_addrs=list(to))
         except smtplib.SMTPRecipientsRefused as error:
             self._raise_for(error.recipients)
@@ -138,6 +148,7 @@ class MailReporter:
             raise self._by_code(error.smtp_code, f"{error.sender}: {_text_of(error.smtp_error)}") from error
         except smtplib.SMTPDataError as error:
             raise self._by_code(error.smtp_code, _text_of(error.smtp_error)) from error
+        # Anything else concerns the server, for example its login or its certificate; so all reports wait.
         except (smtplib.SMTPException, OSError, ValueError) as error:
             raise ReporterAway(f"{server.host}:{server.port}: {_text_of(error)}") from error
         else:

@@ -104,6 +104,7 @@ class MqttReporter:
             broker.port,
             username=broker.user or None,
             password=broker.password or None,
+            # A broker ends the session of a client when another one connects with its identifier.
             identifier=f"headgate-{fresh()}",
             timeout=TIMEOUT_S,
             keepalive=broker.keepalive_s,
@@ -132,6 +133,7 @@ def topic_of(pattern: str, report: QueueReport) -> str:
     topic = _NAME.sub(lambda found: values.get(found[1], found[0]), pattern)
     topic = _NOT_TAKEN.sub("_", topic)
     topic = f"_{topic[1:]}" if topic.startswith("$") else topic  # such topics belong to the broker
+    # A cut within a character would not be UTF-8, at which brokers disconnect.
     return topic.encode()[:TOPIC_MAX_BYTES].decode(errors="ignore")
 
 

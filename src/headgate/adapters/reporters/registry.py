@@ -55,10 +55,12 @@ def _host(scheme: str) -> Callable[[Mapping[str, str]], str]:
 
 
 def _called(options: Mapping[str, str]) -> str:
+    # The path goes too: webhooks of chats have their token in it.
     return "/".join(re.sub(r"(://)[^/@]*@", r"\1", options["url"]).split("/")[:3])
 
 
 def _chats(options: Mapping[str, str]) -> str:
+    # Any part of such an address can be a token, the host included.
     return " ".join(f"{url.partition('://')[0]}://…" for url in options["url"].split())
 
 

@@ -60,6 +60,7 @@ class WebhookReporter:
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
+        # The time differs with each attempt, so a receiver can reject old calls and still accept a late repetition.
         body, at_s = msgspec.json.encode(outgoing.report), int(self._now_s())
         headers = {
             "Content-Type": "application/json",
@@ -75,6 +76,7 @@ class WebhookReporter:
                 asyncio.timeout(WHOLE_MAX_S),
                 self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer,
             ):
+                # Without reading the body, which nothing needs.
                 if answer.is_success:
                     return
                 text = await beginning(answer)
@@ -86,6 +88,7 @@ class WebhookReporter:
 def judged(answer: httpx.Response, text: str) -> None:
     """Raise ReporterAway or ReportRefused for an error answer, with its text."""
     why = f"it answered {answer.status_code}{f': {text}' if text else ''}"
+    # Refused rather than retried: only the operator can mend it, and other reports would wait behind this one.
     if answer.is_redirect:
         raise ReportRefused(f"{why}; redirections are not followed: name the address itself in the settings")
     if answer.status_code in PATIENCE or answer.status_code >= 500:
@@ -97,6 +100,7 @@ def judged(answer: httpx.Response, text: str) -> None:
 async def beginning(answer: httpx.Response) -> str:
     """Return the beginning of an answer's body, in one line."""
     found = b""
+    # Raw: a compressed answer is not unpacked, to whatever size it may grow.
     async for chunk in answer.aiter_raw():
         found += chunk[:ANSWER_MAX_BYTES]
         if len(found) >= ANSWER_MAX_BYTES:

@@ -31,6 +31,7 @@ def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
     of_it = sa.select(BUILDS.c.buildset).where(BUILDS.c.number == last_build)
     return (
         BUILDSETS.c.ended_ms < before_ms,
+        # A running buildset has NULL, for which this comparison is not true either.
         BUILDSETS.c.result != "",
         BUILDSETS.c.number != latest,
         BUILDSETS.c.uuid.not_in(of_it),

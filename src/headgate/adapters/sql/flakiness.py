@@ -57,6 +57,8 @@ def beyond(tenant: str, span: Span) -> Query:
     """Return the query for the end time of the latest buildset above the limit."""
     ended = BUILDSETS.c.ended_ms
     query = sa.select(ended).where(BUILDSETS.c.tenant == tenant, ended >= span.since_ms, ended < span.until_ms)
+    # The first buildset beyond the limit: the answer counts from the next millisecond, so that no moment counts in
+    # part.
     return query.order_by(ended.desc()).offset(LOOKED_AT_MAX).limit(1)
 
 
@@ -70,6 +72,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
     ended = BUILDSETS.c.ended_ms
     slot = (ended - span.since_ms) // span.slot_ms
     part = sa.func.coalesce(_PARTS[span.part], "") if span.part else sa.literal("")
+    # The question's own limit is about rows of a list; it would cut the sums.
     rows = chosen.where(ended >= from_ms, ended < span.until_ms).limit(None).offset(None)
     named = (
         BUILDS.c.result,
@@ -80,6 +83,8 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
     )
     one = rows.with_only_columns(*named, part.label("part"), slot.label("slot")).cte("one").c
     bad, good = one.result.in_(OWN_FAILURES), one.result == "SUCCESS"
+    # Two kinds of counts in one result: builds belong to the slot in which they ended, a tree to the slot of its first
+    # build. Each half of the union leaves the columns of the other at zero.
     nothing = sa.literal_column("0", sa.Integer)
     ended_here = sa.select(
         one.slot,
@@ -94,6 +99,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
         sa.select(
             one.part,
             sa.func.min(one.slot).label("slot"),
+            # A job is flaky on a tree if it fails and passes later: nothing was changed in between.
             sa.func.min(sa.case((bad, one.end_ms))).label("first_bad"),
             sa.func.max(sa.case((good, one.end_ms))).label("last_good"),
         )
@@ -120,6 +126,7 @@ def summary(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakines
         if counts.total():
             found[int(row["slot"]), row["part"]] = counts
             builds[row["part"]] += counts["builds"]
+    # The name decides between equals, so that the same question gets the same answer.
     largest = set(sorted(builds, key=lambda part: (-builds[part], part))[:PARTS_MAX])
     summed: dict[tuple[int, str | None], Counter[str]] = {}
     for (slot, part), counts in found.items():

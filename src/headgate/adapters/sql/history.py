@@ -96,13 +96,17 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
             if url.drivername.startswith("sqlite") and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
                 if ":memory:" not in url.database and not url.database.startswith("file:"):
+                    # Before SQLite makes it with the usual rights: it has the names and addresses of people.
                     private_file(Path(url.database))
             if url.get_backend_name() == "postgresql":
                 url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
+            # One connection for the one thread: SQLite's would otherwise wait for each other, and PRAGMAs hold for one
+            # only.
             self._engine, self._reads = sa.create_engine(url, poolclass=sa.StaticPool), BoundedReads()
             self._thread.submit(self._open).result()
         except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:
             reason = str(getattr(error, "orig", None) or error)
+            # The server may be starting, so `_do` opens it later; with SQLite, this is a damaged or unreadable file.
             if isinstance(error, sa.exc.OperationalError) and not dburi.startswith("sqlite"):
                 log.error("the history database %s cannot be used, and is waited for: %s", shown, reason)
                 return
@@ -118,6 +122,8 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                     raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({status})"))
                 connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
                 self._reads.watch(connection)
+                # Python's driver begins no transaction before DDL: each statement would be final at once, beside those
+                # of another process.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
@@ -234,6 +240,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         if dry:
             return await self._do(lambda connection: count_old(connection, before_ms))
         found = 0
+        # A transaction for each portion, so that other questions are answered in between.
         while some := await self._do(lambda connection: forget_old(connection, before_ms, FORGOTTEN_AT_ONCE)):
             found += some
         return found

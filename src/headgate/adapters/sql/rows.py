@@ -14,7 +14,10 @@ def write(connection: sa.Connection, finished: Finished) -> None:
     """Write a finished buildset. For one that continues, never replace known values by fewer."""
     same = BUILDSETS.c.uuid == finished.buildset
     known = connection.execute(sa.select(BUILDSETS.c.number).where(same)).first()
+    # A report without a result is of a buildset that continues, and may come late, after the one with the result.
     if known is None or finished.result:
+        # Delete and insert, since databases have different statements for replacing a row. A repeated report keeps its
+        # number.
         connection.execute(sa.delete(BUILDSETS).where(same))
         number = known.number if known is not None else None
         _write_buildset(connection, finished, number or next_number(connection, BUILDSETS))

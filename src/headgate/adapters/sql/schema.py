@@ -91,6 +91,7 @@ HAND_ACTIONS = sa.Table(
     sa.Column("details", sa.JSON),
     sa.Column("outcome", sa.Text),
 )
+# PostgreSQL stores no NUL in texts and JSON; a lone surrogate, as in a path that is not UTF-8, cannot be encoded.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, primary_key=True))
 
@@ -150,6 +151,7 @@ def _numbers(connection: sa.Connection) -> None:
     for table, order in ((BUILDSETS, BUILDSETS.c.ended_ms), (BUILDS, BUILDS.c.end_ms)):
         _add(connection, table, "number")
         _index(connection, table, "number")
+        # In portions, since a history may have millions of rows; those that are numbered are not selected again.
         number, uuid = next_number(connection, table), table.c.uuid
         left = sa.select(uuid).where(table.c.number.is_(None)).order_by(order, uuid).limit(NUMBERED_ROWS)
         counted = sa.update(table).where(uuid == sa.bindparam("of")).values(number=sa.bindparam("as"))
@@ -202,9 +204,11 @@ def bring_up(connection: sa.Connection) -> None:
             f"it was written by a later Headgate (version {found} of the history, this one knows {VERSION}); "
             "use that one, or name another database"
         )
+    # Makes missing tables and their indexes, but adds nothing to tables that exist: the steps do.
     META.create_all(connection)
     for step in _STEPS[found - 1 :] if found else ():
         step(connection)
+    # Last: an interruption before it repeats the steps.
     if found != VERSION:
         connection.execute(sa.delete(_VERSION))
         connection.execute(sa.insert(_VERSION).values(version=VERSION))
@@ -222,6 +226,7 @@ def _version(connection: sa.Connection) -> int:
 
 def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
     """Add those of the named columns that the table does not have yet."""
+    # Not every database has ADD COLUMN IF NOT EXISTS.
     known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
     for name in names:
         if name not in known:

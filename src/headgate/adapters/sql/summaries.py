@@ -29,6 +29,7 @@ def job_health(chosen: sa.Select[Any]) -> sa.Select[Any]:  # rows of several sha
     rows = chosen.with_only_columns(*named, _TOOK_MS.label("took_ms"), lost.label("lost")).limit(LOOKED_AT_MAX)
     one = rows.subquery().c
     bad, good = one.result.in_(OWN_FAILURES), one.result == "SUCCESS"
+    # Rows from before there were trees; their builds count, but say nothing about flakiness.
     known = sa.func.coalesce(one.tree, "")
     trees = (
         sa.select(
@@ -81,6 +82,7 @@ def reset_costs(chosen: sa.Select[Any]) -> sa.Select[Any]:  # as above
         sa.select(
             one.c.project,
             one.c.pipeline,
+            # Distinct, since the join repeats a buildset for each of its builds.
             sa.func.count(sa.distinct(one.c.uuid)).label("buildsets"),
             sa.func.count(sa.distinct(sa.case((given_up, one.c.uuid)))).label("resets"),
             _count(sa.and_(given_up, BUILDS.c.start_ms > 0)).label("builds_lost"),

@@ -49,6 +49,7 @@ class SqlThroughput(ABC):
 def buildset_sums(chosen: Query) -> Query:
     """Return a row for each buildset, with sums over its builds; `chosen`: the buildsets, the latest first."""
     names = ("uuid", "project", "pipeline", "result", "final", "enqueued_ms", "ended_ms")
+    # The limit applies to buildsets before they are joined; afterwards it would count builds.
     one = chosen.with_only_columns(*(BUILDSETS.c[name] for name in names)).limit(LOOKED_AT_MAX).subquery()
     began = BUILDS.c.start_ms > 0
     took_ms = sa.case((sa.and_(began, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
@@ -96,6 +97,7 @@ class _Sum:
     def _times(self, row: Row) -> None:
         enqueued_ms = row["enqueued_ms"] or 0
         if enqueued_ms and row["ended_ms"]:
+            # The times come from clocks of different machines.
             self.ends_ms.append(max(0, row["ended_ms"] - enqueued_ms))
         if enqueued_ms and row["first_ms"]:
             self.starts_ms.append(max(0, row["first_ms"] - enqueued_ms))
@@ -151,4 +153,5 @@ def _quantile(found_ms: Sequence[int], part: float) -> float | None:
     if not found_ms:
         return None
     ordered = sorted(found_ms)
+    # The nearest rank: `-int(-x // 1)` is x rounded up.
     return ordered[max(0, -int(-part * len(ordered) // 1) - 1)] / 1000

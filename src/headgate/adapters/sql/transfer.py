@@ -71,6 +71,7 @@ _FORMS = {name: _form(table) for name, table in TABLES.items()}
 def exists(dburi: str) -> bool:
     """Tell whether a history may exist; a missing SQLite file has none, and is not created."""
     url = sa.make_url(dburi)
+    # Asked first, because connecting to SQLite would make the file.
     return url.get_backend_name() != "sqlite" or (bool(url.database) and Path(url.database or "").exists())
 
 
@@ -85,6 +86,7 @@ def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
                 query = sa.select(*(column for column in table.c if column.name in columns)).order_by(
                     *table.primary_key.columns
                 )
+                # Fetched in portions: a history may be larger than the memory.
                 found = connection.execution_options(yield_per=TOGETHER).execute(query)
                 yield from ((str(name), {str(key): value for key, value in row.items()}) for row in found.mappings())
 
@@ -94,6 +96,7 @@ def fill(dburi: str, rows: Iterable[tuple[str, Row]]) -> int | None:
     HistoryError; then none is written."""
     SqlHistory(dburi).close()  # creates or migrates the tables
     with _opened(dburi) as connection:
+        # In the same transaction as the writes, so that a repeated call after an interruption finds all rows or none.
         if any(connection.execute(sa.select(table).limit(1)).first() for table in TABLES.values()):
             return None
         count, left = 0, iter(rows)

@@ -48,6 +48,7 @@ class ClientTokens:
         key = (call(request), token)
         if key not in self.known:
             answer = await go_on()
+            # A refused call uses up no token.
             if answer.status < 300:
                 self.known[key] = parameters, answer
             return answer

@@ -141,8 +141,10 @@ class AwsImports:
         content = self.stored(*task.source)
         wrong = self.refuses or ("" if content is not None else "The object is not there any more")
         if content is None or wrong:
+            # AWS has no status for a failed import: it deletes the task and says why in the message.
             detail |= {"Status": "deleted", "StatusMessage": f"ClientError: {wrong}"}
             return
+        # Without tags, as in AWS, which tags the task alone.
         snapshot = self.has_snapshot(content)
         detail["Status"] = "completed"
         if not task.image:
@@ -241,6 +243,7 @@ class AwsImports:
         return self._describe(arguments, self.snapshots, "Snapshots", "SnapshotId")
 
     def _describe(self, arguments: Arguments, every: Mapping[str, Record], members: str, id: str) -> Record:
+        # Without owners, AWS also lists what others share, with any tags that they like.
         owners = arguments.get("Owners") or arguments.get("OwnerIds") or [ACCOUNT, OTHERS]
         found = [one for one in every.values() if one["OwnerId"] in [o.replace("self", ACCOUNT) for o in owners]]
         if chosen := arguments.get(f"{id}s"):

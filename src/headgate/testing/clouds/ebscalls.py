@@ -90,6 +90,7 @@ class EbsCalls:
     def _response(self, action: str, answer: Record) -> FaultAnswer:
         operation, body = self._model.operation_model(action), json.dumps(answer).encode()
         read = self._parser.parse({"status_code": 200, "headers": {}, "body": body}, operation.output_shape)
+        # botocore reads the answer back, so the model cannot answer what Amazon's own client would not understand.
         assert {name: value for name, value in read.items() if name != "ResponseMetadata"} == answer, (action, read)
         return FaultAnswer(operation.http["responseCode"], body, {"content-type": "application/json"})
 
@@ -114,10 +115,12 @@ class EbsCalls:
         return {}
 
     def _complete(self, blocks: dict[int, bytes], arguments: Arguments) -> Record:
+        # EBS rejects this too, so a driver cannot complete a snapshot that lacks a block.
         if arguments["ChangedBlocksCount"] != len(blocks):
             raise EbsRefusal("Validation", f"{len(blocks)} blocks were written")
         content = b"".join(blocks.get(number, bytes(BLOCK)) for number in range(max(blocks, default=-1) + 1))
         del self.blocks[arguments["SnapshotId"]]
+        # Without the zeros at the end: a snapshot has whole blocks and does not know how long the file was.
         self.ec2.contents[arguments["SnapshotId"]] = hashlib.sha256(content.rstrip(b"\0")).hexdigest()
         snapshot = self.ec2.snapshots[arguments["SnapshotId"]]
         snapshot["State"] = "pending" if self.slow else "completed"

@@ -57,6 +57,7 @@ class Ec2Calls:
         body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
         read = self._parser.parse({"status_code": 200, "headers": {}, "body": body}, shape)
         read.pop("ResponseMetadata", None)
+        # botocore leaves an empty list out.
         expected = {name: value for name, value in fields.items() if value != []}
         assert {name: value for name, value in read.items() if value != []} == expected, (action, read, fields)
         return bytes(body)
@@ -89,6 +90,7 @@ def _read(shape: Shape, value: Tree, where: str) -> Tree:
         raise Ec2Refusal("InvalidParameterValue", f"{where} is no {shape.type_name}")
     if shape.type_name == "structure":
         known = {_wire_name(name, member): (name, member) for name, member in shape.members.items()}
+        # Where moto ignores an unknown argument, a wrong name in the driver would go unnoticed.
         if strange := sorted(set(value) - set(known)):
             raise Ec2Refusal("UnknownParameter", f"The parameter {where}.{strange[0]} is not recognized")
         return {known[name][0]: _read(known[name][1], below, f"{where}.{name}") for name, below in value.items()}
@@ -106,6 +108,7 @@ def _read(shape: Shape, value: Tree, where: str) -> Tree:
 
 
 def _wire_name(name: str, member: Shape) -> str:
+    # EC2's protocol has this rule: `queryName` as it is, any other name with a capital.
     own = member.serialization.get("queryName")
     found = str(own or member.serialization.get("name", name))
     return found if own else found[:1].upper() + found[1:]

@@ -125,6 +125,7 @@ def connect(driver: str, given: CloudDriverOptions) -> Cloud:
     try:
         module = importlib.import_module(row.module)
     except ModuleNotFoundError as error:
+        # A missing module of ours is a defect, and no package would mend it.
         if not row.extra or (error.name or "").startswith("headgate"):
             raise
         text = f"it needs a library ({error.name}): pip install 'headgate[{row.extra}]'"

@@ -62,8 +62,10 @@ def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
     labels = {KIND_TAG: kind_of(wanted)}
     annotations: dict[str, str] = {}
     for key, value in wanted.tags.items():
+        # A key cannot become an annotation instead: annotations and labels have the same syntax for names.
         if not _KEY.fullmatch(key):
             raise LaunchFailed(f"the tag {key!r} cannot be the name of a label of Kubernetes")
+        # Labels can be searched for by people, but their values have at most 63 characters.
         (labels if _VALUE.fullmatch(value) else annotations)[key] = value
     metadata = {"name": name_of(wanted.node), "labels": labels, **({"annotations": annotations} if annotations else {})}
     version, kind = ("project.openshift.io/v1", "Project") if projects else ("v1", "Namespace")
@@ -86,6 +88,7 @@ def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
     rules = [_LOOK, _CONNECT, *(_MAKE if kind_of(wanted) == NAMESPACE else ())]
     whose = {"kubernetes.io/service-account.name": ACCOUNT}
     yield path(CORE, "serviceaccounts", namespace=name), _thing("v1", "ServiceAccount")
+    # Since 1.24, clusters make no token secret for an account unless somebody asks for one like this.
     secret = {**_thing("v1", "Secret", whose), "type": "kubernetes.io/service-account-token"}
     yield path(CORE, "secrets", namespace=name), secret
     yield path(ROLES, "roles", namespace=name), {**_thing("rbac.authorization.k8s.io/v1", "Role"), "rules": rules}
@@ -109,12 +112,14 @@ def pull_secrets(wanted: MachineSpec) -> list[Mapping[str, Any]]:
 
 def copied(secret: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pull secret, to be made in another namespace."""
+    # Nothing else of the metadata: a uid or an owner of the original would make the API reject or collect the copy.
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret["metadata"]["name"]}}
     return {**made, "type": secret.get("type", "Opaque"), "data": secret.get("data") or {}}
 
 
 def pod(wanted: MachineSpec) -> dict[str, Any]:
     """Return the pod. Unless the label's spec overrides it, the pod is not restarted, and has the pull secrets."""
+    # A container that restarts has lost what the build did there; the build must notice that its machine is gone.
     spec = {"restartPolicy": "Never", **wanted.label["spec"]}
     if secrets := pull_secrets(wanted):
         spec.setdefault("imagePullSecrets", [{"name": one["name"]} for one in secrets])

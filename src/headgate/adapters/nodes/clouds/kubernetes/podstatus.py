@@ -47,14 +47,17 @@ def reported(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnde
     """Return the state of a pod, in the cluster's own words."""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
+    # For instance an eviction, or the drain of a node of the cluster; the phase still says Running.
     if pod.get("metadata", {}).get("deletionTimestamp"):
         return KubernetesPodEnded("the pod is being deleted by somebody else")
+    # Before the phase, which stays Pending while the cluster retries a pull for ever.
     if wrong := next(_wrong(status), ""):
         return KubernetesPodEnded(wrong)
     if phase in ("Failed", "Succeeded"):
         return KubernetesPodEnded(_with_message(f"the pod has ended ({phase})", status) + _hint(phase, status))
     if phase != "Running":
         return _unscheduled(status) or Coming(_with_message(f"the pod is {phase}", status))
+    # The build runs its commands in the first container; the others only accompany it.
     first = str(pod["spec"]["containers"][0]["name"])
     state: Mapping[str, Any] = next((s for name, s in _containers(status) if name == first), {})
     if "terminated" in state:
@@ -98,6 +101,7 @@ def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
         ):
             message = str(condition.get("message") or "")
             return NoRoom(
+                # The scheduler writes "Insufficient cpu" and "insufficient memory", and has no code that says the same.
                 _with_message("no node of the cluster takes it (Unschedulable)", condition), "nsufficient" in message
             )
     return None

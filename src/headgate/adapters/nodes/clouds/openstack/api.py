@@ -64,6 +64,7 @@ class OpenStack:
         """Every server of the project."""
 
     async def _log_in(self) -> OpenStackSession:
+        # One login for all requests that wait: Keystone's logins are slow, and often limited.
         async with self._turn:
             if self._session is None or self._session.until_s - EARLY_S <= self._now_s():
                 self._session = await self._logged_in()
@@ -73,9 +74,11 @@ class OpenStack:
         place = self.place
         if not place.login:
             return OpenStackSession(place.token, float("inf"), place.endpoints)
+        # Files from the time of version 2 name its path; version 3 is beside it.
         url = place.auth_url if place.auth_url.endswith("/v3") else f"{place.auth_url.removesuffix('/v2.0')}/v3"
         body = msgspec.json.encode({"auth": place.login})
         answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)
+        # Without Keystone's text, which may repeat the user or the project.
         if answer.status in (401, 403, 404):
             raise CloudUnavailable(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
         token = answer.headers.get("x-subject-token", "")
@@ -115,6 +118,7 @@ class OpenStack:
             url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
             body = msgspec.json.encode(document) if document is not None else b""
             answer = await self._http.ask(method, url, headers, body)
+            # A rejected token means that nothing was done, so even a POST may be sent again.
             if not self._is_void(session, answer) or not again:
                 return self._read(answer, service)
         raise AssertionError("the second answer is one")
@@ -147,6 +151,7 @@ class OpenStack:
 
     def _is_void(self, session: OpenStackSession, answer: CloudResponse) -> bool:
         """Return whether the token is no longer accepted; if so, discard it."""
+        # Several requests fail with one token, and only the first may discard a session, not that of a newer login.
         if answer.status == 401 and self._session == session:
             self._session = None
         return answer.status == 401
@@ -162,12 +167,16 @@ class OpenStack:
         words = f"{whose} answers {answer.status}" + (f": {text}" if text else "")
         if answer.status in (429, 503):
             raise CloudUnavailable(words, patience_s(answer.headers))
+        # Nova answers 403 for quotas, Neutron 409, and Cinder 413; only the text tells them from other refusals.
         if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
             raise OverQuota(words)
         if service == "image" and 400 <= answer.status < 500 and answer.status not in (401, 408):
             raise OpenStackRefused(answer.status, words)  # errors may be HTML pages; 413: too large
+        # Outside of Glance, 413 is an old code for too many requests (now 429).
         if answer.status == 413:
             raise CloudUnavailable(words, patience_s(answer.headers))
+        # Without a text the answer comes from something in front of the service, which decides nothing about the
+        # request.
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
             raise CloudUnavailable(words) if answer.status != 404 else OpenStackRefused(404, words)
         raise OpenStackRefused(answer.status, words)
@@ -182,10 +191,13 @@ class OpenStack:
             if not isinstance(page, list):
                 raise CloudUnavailable(f"{self.place.name} ({service}) answers without {members}")
             found += page
+            # Nova and Cinder name links `servers_links`, Glance has a bare `next`, and a page without either is the
+            # last one.
             links = answer.get(f"{members}_links") or ([{"rel": "next"}] if answer.get("next") else [])
             if not page or not any(isinstance(one, dict) and one.get("rel") == "next" for one in links):
                 return found
             following = str(page[-1].get("id", ""))
+            # A server that ignores the marker would send its first page for ever.
             if following == marker:
                 break
             marker = following
@@ -201,6 +213,8 @@ def _message(body: bytes) -> str:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return ""
+    # Nova: {"forbidden": {"code": 403, "message": "..."}}; Neutron: {"NeutronError": {"type": "...", "message":
+    # "..."}}.
     inner = next(iter(answer.values()), "") if isinstance(answer, dict) else ""
     if isinstance(inner, dict):
         inner = f"{inner.get('type', '')} {inner.get('message', '')}".strip()

@@ -44,6 +44,7 @@ def places(file: str, env: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
         raise UserError(f"there is no {named or 'clouds.yaml in ' + ' or '.join(SEARCHED)}: say where in config_file")
     path = Path(found).expanduser()
     clouds = _read(path)
+    # OpenStack's tools keep passwords in this second file, so that the first one may be shared.
     secure = path.with_name(SECURE)
     if secure.is_file() and secure != path:
         clouds = _merged(clouds, _read(secure))
@@ -96,6 +97,7 @@ def place(name: str, file: str, env: Mapping[str, str]) -> Place:
         raise UserError(f"{where}: without Keystone `auth: endpoint` says where Nova is")
     login = {} if kind in NOBODY else _login(kind, auth, where)
     verify: str | bool = cloud.get("verify") is not False
+    # Relative to the file, not to the directory that a launcher happens to start in.
     if verify and cloud.get("cacert"):
         verify = str(path.parent / Path(str(cloud["cacert"])).expanduser())
     return Place(
@@ -105,6 +107,7 @@ def place(name: str, file: str, env: Mapping[str, str]) -> Place:
         endpoints,
         str(auth.get("token") or "") if kind in NOBODY else "",
         str(cloud.get("region_name") or ""),
+        # Old files have `publicURL` under `endpoint_type`.
         str(cloud.get("interface") or cloud.get("endpoint_type") or "public").removesuffix("URL"),
         verify,
     )

@@ -90,6 +90,8 @@ class Machines:
             return await self._look(cloud, wanted, servers[0])
         if "server" in state:
             raise LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
+        # Nova knows no token for repeated calls. After a lost answer, the next step finds the server by its tag; if
+        # both calls made one, the younger is deleted above.
         answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
         return MachinePending({"server": str(answer["server"]["id"])}, "the server is BUILD")
 
@@ -101,6 +103,7 @@ class Machines:
             if one["status"] not in GONE
             and ((one.get("metadata") or {}).get(NODE_TAG) == wanted.node or one["id"] == state.get("server"))
         ]
+        # The known one first; otherwise the oldest, so that every step decides alike.
         return sorted(found, key=lambda one: (one["id"] != state.get("server"), one.get("created", ""), one["id"]))
 
     async def _server(self, cloud: OpenStack, wanted: MachineSpec) -> dict[str, Any]:
@@ -110,6 +113,7 @@ class Machines:
             "name": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:METADATA_MAX],
             "flavorRef": flavor["id"],
             "metadata": {name[:METADATA_MAX]: value[:METADATA_MAX] for name, value in wanted.tags.items()},
+            # Without it, a server needs the cloud's metadata service to learn its keys, and not every network has one.
             "config_drive": drive is not False,
             "networks": await self._networks(cloud, wanted),
         }
@@ -163,6 +167,7 @@ class Machines:
 
     async def _look(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> MachinePending | Made:
         state, reported = {"server": str(server["id"])}, str(server["status"])
+        # UNKNOWN: its hypervisor has not reported lately, which passes or ends at the timeout of the launch.
         if reported in ("BUILD", "REBUILD", "UNKNOWN"):
             return MachinePending(state, f"the server is {reported}")
         if reported != "ACTIVE":
@@ -205,6 +210,7 @@ class Machines:
             await _as_itself(floatingips.give_back(cloud, wanted.node))
         finally:
             for one in left:
+                # Nova rejects or queues a second deletion while the first one is in progress.
                 if one.get("OS-EXT-STS:task_state") != "deleting":
                     await _as_itself(_delete(cloud, str(one["id"])))
         return not left
@@ -256,6 +262,7 @@ class Machines:
             except NoService:
                 continue
             absolute = ((answer or {}).get("limits") or {}).get("absolute") or {}
+            # Nova and Cinder say -1 for an unlimited resource.
             found |= {kind: float(absolute[name]) for kind, name in kinds.items() if absolute.get(name, -1) >= 0}
         return found
 

@@ -19,7 +19,9 @@ _TAGS = re.compile(r"^headgate (\{.*\})$")
 def described(tags: Mapping[str, str]) -> str:
     """Return tags as a description, for resources without tags at creation: as many as there is room for."""
     shown: dict[str, str] = {}
+    # The tags that identify the owner come first; of an operator's long tags, as many as fit.
     for name in sorted(tags, key=lambda name: not name.startswith("zuul_")):
+        # A tag is kept whole or not at all: a cut JSON text could not be read back.
         if len(_text({**shown, name: tags[name]})) <= DESCRIPTION_MAX:
             shown[name] = tags[name]
     return _text(shown)
@@ -45,6 +47,7 @@ def addresses_of(server: Mapping[str, Any]) -> tuple[str, str, str]:
         address, floats = str(one["addr"]), one.get("OS-EXT-IPS:type") == "floating"
         if one.get("version") == 6:
             six = six or address
+        # On a provider network, a server has a public address of its own, of the type "fixed".
         elif floats or ipaddress.ip_address(address).is_global:
             public = public or address
         else:
@@ -61,8 +64,10 @@ async def lend(cloud: OpenStack, wanted: MachineSpec, server: str) -> str:
         return ""
     four = [one for one in ports if any("." in fixed["ip_address"] for fixed in one.get("fixed_ips", ()))]
     outside = await cloud.every("network", "/networks", "networks", {"router:external": "true"})
+    # A port on an outside network needs no address from there.
     if not four or any(one["network_id"] in {net["id"] for net in outside} for one in four):
         return ""
+    # The call is not repeatable: an earlier one, whose answer was lost, may have assigned an address.
     lent = [one for one in await _every(cloud) if one.get("port_id") in {port["id"] for port in four}]
     if lent:
         return str(lent[0]["floating_ip_address"])

@@ -76,17 +76,20 @@ class GlanceImages:
 
     async def _step(self, cloud: OpenStack, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
         images = await self._mine(cloud, wanted, state)
+        # The order puts the one to keep first, whichever call made it.
         for extra in images[1:]:
             await _delete(cloud, str(extra["id"]))
         if not images and IMAGE in state:
             raise LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
         if not images:
+            # The properties are part of this call, so an image without an answer is found by them.
             image_record = await cloud.call("POST", "image", "/images", _described(wanted))
             return Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
         image, reported = images[0], str(images[0]["status"])
         state = {**state, IMAGE: str(image["id"])}
         if reported == "active":
             return await self._compared(cloud, wanted, state, image, file)
+        # Nobody sends it now (see above), so this is Glance storing, or the rest of a launcher that died while sending.
         if reported in _BUSY:
             return await self._saving(cloud, state)
         if reported != "queued":
@@ -98,6 +101,7 @@ class GlanceImages:
         if times >= SENDS_MAX:
             raise LaunchFailed(f"{cloud.place.name} did not take the file, sent {times} times")
         await asyncio.to_thread(check, file, wanted.format)
+        # Digests of an earlier attempt say nothing about what is sent now.
         state = {**{k: v for k, v in state.items() if k not in ("since", *USUAL)}, "sends": str(times + 1)}
         self._begin(wanted, self._sent(cloud, wanted, state[IMAGE], file))
         return Sending(state, "its file is on the way to Glance")
@@ -123,6 +127,7 @@ class GlanceImages:
             raise
         except OSError as error:
             raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
+        # Without all of the file, as when Glance answers early, `taken` is empty and the image is not believed either.
         if taken.get("sha256") != wanted.sha256:
             await _delete(cloud, image)
             raise LaunchFailed("the file is not any more what its build returned")
@@ -140,11 +145,13 @@ class GlanceImages:
         self, cloud: OpenStack, wanted: WantedImage, state: State, image: Mapping[str, Any], file: Path | None
     ) -> Sending | Sent:
         name, value = str(image.get("os_hash_algo") or ""), str(image.get("os_hash_value") or "")
+        # Glance before Rocky has only `checksum`, which is MD5; an unusual algorithm may be missing here.
         if not value or name not in hashlib.algorithms_available:
             name, value = "md5", str(image.get("checksum") or "")
         if not value:
             await _delete(cloud, state[IMAGE])
             raise LaunchFailed(f"{cloud.place.name} does not say which digest the image has")
+        # After a crash nothing remembers the digests of what was sent, so the file is read once more.
         if name not in state and file is None:
             return Sending(state, "its file is needed, to be compared", lacks_file=True)
         if name not in state and file is not None:

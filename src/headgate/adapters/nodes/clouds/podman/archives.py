@@ -31,6 +31,8 @@ def check(path: Path) -> None:
     """Raise LaunchFailed unless the file is a plain archive (tar) that needs no more space than it has itself."""
     with path.open("rb") as file:
         head = file.read(BLOCK)
+        # podman guesses the packing by the first bytes, which in an archive are the first file's name: `BZh` could be
+        # either.
         if head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC or head.startswith(_PACKED):
             raise LaunchFailed("it is not a plain archive (tar) of a root file system; pack it as .zst or not at all")
         at, size = 0, None
@@ -41,6 +43,7 @@ def check(path: Path) -> None:
                 return
             at += BLOCK
             length, size = _entry(file, block, at, size)
+            # Content is padded to whole blocks.
             at += -(-length // BLOCK) * BLOCK
     raise LaunchFailed(f"its archive has more than {ENTRIES_MAX:,} entries")
 
@@ -54,6 +57,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
     if kind in (_EXTENDED, _GLOBAL, *_LONG_NAMES):
         if length > TEXT_MAX_BYTES:
             raise _odd(at, f"names or attributes of more than {TEXT_MAX_BYTES:,} bytes")
+        # Extended attributes come before the entry that they describe, and may replace the size in its header.
         if kind == _EXTENDED and size is None:
             return length, _size_attribute(file.read(length), at)
         if kind in (_EXTENDED, _GLOBAL) and size is not None:
@@ -62,6 +66,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
     length = size if size is not None and size >= 0 else length
     if kind not in (_FILE, _OLD_FILE) and kind not in _WITHOUT_CONTENT:
         raise _odd(at, f"an entry of the kind {kind!r}: pack it without sparse files, for one machine and not in parts")
+    # Readers disagree on whether such content is there, and would find the next header in different places.
     if length and kind != _FILE:
         raise _odd(at, "content of an entry that is not a file")
     return length, None
@@ -73,12 +78,14 @@ def _size_attribute(text: bytes, at: int) -> int:
     while place < len(text):
         found = _RECORD.match(text, place)
         end = place + int(found[1]) if found is not None else 0
+        # The number at the start counts the whole record, with itself and the line's end: `19 size=12345678901\n`.
         if found is None or not found.end() < end <= len(text) or text[end - 1 : end] != b"\n":
             raise _odd(at, "attributes that cannot be read")
         name, value = found[2], text[found.end() : end - 1]
         if name.startswith(b"GNU.sparse"):
             raise _odd(at, "a sparse file, which podman would write with all its holes: pack it without --sparse")
         if name == b"size":
+            # Of two sizes, one reader takes the first and another the last.
             if not re.fullmatch(rb"[0-9]{1,18}", value) or size >= 0:
                 raise _odd(at, "a size that cannot be read")
             size = int(value)
@@ -88,6 +95,7 @@ def _size_attribute(text: bytes, at: int) -> int:
 
 def _number(field: bytes, at: int) -> int:
     """Return the size in a header.  Raise LaunchFailed."""
+    # GNU's form for sizes above 8 GiB: binary, marked by the highest bit.
     if field[0] == 0x80:
         if (found := int.from_bytes(field[1:])) >= _SIZE_END:
             raise _odd(at, "a size that cannot be read")

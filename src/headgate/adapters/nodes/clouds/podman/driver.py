@@ -123,6 +123,7 @@ class Podman:
         if found is None:
             if await self._lacks(image):
                 return MachinePending({}, f"the image {image} is fetched")
+            # One machine at a time: two would take the same number for their networks.
             async with self._turn:
                 await self._guard()
                 await self._make(wanted, image, await self._number(wanted))
@@ -138,6 +139,7 @@ class Podman:
             del self._fetching[image]
             if wrong := task.result():
                 raise LaunchFailed(wrong)
+        # Asked after each fetch too: somebody may have removed the image since.
         if (await self._engine.run("image", "exists", image)).status == 0:
             return False
         if image not in self._fetching:
@@ -169,11 +171,14 @@ class Podman:
         for number in range(places.COUNT):
             if places.network(number) not in used:
                 subnet = f"--subnet={places.subnet(number)}"
+                # The name is the lock: podman refuses a second network of this name, also from another process.
                 done = await self._engine.run("network", "create", subnet, *labels, places.network(number))
                 if done.status == 0:
                     # the lease of a machine that podman did not finish removing would leave the new one no address
                     await run_to_end(asyncio.to_thread(remove, places.LEASES / places.network(number)))
                     return number
+                # Another process took the number since the list was read, or something else uses its addresses; the
+                # next one may do.
                 if "exists" not in done.why and "used" not in done.why:
                     raise LaunchFailed(f"podman makes no network: {done.why}")
         raise OverQuota(f"this machine has addresses for {places.COUNT} machines, not for more")
@@ -181,12 +186,15 @@ class Podman:
     async def _make(self, wanted: MachineSpec, image: str, number: int) -> None:
         """Raise LaunchFailed."""
         name, (cores, ram, pids) = _name(wanted), _limits(wanted)
+        # Made here, so that builds know the host key without a first connection in which somebody could pose as the
+        # machine.
         private, public = inside.host_key()
         own = {KEY_LABEL: public, NUMBER_LABEL: number, "headgate_cores": cores, "headgate_ram": ram}
         labels = [f"--label={key}={value}" for key, value in {**wanted.tags, **own}.items()]
         files = min(FILES_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         done = await self._engine.run(
             "create", f"--name={name}", f"--hostname={name[:63]}", f"--network={places.network(number)}", *labels,
+            # Users of its own: root in one machine is nobody on this host and in the other machines.
             f"--uidmap={places.users(number)}", f"--gidmap={places.users(number)}", "--pull=never",
             f"--cpus={cores}", f"--memory={ram}m", f"--memory-swap={ram}m", f"--pids-limit={pids}",
             f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={pids}:{pids}", "--cap-drop=net_raw,mknod",
@@ -194,6 +202,7 @@ class Podman:
             "--", image, *inside.COMMAND[1:],
         )  # fmt: skip
         if done.status == 0:
+            # Copied into the container before it starts, not mounted: no file of the host is within its reach.
             archive = inside.archive(private, self._authorized)
             done = await self._engine.run("cp", "-", f"{name}:/", stdin=archive)
         if done.status == 0:
@@ -208,6 +217,7 @@ class Podman:
         if status != "running":
             last = (await self._engine.run("logs", "--tail", "3", name)).why
             raise LaunchFailed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
+        # podman gives the first address of the subnet to the bridge, and the next one to the only container.
         address = str(places.subnet(int(labels[NUMBER_LABEL]))[2])
         host = {
             "ansible_connection": "ssh",
@@ -263,5 +273,6 @@ def connect(given: CloudDriverOptions) -> Podman:
     except ValueError as error:
         raise UserError(f"deny: {error}") from error
     runtime = ["--runtime", options["runtime"]] if options.get("runtime") else []
+    # podman's default for control groups asks systemd, which a container that runs us may not have.
     groups = [] if Path("/run/systemd/system").exists() else ["--cgroup-manager", "cgroupfs"]
     return Podman(["podman", *runtime, *groups], authorized, deny)

@@ -42,6 +42,7 @@ class Engine:
         except (TimeoutError, OutputTooLarge) as error:
             raise CloudUnavailable(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
         finally:
+            # Also after a timeout or a cancellation: a podman that runs on would hold its locks.
             await put_down(process)
         return PodmanResult(process.returncode or 0, out, one_line(complaint(wrong.decode(errors="replace"))))
 
@@ -60,6 +61,7 @@ class Engine:
         """Return the properties of a container; None if it does not exist."""
         done = await self.run("container", "inspect", name)
         if done.status:
+            # podman ends with the same status for a missing container and for a failure of its own.
             if "no such" in done.why.lower():
                 return None
             raise CloudUnavailable(f"{self._words[0]} inspect {name}: {done.why}")

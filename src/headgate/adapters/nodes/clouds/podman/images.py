@@ -51,6 +51,8 @@ class PodmanImages:
                 raise LaunchFailed(wrong)
         found = await self._named(name)
         if found is not None:
+            # podman names a layer by the digest of its plain archive, and an import makes one layer: this is the file's
+            # digest.
             layers = (found.get("RootFS") or {}).get("Layers") or []
             if layers == [f"sha256:{wanted.sha256}"]:
                 return Sent(name, {})
@@ -64,6 +66,7 @@ class PodmanImages:
     async def _imported(self, wanted: WantedImage, name: str, file: Path) -> str:
         labels = [f'--change=LABEL "{_plain(tag)}"="{_plain(value)}"' for tag, value in sorted(wanted.tags.items())]
         try:
+            # Before the import, which unpacks the archive as root.
             await asyncio.to_thread(archives.check, file)
             done = await self._engine.run("import", "-q", *labels, "--", str(file), name, max_s=IMPORT_MAX_S)
         except (CloudUnavailable, LaunchFailed) as wrong:
@@ -73,6 +76,7 @@ class PodmanImages:
         return f"podman does not import it: {done.why}" if done.status else ""
 
     async def _named(self, name: str) -> dict[str, Any] | None:
+        # Any other status is an error of podman, and must not count as a missing image; `listed` then reports it.
         if (await self._engine.run("image", "exists", name)).status == 1:
             return None
         found = await self._engine.listed("image", "inspect", name)

@@ -34,10 +34,12 @@ def archive(private: bytes, authorized: bytes) -> bytes:
     """Return a tar archive for the root of the container."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
+        # sshd does not start without `/run/sshd`, which a service manager makes elsewhere.
         for name in (PLACE, "run/sshd"):
             info = tarfile.TarInfo(name)
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(info)
+        # sshd refuses a host key that others can read.
         files = {"host_key": (0o600, private), "authorized_keys": (0o644, authorized)}
         for name, (mode, content) in {**files, "sshd_config": (0o644, _CONFIG.encode())}.items():
             info = tarfile.TarInfo(f"{PLACE}/{name}")

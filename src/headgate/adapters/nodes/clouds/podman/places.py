@@ -40,6 +40,8 @@ def rules(deny: Iterable[Net]) -> str:
     machine opens connections to them."""
     return "\n".join(
         [
+            # nft applies the file as a whole, so no packet passes between the old rules and the new ones; `add` comes
+            # first because deleting a missing table is an error.
             f"add table inet {TABLE}",
             f"delete table inet {TABLE}",
             f"table inet {TABLE} {{",
@@ -51,12 +53,14 @@ def rules(deny: Iterable[Net]) -> str:
 
 def _table(denied: DeniedNetworks) -> Iterator[str]:
     yield from denied.sets()
+    # A drop is final, whatever the tables of others accept before or after. Answers to the executors' connections pass.
     yield "chain input { type filter hook input priority filter - 5;"
     yield f"ip saddr {MACHINES} ct state established,related accept"
     yield f"ip saddr {MACHINES} drop"
     yield "}"
     yield "chain forward { type filter hook forward priority filter - 5;"
     yield f"ip daddr {MACHINES} ct state established,related accept"
+    # Connections from one machine to another are dropped here too, since each is in a network of its own.
     yield f"ip daddr {MACHINES} drop"
     yield f"ip saddr {MACHINES} ip daddr @denied4 drop"
     yield "}"

@@ -44,6 +44,7 @@ class StaticHosts:
         if not isinstance(node, Mapping) or not node.get("name"):
             raise LaunchFailed("its provider does not list this machine")
         own = {key: node[key] for key in _OWN if node.get(key) is not None}
+        # The image's port belongs to the image's connection type: a machine with winrm must not get the port of ssh.
         if "connection-type" in own and "connection-port" not in own:
             own["connection-port"] = None
         image = {**wanted.image, **own}

@@ -42,6 +42,7 @@ class StaticPermits:
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty if it is."""
         setting, name = f"[connection {self.connection}]", str(host.get("name") or "")
+        # All of them must be permitted: otherwise one project could add its machine to another project's list.
         for project in sorted(projects) or [""]:
             if self.projects and not any(fnmatchcase(project, pattern) for pattern in self.projects):
                 lister = f"project {project}" if project else "whoever lists it"
@@ -58,6 +59,8 @@ class StaticPermits:
         if address is not None:
             return any(address in network for network in self.networks)
         name = where.lower().removesuffix(".")
+        # Resolvers read such names as addresses, which would then be checked as names; `*` would match a pattern
+        # literally.
         if _NUMBER.fullmatch(name.rpartition(".")[2]) or "*" in name or not _NAME.fullmatch(name):
             return False
         return any(fnmatchcase(name, pattern) for pattern in self.names)
@@ -69,6 +72,7 @@ def _address(text: str) -> Address | None:
         found = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
         return None
+    # Without this, ::ffff:10.0.0.7 would be another machine than 10.0.0.7.
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
