@@ -28,6 +28,7 @@ async def keys(store: LogStore, prefix: str = "") -> list[str]:
 
 async def is_read_as_it_was_put(store: LogStore) -> None:
     await store.put("b1/a/log.txt", pieces(b"01234", b"56789"), kind="text/plain")
+    # Also ranges beyond the end, which object stores reject and readers may ask for.
     for start, end in ((0, None), (3, None), (3, 7), (0, 1), (8, 100), (10, None), (10, 12), (30, 40)):
         assert await read_all(store, "b1/a/log.txt", start, end) == b"0123456789"[start:end], (start, end)
     found = await store.look("b1/a/log.txt")
@@ -76,6 +77,7 @@ async def large_content_is_whole(store: LogStore) -> None:
 
 
 async def keys_are_listed_below_a_path(store: LogStore) -> None:
+    # `b66` begins like `b6` but does not lie below it: a prefix of the text is not a prefix of the path.
     names = ["b6/a", "b6/d/e", "b66/a", "_parts/b6/00001"]
     for name in names:
         await store.put(name, pieces(b"1"), kind="text/plain")

@@ -97,7 +97,7 @@ class FetchedImages:
         try:
             async with (
                 httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=STALL_MAX_S) as client,
-                # Otherwise httpx would unpack what a server packs, past all limits on the size.
+                # Packed on the way, the file would be hashed and measured in that form.
                 client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
             ):
                 if answer.status_code != 200:

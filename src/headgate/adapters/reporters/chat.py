@@ -38,7 +38,7 @@ class ChatReporter:
         except ImportError as error:
             raise ChatUnusable(MISSING) from error
         storage = apprise.PersistentStoreMode.MEMORY  # apprise writes nothing to the disk
-        # Not asynchronous: `tell` has a thread for it, and apprise would start an event loop of its own there.
+        # Not asynchronous, since `tell` calls it in a thread of its own.
         asset = apprise.AppriseAsset(app_id="Headgate", app_desc="Headgate", async_mode=False, storage_mode=storage)
         self._chats = apprise.Apprise(asset=asset)
         self._capture: Any = apprise.LogCapture  # apprise has no types

@@ -100,8 +100,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                     private_file(Path(url.database))
             if url.get_backend_name() == "postgresql":
                 url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
-            # One connection for the one thread: SQLite's would otherwise wait for each other, and PRAGMAs hold for one
-            # only.
+            # One connection, since there is one thread, and PRAGMAs hold for one connection only.
             self._engine, self._reads = sa.create_engine(url, poolclass=sa.StaticPool), BoundedReads()
             self._thread.submit(self._open).result()
         except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:

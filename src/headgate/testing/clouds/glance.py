@@ -20,6 +20,7 @@ READ_ONLY = {
     *("status", "checksum", "os_hash_algo", "os_hash_value", "size", "virtual_size", "created_at", "updated_at"),
     *("self", "file", "schema", "direct_url", "owner"),
 }
+# Small, so that every list of a test has several pages.
 _PAGE = 2
 
 
@@ -111,9 +112,12 @@ class Glance:
     def _listed(self, query: Mapping[str, list[str]]) -> FaultAnswer:
         marker = query.get("marker", [""])[0]
         wanted = {name: values[0] for name, values in query.items() if name not in ("marker", "limit")}
+        # Glance lists the newest first, so a driver that takes the first image of a list has chosen one without knowing
+        # it.
         newest = sorted(self.images.values(), key=lambda one: (one["created_at"], one["id"]), reverse=True)
         found = [one for one in newest if all(one.get(name) == value for name, value in wanted.items())]
         ids = [one["id"] for one in found]
+        # An image that is deleted between two pages; Glance rejects the marker too.
         if marker and marker not in ids:
             return refusal(400, "Invalid marker: it is not there any more")
         page = found[ids.index(marker) + 1 if marker else 0 :]
@@ -148,6 +152,7 @@ class Glance:
             return refusal(413, f"The size of the data is more than {self.size_max} bytes, which exceeds the limit")
         if self.slow:
             image["status"] = "saving"
+            # The data are complete, but the client does not learn that: it must neither send them again nor give up.
             self._storing[image["id"]] = self.slow, request.body
             return FaultAnswer(
                 504, b"<html><body><h1>504 Gateway Time-out</h1></body></html>", {"content-type": "text/html"}
@@ -156,6 +161,7 @@ class Glance:
         return json_answer(204)
 
     def _store(self, id: str, data: bytes) -> None:
+        # It may have been deleted meanwhile.
         if id in self.images:
             data += self.changes
             self.images[id] |= {

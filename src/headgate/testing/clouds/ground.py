@@ -74,6 +74,7 @@ async def made(driver: Cloud, wanted: MachineSpec, state: State | None = None) -
         step = await driver.advance(wanted, reported)
         if isinstance(step, Made):
             return step
+        # Only a step without progress is followed by a pause; otherwise tests would wait for nothing.
         if step.state == reported:
             await asyncio.sleep(LOOK_S)
         reported = step.state

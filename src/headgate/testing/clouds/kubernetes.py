@@ -63,6 +63,7 @@ class KubernetesGround:
 
     def lists(self, request: ReceivedRequest) -> bool:
         """Say whether it asks for namespaces: one node's is asked for by its name."""
+        # Objects within a namespace have more slashes.
         return request.method == "GET" and request.path.startswith(SPACES) and request.path.count("/") <= 4
 
     async def everything(self) -> dict[str, Mapping[str, str]]:

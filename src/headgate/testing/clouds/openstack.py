@@ -54,6 +54,7 @@ class Services:
         if path == "/identity/v3/auth/tokens":
             return self._log_in(json.loads(request.body)["auth"])
         token = next((value for name, value in request.headers.items() if name.lower() == "x-auth-token"), "")
+        # Nova's test server accepts any token, so rejections happen here.
         if token not in self.valid:
             return json_answer(
                 401, {"error": {"code": 401, "message": "The request you have made requires authentication."}}
@@ -78,6 +79,7 @@ class Services:
             {
                 "type": kind,
                 "endpoints": [
+                    # A driver that takes the first endpoint of the catalogue reaches a port where nothing listens.
                     {"interface": "internal", "region_id": "RegionOne", "url": "http://127.0.0.1:9"},
                     {"interface": "public", "region_id": "RegionTwo", "url": "http://127.0.0.1:9"},
                     {"interface": "public", "region_id": "RegionOne", "url": f"{self.url}{at}"},
@@ -103,6 +105,7 @@ class Services:
             return json_answer(200, {"ports": [port]})
         if path == "floatingips" and request.method == "POST":
             fields = json.loads(request.body)["floatingip"]
+            # As Neutron does; a driver that repeats the call without looking first fails here.
             if any(one["port_id"] == fields["port_id"] for one in self.floating.values()):
                 text = {"NeutronError": {"type": "FloatingIPPortAlreadyAssociated", "message": "it has one"}}
                 return json_answer(409, text)

@@ -64,6 +64,7 @@ def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str
     streams = [Map().events.tenant(tenant).pipelines("p").result.stream for tenant in tenants]
     ended = [decode(entry.value, BuildEnded) for one in streams for entry in backend.tree.under(one.data)]
     found = {one.outcome.build: one.outcome.result or "" for one in ended}
+    # Both: a build that is answered twice is as wrong as one that is never answered.
     if len(ended) != len(builds) or found.keys() != builds.keys():
         raise MachineInvariantBroken(
             f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in ended)}"

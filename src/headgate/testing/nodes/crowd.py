@@ -167,9 +167,11 @@ class CrowdSimulation:
     def _wait(self, one: Arrived, later: Later, providers: Sequence[FlatProvider]) -> None:
         wait = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
         one.wait = replace(wait, why=later.why, at=later.at or wait.at)
+        # Asked as if nobody else waited: this is what "there is room" means.
         alone = Choosing(self._site(providers)).serve(one.request, None)
         one.free_s += STEP_S if isinstance(alone, NodePlan) else 0
         waited_s, wanted = self.now_s - one.request.asked_ms // 1000, [label for _, label in one.request.nodes]
+        # Machines that are held by hand take room for the whole run, so only the other bound applies then.
         if waited_s > WAIT_MAX_S and not self.held:
             raise MachineInvariantBroken(f"seed {self.seed}: who wants {wanted} waits for {waited_s} s: {one.wait}")
         if one.free_s > FREE_MAX_S:

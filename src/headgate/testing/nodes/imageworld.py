@@ -85,6 +85,7 @@ class Gallery:
             self.sent += 1
             own = f"{self.name}-{self.sent}"
             broken = self.chance.random() < self.faults.broken
+            # Lists of clouds lag behind, so an image may exist before it is listed.
             late_s = now_s + self.chance.random() * self.faults.late_s
             sha256 = "broken" if broken else str(file)
             self.there[own] = AccountImage(sha256, dict(wanted.tags), now_s + self.chance.random() * 300, late_s)
@@ -107,6 +108,7 @@ class Gallery:
         return True
 
     def _delete(self, id: str) -> None:
+        # Compared with the store itself, not with a launcher's mirror, which may lag.
         if self.used(self.there[id].tags[UPLOAD_TAG]):
             self.wrong.append(f"{id} is deleted although a machine is made of it")
         del self.there[id]
@@ -116,6 +118,7 @@ class Gallery:
         await self._call()
         now_s = asyncio.get_running_loop().time()
         found = [Resource(id, "image", one.tags, {}) for id, one in self.there.items() if one.listed_s <= now_s]
+        # In every list, so each look of the launcher has the chance to delete what belongs to others.
         return [*found, Resource("strange", "image", {UPLOAD_TAG: "other", SYSTEM_TAG: "theirs"}, {})]
 
     async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
@@ -201,6 +204,8 @@ class ImagingSimulation:
         cache = map.cache.connection("sim").branches.data
         await store.commit([], cache.blob(BranchCache({PROJECT: {"refs/heads/m": "c" * 40}})))
         built = asyncio.ensure_future(self._builds(store, backend, chance))
+        # Two, although one holds the lock: the other takes over when it dies, and both may work while one has not
+        # noticed.
         works = [self._process("launcher", backend, halls, chance, stop) for _ in range(2)]
         works += [self._tries(backend, chance), self._uses(backend, halls, chance)]
         running = asyncio.ensure_future(run_until(stop, *works))
@@ -318,6 +323,7 @@ class ImagingSimulation:
         """Run a process that meets faults, dies, and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
+            # After that many requests to the store, wherever the process is then.
             faults = {chance.randrange(5, 60): SimFault.DEATH} if lives > 0 else {}
             lives -= 1
             backend = SimLink(inner, chance, faults)
@@ -353,6 +359,7 @@ class ImagingSimulation:
             for hall in halls.values():
                 if hall.images.wrong:
                     raise MachineInvariantBroken(hall.images.wrong[0])
+            # It only ends by an error, which is raised here.
             if running.done():
                 await running
             records = [decode(one.value, ImageUpload) for one in backend.tree.under(map.image_uploads.uploads.path)]

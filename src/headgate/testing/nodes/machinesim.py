@@ -86,6 +86,7 @@ class SimulatedMachines:
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < self.faults:
             raise MachineUnusable(f"{machine.name} does not boot")
+        # The same request may prepare a machine again, after an attempt whose end was not recorded.
         if self.dirty.get(machine.name, machine.request) != machine.request:
             raise self._broken(
                 f"{machine.name} is given to {machine.request} with traces of {self.dirty[machine.name]}"
@@ -131,6 +132,7 @@ class SimulatedMachines:
             self.busy[name] = spec.build
         if len(set(names)) != len(spec.job.nodeset.nodes):
             raise self._broken(f"{spec.build} wanted {len(spec.job.nodeset.nodes)} nodes and has {names}")
+        # Builds are named PROJECT-NUMBER (`builds.wanted`).
         used = Counter(one.partition("-")[0] for one in self.busy.values() if not one.endswith("-person"))
         if max(used.values(), default=0) > QUOTA:
             raise self._broken(f"a project has more than {QUOTA} nodes: {used}")
@@ -274,15 +276,18 @@ class MachineSimulation:
             await asyncio.sleep(LOOK_INTERVAL_S)
             if simulated.wrong:
                 raise simulated.wrong[0]
+            # It only ends by an error, which is raised here.
             if running.done():
                 await running
             if loop.time() > TIME_MAX_S:
                 raise MachineInvariantBroken(
                     f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left())[:6]}"
                 )
+        # Raises what a person's task has met.
         await people
         if simulated.wrong:
             raise simulated.wrong[0]
+        # Every machine was cleaned in the end, also those whose executor or launcher died while they were in use.
         if simulated.dirty:
             raise MachineInvariantBroken(f"traces are left on machines: {simulated.dirty}")
 

@@ -69,6 +69,7 @@ class _Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
+            # Earlier than now, since clocks of containers and hosts may differ a little.
             .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + valid)
         )

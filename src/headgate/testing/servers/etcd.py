@@ -39,6 +39,7 @@ class Etcd:
             "etcd", f"--name={name}", f"--data-dir={directory / 'data'}", f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}", f"--initial-cluster={','.join(peers) or f'{name}={peer}'}",
+            # Half of etcd's defaults: tests that kill a leader wait for the election of the next one.
             "--logger=zap", "--log-level=warn", "--heartbeat-interval=50", "--election-timeout=500",
         ]  # fmt: skip
         if certificates:

@@ -12,6 +12,7 @@ from aiohttp import ClientSession, ClientTimeout, web
 
 from headgate.testing.deadline import DEADLINE_S
 
+# Headers of one connection, and those that no longer hold once the client has unpacked the body.
 _HOPS = {
     "connection",
     "keep-alive",
@@ -76,6 +77,7 @@ async def unheard(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
 async def cut(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Do the request; of its answer hand on the first half, as if it were all."""
     answer = await go_on()
+    # The length in the header is made anew, so HTTP does not reveal the cut: the driver has to see it in the content.
     return answer._replace(body=answer.body[: len(answer.body) // 2])
 
 
@@ -141,6 +143,7 @@ class Faults:
         received = ReceivedRequest(request.method, request.path_qs, dict(request.headers), await request.read())
         self.requests.append(received)
         planned = next((one for one in self._plan if one[0](received)), None)
+        # Removed before it is performed, so that a concurrent request does not meet it too.
         if planned is not None and not planned[2]:
             self._plan.remove(planned)
 
@@ -153,6 +156,7 @@ class Faults:
 
         response = await (planned[1](received, go_on) if planned is not None else go_on())
         if response is None:
+            # Abort, not close: the client sees a broken connection, as with a server that dies.
             if request.transport is not None:
                 request.transport.abort()
             return web.Response()  # nobody gets it
@@ -167,6 +171,7 @@ class Faults:
             self._behind + request.path,
             data=request.body or None,
             headers=headers,
+            # Otherwise aiohttp adds one to requests that have none.
             skip_auto_headers={"Content-Type"},
             allow_redirects=False,
         ) as response:
@@ -177,6 +182,7 @@ class Faults:
         """Serve for as long as the context lasts."""
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", self.answer)
+        # A client that gives up must not cancel the request behind: clouds finish what they have begun.
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=False)
         async with ClientSession(timeout=ClientTimeout(DEADLINE_S)) as self._session:
             await runner.setup()

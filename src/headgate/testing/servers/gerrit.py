@@ -135,6 +135,7 @@ class LocalGerrit:
         self.program.until(self.serves, START_MAX_S)
 
     def serves(self) -> bool:
+        # Both ports and an answer: they come at different times.
         for port in (self.port, self.ssh_port):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)):
@@ -167,15 +168,18 @@ def _template() -> Path:
     which halves the time of a start.  Whoever is first makes it."""
     made_by = (Path(__file__), _LIST, Path(__file__).with_name("gerritpeople.py"))
     made = PLACE / f"gerrit-site-{hashlib.sha256(b''.join(file.read_bytes() for file in made_by)).hexdigest()[:12]}"
+    # Several test processes start at once; the others wait while the first makes the site.
     with open(PLACE / "gerrit-site.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not made.exists():
             for old in PLACE.glob("gerrit-site-*"):
+                # Not at once: tests of another checkout may be using it.
                 if old.is_dir() and time.time() - old.stat().st_mtime > OLD_S:
                     shutil.rmtree(old)
             work = PLACE / "gerrit-making"
             shutil.rmtree(work, ignore_errors=True)
             _make(work)
+            # The rename is last, so an interrupted making leaves nothing under the final name.
             work.rename(made)
     return made
 
@@ -192,6 +196,7 @@ def _make(directory: Path) -> None:
     try:
         server.start()
         ReviewingPeople(server.url).settle(server.key.with_suffix(".pub").read_text())
+        # Java writes the archive of classes only when it ends in an orderly way.
         server.program.stop(DUMP_MAX_S)
     finally:
         server.program.kill()

@@ -56,6 +56,7 @@ class ReviewingPerson:
         request = Request(f"{self.url}/a/{path}", data=data, headers=headers, method=method)  # noqa: S310
         try:
             with urlopen(request, timeout=CALL_MAX_S) as answer:  # noqa: S310
+                # Gerrit puts this before its JSON, so that no page of others can load it as a script.
                 text = answer.read().decode().removeprefix(")]}'").strip()
         except HTTPError as error:
             raise ReviewingRefused(
@@ -177,6 +178,7 @@ class Clone:
         identity = {
             f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in self._who.items()
         }
+        # Tests may run inside a git hook or a rebase, whose variables would lead git to another repository.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         isolated = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         done = subprocess.run(
@@ -268,5 +270,6 @@ def _votes(label: str, group: str, most: int) -> dict[str, object]:
 def _with_id(text: str, change_id: str) -> str:
     """Return a message with the footer behind those that it has."""
     last = text.rstrip().rsplit("\n\n", 1)
+    # A footer belongs to the last paragraph; in one of its own, Gerrit would not see those before it.
     footed = len(last) > 1 and all(":" in line for line in last[1].splitlines())
     return f"{text.rstrip()}\n{'' if footed else chr(10)}Change-Id: {change_id}\n"

@@ -93,6 +93,7 @@ class ImageRegistry:
                 registry.paths.append(self.path)
                 kind, content = registry._found.get(self.path, ("", b""))
                 known = bool(kind) or self.path == "/v2/"
+                # podman asks `/v2/` first, to learn whether a registry is there and whether it wants a login.
                 content = content if known else b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "unknown"}]}'
                 self.send_response(200 if known else 404)
                 self.send_header("Content-Type", kind or "application/json")
@@ -122,6 +123,7 @@ class ImageRegistry:
             "architecture": architecture or ours,
             "os": "linux",
             "config": config,
+            # An image names its layers as they are unpacked, the manifest as they are sent.
             "rootfs": {"type": "layers", "diff_ids": [_digest(plain) for plain, _ in blobs]},
         }
         manifest = {
@@ -131,6 +133,7 @@ class ImageRegistry:
             "layers": [self._blob(name, _LAYER, packed) for _, packed in blobs],
         }
         content = json.dumps(manifest).encode()
+        # podman asks for the tag first and may then ask for the digest that it found.
         for reference in (tag, _digest(content)):
             self._found[f"/v2/{name}/manifests/{reference}"] = _MANIFEST, content
         return f"{self.address}/{name}:{tag}"
@@ -155,6 +158,7 @@ def _digest(content: bytes) -> str:
 def _layer(entries: Mapping[str, Entry]) -> tuple[bytes, bytes]:
     """Return a tar archive of the entries, first plain and then packed with gzip."""
     plain = archive(entries)
+    # The same bytes each time, hence the same digest.
     return plain, gzip.compress(plain, 1, mtime=0)
 
 

@@ -39,7 +39,10 @@ def nova(shared: Path) -> Iterator[str]:
         raise RuntimeError(missing())
     shared.mkdir(exist_ok=True)
     with open(shared / "used", "a") as used, open(shared / "starting", "a") as starting:
+        # Before the look at the port: the server ends only with an exclusive lock on this file, so one that answers now
+        # stays.
         fcntl.flock(used, fcntl.LOCK_SH)
+        # Of several processes that find no server, one starts it and the others wait.
         fcntl.flock(starting, fcntl.LOCK_EX)
         try:
             port = _running(shared / "port") or _start(shared)
@@ -74,5 +77,6 @@ def _start(shared: Path) -> int:
             process.kill()
             raise RuntimeError(f"Nova did not start:\n{(shared / 'output').read_text(errors='replace')[-2000:]}")
         time.sleep(0.05)
+    # Written once it answers: whoever reads it can use it.
     (shared / "port").write_text(str(port))
     return port

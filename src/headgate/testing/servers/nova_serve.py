@@ -25,6 +25,8 @@ LOOK_S = 1.0
 class NovaCloud(integrated_helpers._IntegratedTestBase):
     """Run Nova's services as its own tests do, without an end."""
 
+    # Otherwise Nova's test base turns casts between services into calls, and a request would be answered only after the
+    # server is built.
     CAST_AS_CALL = False
 
     def setUp(self):
@@ -74,6 +76,7 @@ def end_with_the_last(file):
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
+            # Threads of Nova would keep an orderly exit waiting.
             os._exit(0)
 
 

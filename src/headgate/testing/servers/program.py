@@ -32,6 +32,7 @@ def free_ports(count: int) -> list[int]:
     with open(Path(tempfile.gettempdir()) / f"headgate-ports-{os.geteuid()}", "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
+        # Users have files of their own, and begin at different ports.
         last = int(file.read() or os.geteuid() * 997 % PORTS)
         for _ in range(PORTS):
             last = (last + 1) % PORTS
@@ -70,6 +71,7 @@ class Program:
     """Run `command` in `directory`, with its output in `log`. It ends with this process at the latest."""
 
     def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> None:
+        # The kernel kills it when this process dies, whatever it dies of, so tests that crash leave no servers.
         self.command, self.directory = ["setpriv", "--pdeathsig", "KILL", *command], directory
         self.log = directory / "output"
         self._environment = {**os.environ, **(environment or {})}
@@ -86,6 +88,7 @@ class Program:
             self.process = self._begun(out)
 
     def _begun(self, out: IO[bytes]) -> RunningProcess:
+        # A session of its own: Ctrl-C in the terminal is for the tests, which end it themselves.
         return subprocess.Popen(
             self.command, cwd=self.directory, stdout=out, stderr=out, env=self._environment, start_new_session=True
         )
@@ -109,12 +112,14 @@ class Program:
         if self.running:
             self.signal(signal.SIGKILL)
             assert self.process is not None, "it runs"
+            # Until it is reaped: only then are its ports and locks free.
             self.process.wait(STOP_S)
 
     def stop(self, patience_s: float = STOP_S) -> int:
         """Ask it politely to end, and return its exit status; it is killed when it does not heed it."""
         if self.process is None:
             return 0
+        # A test may have stopped it with SIGSTOP, and a stopped process does not act on SIGTERM.
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:

@@ -90,6 +90,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Accepted and broken, since a closed port could be taken by another program.
         if self._refusing:
             writer.transport.abort()
             return
@@ -116,6 +117,8 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while piece := await reader.read(PIECE_BYTES):
+                # Visible as `withheld` while the gate is shut, so a test can tell what has been sent and has not
+                # arrived.
                 self._waiting[reader] = piece
                 await gate.wait()
                 del self._waiting[reader]
@@ -126,6 +129,7 @@ class Proxy:
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
         for one in pair:
+            # One direction that ends ends both: half-closed connections are not modelled.
             one.transport.abort()
 
 

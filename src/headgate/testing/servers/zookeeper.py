@@ -59,6 +59,7 @@ class ZooKeeper:
         directory.mkdir(parents=True, exist_ok=True)
         self._configure(directory)
         login = [f"-Djava.security.auth.login.config={directory / 'jaas.conf'}"] if kind.users else []
+        # The admin server would take port 8080, of which there is one for all servers.
         options = [*login, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.admin.enableServer=false"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         heap = LARGE if kind.large else MIDDLE if peers else SMALL
@@ -70,9 +71,12 @@ class ZooKeeper:
         lines = [
             f"tickTime={TICK_MS}",
             f"dataDir={directory / 'data'}",
+            # Two ticks, as ZooKeeper has it by default: it looks for expired sessions once a tick.
             f"minSessionTimeout={SESSION_LEAST_S * 1000:.0f}",
             f"maxSessionTimeout={SESSION_MOST_S * 1000:.0f}",
+            # The default permits 60 connections from one address, and all clients of the tests have the same.
             "maxClientCnxns=0",
+            # Only `srvr` is permitted otherwise.
             "4lw.commands.whitelist=srvr,ruok,mntr",
             "initLimit=50",
             "syncLimit=20",
@@ -125,6 +129,7 @@ class ZooKeeper:
                 connection.settimeout(2)
                 connection.sendall(word.encode())
                 answer = b""
+                # The server closes the connection after its answer, which has no other end.
                 while piece := connection.recv(4096):
                     answer += piece
                 return answer.decode()

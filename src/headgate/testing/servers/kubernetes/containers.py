@@ -54,6 +54,7 @@ class ContainerEngine:
             environment = [f"--env={e['name']}={e.get('value', '')}" for e in one.get("env") or ()]
             command = [*(one.get("command") or ()), *(one.get("args") or ())]
             where = "--network=none", "--pull=never", *limits()
+            # Before the start: what fails halfway is removed too.
             self._begun.setdefault(namespace, []).append(name)
             self._run("run", "-d", "--name", name, *where, *environment, one["image"], *command)
         return status("Running", dict(pod), **running())
@@ -83,6 +84,7 @@ class ContainerEngine:
             self.stop(namespace)
         end_s = time.monotonic() + DEADLINE_S
         while self._place.exists():  # what podman leaves behind to clean after commands may still be at it
+            # podman mounts its overlay directory over itself, and a mount cannot be removed.
             subprocess.run(["umount", str(self._place / "store" / "overlay")], check=False, capture_output=True)
             shutil.rmtree(self._place, ignore_errors=True)
             assert time.monotonic() < end_s, f"{self._place} cannot be removed"

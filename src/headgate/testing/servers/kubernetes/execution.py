@@ -26,6 +26,7 @@ async def serve(request: web.Request, command: Sequence[str]) -> web.StreamRespo
     fed = asyncio.ensure_future(_feed(socket, process))
     try:
         await asyncio.gather(_send_output(socket, STDOUT, process.stdout), _send_output(socket, STDERR, process.stderr))
+        # After both outputs: kubectl takes the result for the end.
         code = await process.wait()
         with suppress(ConnectionError):
             await socket.send_bytes(bytes([RESULT]) + json.dumps(_result(code)).encode())
@@ -65,6 +66,7 @@ async def _feed(socket: web.WebSocketResponse, process: Process) -> None:
             process.stdin.write(piece)
             with suppress(ConnectionError):
                 await process.stdin.drain()
+        # Only version 5 of the protocol can end one direction; before it, a command that reads to the end never ended.
         elif channel == CLOSE and piece == bytes([STDIN]):
             process.stdin.close()
     if process.returncode is None:

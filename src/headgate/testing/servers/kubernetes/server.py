@@ -72,6 +72,7 @@ class _Call:
 
     @classmethod
     def read(cls, path: str) -> _Call | None:
+        # Kubernetes' description does not have OpenShift's paths, so there is no template to judge them by.
         if found := _PROJECT.fullmatch(path):
             return cls("", "namespaces", "", found["name"] or "")
         if found := _SPACE.fullmatch(path):
@@ -150,6 +151,7 @@ class FakeKubernetesServer:
                 self._allowed(who, request.method, call)
                 if call.within:
                     return await self._stream(request, call)
+                # In a thread, since podman starts a pod's containers there.
                 status, answer = await asyncio.to_thread(self._done, request, call, document)
         except No as no:
             status, answer = no.status, no.body()
@@ -163,6 +165,7 @@ class FakeKubernetesServer:
     def _who(self, request: web.Request) -> str:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport else None
+        # The TLS layer has verified it already.
         if certificate:
             return "admin"
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -226,6 +229,7 @@ async def kubernetes(
     place.mkdir(parents=True)
     files = certificates.make(place / "certificates")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(files.authority))
+    # As a real API server: a certificate or a token will do.
     tls.verify_mode = ssl.CERT_OPTIONAL
     tls.load_cert_chain(files.server)
     cluster, (port,) = FakeCluster(files.authority.read_text()), free_ports(1)

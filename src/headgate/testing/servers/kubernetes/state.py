@@ -103,7 +103,9 @@ class FakeCluster:
     def get(self, kind: str, namespace: str, name: str) -> Thing:
         """Return a thing, as it is at this look."""
         found = self._found(kind, namespace, name)
+        # Things come to be at looks, not by a clock: tests need no pauses and end alike on slow machines.
         self._age(kind, namespace, found)
+        # Found again, as the last look may have ended it; copied, so that callers do not change what the cluster has.
         return copy.deepcopy(self._found(kind, namespace, name))
 
     def all(self, kind: str, namespace: str, limit: int, after: str, selector: str) -> Thing:
@@ -111,6 +113,7 @@ class FakeCluster:
         if after and self.forgets_pages:
             self.forgets_pages -= 1
             raise No(410, "Expired", "The provided continue parameter is too old to display a consistent list result.")
+        # Opaque in appearance, as a real token is, so that no client calculates with it.
         first = int(base64.b64decode(after)) if after else 0
         wanted = dict(one.split("=", 1) for one in selector.split(",") if one)
         every = [
@@ -162,6 +165,7 @@ class FakeCluster:
         if kind == "namespaces":
             if "deletionTimestamp" not in about:
                 about["deletionTimestamp"] = CREATED
+                # The looks before the deletion do not count as time that it takes.
                 self._looks[about["uid"]] = 0
                 found["status"] = {"phase": "Terminating"}
             return _deleted(kind, found)
@@ -241,6 +245,7 @@ class FakeCluster:
     def _admit(self, namespace: str, name: str, manifest: Thing) -> None:
         if not manifest.get("spec", {}).get("containers"):
             raise No(422, "Invalid", f'Pod "{name}" is invalid: spec.containers: Required value')
+        # A real cluster words it like this while its controller has not made the account yet.
         if self._look(f"accounts {namespace}") <= self.pace.accounts:
             text = f'error looking up service account {namespace}/default: serviceaccount "default" not found'
             raise No(403, "Forbidden", f'pods "{name}" is forbidden: {text}')
@@ -254,6 +259,7 @@ class FakeCluster:
         looks = self._look(about["uid"])
         if kind == "namespaces" and "deletionTimestamp" in about and looks > self.pace.deleting:
             self.stop(about["name"])
+            # The namespace itself, whose own namespace is "", and everything within.
             for key in [key for key in self.things if about["name"] in (key[1], key[2] if not key[1] else "")]:
                 del self.things[key]
         if kind == "secrets" and found.get("type") == ACCOUNT_TOKEN and looks > self.pace.token:

@@ -107,8 +107,8 @@ class Ec2:
         found, token = list[dict[str, Any]](), ""
         for _ in range(PAGES_MAX):
             answer = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
-            # EC2 sends an empty list as an empty element. A missing one is a truncated or foreign answer, and to read
-            # it as an empty list would mean that all machines are gone.
+            # At the top of an answer, EC2 sends even an empty list. A missing one means a truncated or foreign answer;
+            # read as an empty list, it would say that all machines are gone.
             if members not in answer:
                 raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
             found += listed(answer[members])
@@ -176,8 +176,8 @@ class Ec2:
         error = query.problem(answer.status, code, str(document), answer.headers, "AWS Service Quotas")
         if isinstance(error, query.AwsKeysExpired):
             self.credentials.forget(keys)
-        # Keys without the right to read quotas are common, so a refusal means that no limits are known; OverQuota still
-        # applies.
+        # Keys may lack the right to read quotas. Then no limits are known, and OverQuota still tells when one is
+        # reached.
         if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):
             raise error
         return {}

@@ -111,7 +111,7 @@ def _answer(answer: CloudResponse) -> dict[str, Any]:
     if answer.status < 300:
         raise CloudUnavailable(f"{WHOSE} answers what is not whole")
     document = decoded if isinstance(decoded, dict) else {}
-    # EBS wraps the name of an error: `com.amazonaws.ebs#ThrottlingException:http://...` means `ThrottlingException`.
+    # The header says `ThrottlingException:http://...`, the body `com.amazonaws.ebs#ThrottlingException`.
     code = (
         str(answer.headers.get("x-amzn-errortype") or document.get("__type") or "").partition(":")[0].rpartition("#")[2]
     )

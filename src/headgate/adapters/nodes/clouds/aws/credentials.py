@@ -157,8 +157,8 @@ class AwsCredentials:
         return await self._of_an_instance(env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", MACHINE).rstrip("/"))
 
     async def _of_an_instance(self, at: str) -> AwsKeys:
-        # Version 2 of the metadata service, which many machines demand, begins with a PUT: a tricked proxy can only
-        # GET.
+        # Version 2 of the metadata service, which many machines demand, begins with a PUT: a tricked proxy seldom sends
+        # one.
         lasting = {"x-aws-ec2-metadata-token-ttl-seconds": "300"}
         try:
             token = await self._http.ask("PUT", f"{at}/latest/api/token", lasting, max_s=MACHINE_MAX_S)

@@ -154,7 +154,7 @@ def fleet(wanted: MachineSpec, state: State) -> Arguments:
     kind = "spot" if spot(wanted) else "on-demand"
     options = "SpotOptions" if spot(wanted) else "OnDemandOptions"
     return {
-        # The only type that answers with the instances or the errors, and that replaces no instance later.
+        # The only type that answers with the instances or the errors; `maintain` would also replace instances later.
         "Type": "instant",
         "ClientToken": token(wanted.node),
         "LaunchTemplateConfigs": [

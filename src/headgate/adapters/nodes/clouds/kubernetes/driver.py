@@ -107,7 +107,7 @@ class Kubernetes:
                 await self._begin(wanted)
                 step = _NAMESPACE
             if step == _NAMESPACE:
-                # OpenShift grants the rights in a new project a moment after it answers that the project exists.
+                # On OpenShift, for instance, the rights in a new project arrive a moment after the project.
                 if not await self._may(wanted):
                     return MachinePending(
                         {_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet"

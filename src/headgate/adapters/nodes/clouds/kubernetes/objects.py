@@ -65,7 +65,7 @@ def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
         # A key cannot become an annotation instead: annotations and labels have the same syntax for names.
         if not _KEY.fullmatch(key):
             raise LaunchFailed(f"the tag {key!r} cannot be the name of a label of Kubernetes")
-        # Labels can be searched for by people, but their values have at most 63 characters.
+        # People can select by labels, but values of labels have at most 63 characters.
         (labels if _VALUE.fullmatch(value) else annotations)[key] = value
     metadata = {"name": name_of(wanted.node), "labels": labels, **({"annotations": annotations} if annotations else {})}
     version, kind = ("project.openshift.io/v1", "Project") if projects else ("v1", "Namespace")

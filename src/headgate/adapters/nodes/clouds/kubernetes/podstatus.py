@@ -100,8 +100,9 @@ def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
             and condition.get("reason") == "Unschedulable"
         ):
             message = str(condition.get("message") or "")
+            # Only the scheduler's text tells a lack of resources ("1 Insufficient cpu") from a selector that
+            # matches no node.
             return NoRoom(
-                # The scheduler writes "Insufficient cpu" and "insufficient memory", and has no code that says the same.
                 _with_message("no node of the cluster takes it (Unschedulable)", condition), "nsufficient" in message
             )
     return None

@@ -78,7 +78,6 @@ class OpenStack:
         url = place.auth_url if place.auth_url.endswith("/v3") else f"{place.auth_url.removesuffix('/v2.0')}/v3"
         body = msgspec.json.encode({"auth": place.login})
         answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)
-        # Without Keystone's text, which may repeat the user or the project.
         if answer.status in (401, 403, 404):
             raise CloudUnavailable(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
         token = answer.headers.get("x-subject-token", "")

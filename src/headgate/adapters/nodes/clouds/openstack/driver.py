@@ -167,7 +167,7 @@ class Machines:
 
     async def _look(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> MachinePending | Made:
         state, reported = {"server": str(server["id"])}, str(server["status"])
-        # UNKNOWN: its hypervisor has not reported lately, which passes or ends at the timeout of the launch.
+        # UNKNOWN says nothing about the server: it passes, or the launch times out.
         if reported in ("BUILD", "REBUILD", "UNKNOWN"):
             return MachinePending(state, f"the server is {reported}")
         if reported != "ACTIVE":
@@ -210,7 +210,6 @@ class Machines:
             await _as_itself(floatingips.give_back(cloud, wanted.node))
         finally:
             for one in left:
-                # Nova rejects or queues a second deletion while the first one is in progress.
                 if one.get("OS-EXT-STS:task_state") != "deleting":
                     await _as_itself(_delete(cloud, str(one["id"])))
         return not left

@@ -78,7 +78,7 @@ def _size_attribute(text: bytes, at: int) -> int:
     while place < len(text):
         found = _RECORD.match(text, place)
         end = place + int(found[1]) if found is not None else 0
-        # The number at the start counts the whole record, with itself and the line's end: `19 size=12345678901\n`.
+        # The number at the start counts the whole record, itself and the line's end included: `20 size=12345678901\n`.
         if found is None or not found.end() < end <= len(text) or text[end - 1 : end] != b"\n":
             raise _odd(at, "attributes that cannot be read")
         name, value = found[2], text[found.end() : end - 1]

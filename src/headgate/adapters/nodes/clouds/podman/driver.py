@@ -123,7 +123,6 @@ class Podman:
         if found is None:
             if await self._lacks(image):
                 return MachinePending({}, f"the image {image} is fetched")
-            # One machine at a time: two would take the same number for their networks.
             async with self._turn:
                 await self._guard()
                 await self._make(wanted, image, await self._number(wanted))
@@ -273,6 +272,6 @@ def connect(given: CloudDriverOptions) -> Podman:
     except ValueError as error:
         raise UserError(f"deny: {error}") from error
     runtime = ["--runtime", options["runtime"]] if options.get("runtime") else []
-    # podman's default for control groups asks systemd, which a container that runs us may not have.
+    # podman asks systemd for control groups unless told otherwise, and systemd does not run everywhere.
     groups = [] if Path("/run/systemd/system").exists() else ["--cgroup-manager", "cgroupfs"]
     return Podman(["podman", *runtime, *groups], authorized, deny)
