@@ -205,8 +205,8 @@ class Uploads:
             return
         try:
             await self._upload_all(build, due)
-        # Any error leads to another try: the files on this disk are the only copy.
         except Exception as error:
+            # Any error leads to another try: the files on this disk are the only copy.
             due.tries += 1
             # The exponent is bounded because the number of tries is not, and a huge power does not fit into a float.
             wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)

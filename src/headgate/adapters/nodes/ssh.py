@@ -134,7 +134,7 @@ class SshProvider:
     def _arguments(self, machine: Machine, known: Path) -> list[str]:
         properties = machine.properties
         options = {
-            # ssh must ask nobody for a password or about a key.
+            # Nobody is there to answer a question about a password or a key.
             "BatchMode": "yes",
             "ConnectTimeout": str(CONNECT_MAX_S),
             # `accept-new` writes the key that the machine shows into the empty file, from which `prepare` reads it.

@@ -163,7 +163,8 @@ def index_of(pattern: str, report: QueueReport) -> str:
     again has the same."""
     at = datetime.fromtimestamp(report.at_ms / 1000, UTC)
     named = _PARTS.sub(lambda found: at.strftime(found[0]), pattern).replace("{tenant}", report.tenant)
-    # Elasticsearch rejects upper case, and names that begin with `.`, `_`, `-` or `+`.
+    # Elasticsearch rejects upper case and names that begin with `_`, `-` or `+`; those that begin with `.` are for its
+    # own.
     return _NOT_TAKEN.sub("_", named.lower()).lstrip("._-+")[:INDEX_MAX_BYTES] or "zuul"
 
 

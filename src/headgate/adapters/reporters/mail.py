@@ -148,8 +148,8 @@ class MailReporter:
             raise self._by_code(error.smtp_code, f"{error.sender}: {_text_of(error.smtp_error)}") from error
         except smtplib.SMTPDataError as error:
             raise self._by_code(error.smtp_code, _text_of(error.smtp_error)) from error
-        # Anything else concerns the server, for example its login or its certificate; so all reports wait.
         except (smtplib.SMTPException, OSError, ValueError) as error:
+            # Anything else concerns the server, for example its login or its certificate; so all reports wait.
             raise ReporterAway(f"{server.host}:{server.port}: {_text_of(error)}") from error
         else:
             if refused:

@@ -208,7 +208,7 @@ def bring_up(connection: sa.Connection) -> None:
     META.create_all(connection)
     for step in _STEPS[found - 1 :] if found else ():
         step(connection)
-    # Last: an interruption before it repeats the steps.
+    # Last, so that the steps are repeated after an interruption.
     if found != VERSION:
         connection.execute(sa.delete(_VERSION))
         connection.execute(sa.insert(_VERSION).values(version=VERSION))

@@ -123,7 +123,7 @@ class Sky:
         await self._call()
         now_s = asyncio.get_running_loop().time()
         listed = [one for one in self.instances.values() if one.listed_s <= now_s]
-        # Without tags: they count against the limit, and `delete` fails the test if a launcher chooses them.
+        # Without tags: they count against the limit, and a launcher that deletes one trips the assertion in `delete`.
         strange = [Resource(f"s-{number}", "instance", {}, {"instances": 1}) for number in range(self.others)]
         return [Resource(one.id, "instance", one.tags, {"instances": 1}) for one in listed] + strange
 

@@ -143,9 +143,9 @@ def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(*args, **kwargs)
-        # An answer in an unexpected form must not look like a defect, and even less like an answer that nothing is
-        # there.
         except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # An answer in an unexpected form must not look like a defect, and even less like an answer that nothing is
+            # there.
             reason = one_line(f"{type(error).__name__}: {error}")
             raise CloudUnavailable(f"the cloud answers in a form that is not understood ({reason})") from error
 

@@ -46,7 +46,7 @@ class Blocks:
     async def start(self, size: int, tags: Mapping[str, str], name: str) -> str:
         """Begin a snapshot of a file with so many bytes; return its id."""
         arguments = {
-            # Whole GiB, rounded up.
+            # EBS has volumes of whole GiB only.
             "VolumeSize": max(1, -(-size // _GIB)),
             "Description": name,
             "Timeout": IDLE_MAX_MIN,

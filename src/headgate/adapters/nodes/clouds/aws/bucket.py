@@ -121,7 +121,7 @@ class Bucket:
                 arguments = {"partNumber": str(len(parts) + 1), "uploadId": id}
                 answer = await patient(partial(self._ask, "PUT", key, arguments, body=part, max_s=PART_MAX_S))
                 parts.append(answer.headers["etag"])
-        # The parts are paid for until they are removed, and the object must not come into being with this name.
+        # The parts cost money until they are removed; there is no object under this key as long as they are not joined.
         if digest.hexdigest() != sha256:
             await self.remove(BucketEntry(key, id))
             raise LaunchFailed("the file is not any more what its build returned")

@@ -237,9 +237,9 @@ class Aws:
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
-        # AWS rejects this resource only; any other refusal concerns the account, and the launcher must not take it for
-        # this node's fault.
         except Stays:
+            # AWS rejects this resource only; any other refusal concerns the account, and the launcher must not take it
+            # for this node's fault.
             raise
         except (LaunchFailed, OverQuota) as error:
             raise CloudUnavailable(str(error)) from error

@@ -42,7 +42,8 @@ class StaticPermits:
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty if it is."""
         setting, name = f"[connection {self.connection}]", str(host.get("name") or "")
-        # A provider may have sections of several projects, any of which may have named the machine; so all need permission.
+        # A provider may have sections of several projects, any of which may have named the machine: all need
+        # permission.
         for project in sorted(projects) or [""]:
             if self.projects and not any(fnmatchcase(project, pattern) for pattern in self.projects):
                 lister = f"project {project}" if project else "whoever lists it"
