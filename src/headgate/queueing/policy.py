@@ -61,6 +61,7 @@ class Policy:
         and 1."""
         # The exponent is bounded: a factor of 100 to the power of 1,000 attempts does not fit into a float.
         grown = self.retry_delay_s * self.retry_factor ** min(attempt - 1, 64)
+        # The jitter comes after the limit, so that messages at the limit do not all come back at the same moment.
         return min(grown, self.retry_delay_max_s) * (1 + self.jitter * (2 * chance - 1))
 
 

@@ -84,6 +84,7 @@ def build_of(key: str) -> tuple[str, str]:
         return rest.removesuffix(".json"), ""
     if first == _PARTS:
         return rest.partition("/")[0], ""
+    # A store may be shared: files whose first part is no id of a build belong to somebody else, and are never deleted.
     return (first, rest) if first.isalnum() and first.isascii() and rest else ("", "")
 
 

@@ -29,8 +29,6 @@ class ProcessMetrics:
     """Collect the figures of one process; see `ports.observer.Observer`. `text` is the answer to a scraper."""
 
     def __init__(self) -> None:
-        # Not the library's global registry: it rejects a second metric of the same name, so a process could have one
-        # set only.
         self.registry = registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=registry)
         prometheus.Info("headgate", "This program.", registry=registry).info({"version": __version__})

@@ -119,6 +119,7 @@ class MeasuredWideBackend(MeasuredBackend):
 
 
 def measured(inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> MeasuredBackend:
+    # Two classes, since callers ask whether a store is `Wide` and would otherwise find methods that its backend lacks.
     if isinstance(inner, Wide):
         return MeasuredWideBackend(inner, inner, report, now_ms)
     return MeasuredBackend(inner, report, now_ms)

@@ -90,6 +90,7 @@ class ListedMachines:
 
     async def keep(self, names: Collection[str]) -> None:
         """Reserve these machines, and release others."""
+        # A machine that is lent stays with its build; it is kept from the next one.
         self._reserved = frozenset(names)
         async with self._moved:
             self._moved.notify_all()
@@ -106,6 +107,7 @@ class ListedMachines:
             return
         nodeset = next((one for one in nodesets if _assigned(_wanted(one), self._all) is not None), None)
         if nodeset is None:
+            # Without waiting: no build that ends can give back a machine that is not in the list.
             labels = "; nor of ".join(", ".join(sorted({label for _, label in _wanted(one)})) for one in nodesets)
             raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {labels}")
         wanted = _wanted(nodeset)

@@ -71,6 +71,7 @@ def _servers(options: Mapping[str, str]) -> str:
 def _server(url: str) -> str:
     """Return its host and port alone."""
     try:
+        # Without `//`, urlsplit would take the host for a path or a scheme.
         parts = urlsplit(url.strip() if "://" in url else f"//{url.strip()}")
         return f"{parts.hostname or ''}:{parts.port or 9200}"
     except ValueError:

@@ -78,6 +78,7 @@ def summary(report: QueueReport) -> str:
     lines = [_of_build(build) for build in bad[:SHOWN_MAX]]
     if len(bad) > SHOWN_MAX:
         lines.append(f"and {len(bad) - SHOWN_MAX} more")
+    # A report without failed builds, such as a merge conflict, has its reason in the message.
     if not bad and report.report not in ("success", "start", "enqueue"):
         lines += [part for part in report.message.splitlines() if part.strip()][:3]
     if address := page(report):

@@ -84,6 +84,7 @@ class AwsGround:
         assert isinstance(backend, EC2Backend), "it is moto's"
         self.backend = backend
         self.faults, self.provider = faults, {"name": "here", "region": REGION}
+        # All tests of a process share moto's state, so what is there now was left by others.
         self._before = set(self._all())
 
     def driver(self) -> Aws:

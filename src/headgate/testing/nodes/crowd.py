@@ -115,6 +115,7 @@ class CrowdSimulation:
         for one in [b for b in self.builds if 0 <= b.begun_s <= self.now_s - b.lasts_s]:
             self.builds.remove(one)
             for node in [n for n in self.nodes.values() if n.request == one.request.id]:
+                # Other machines go with their build.
                 if node.fixed or node.said["label"].get("reuse"):
                     back = replace(node, request="", node="", project="", state="ready", since_ms=self.now_s * 1000)
                     self.nodes[node.id] = back
@@ -151,6 +152,7 @@ class CrowdSimulation:
             found = choosing.serve(one.request, one.wait)
             if isinstance(found, NodePlan):
                 self._give(one, found)
+                # New slots may serve requests that were already asked in this round.
                 if any(make.label.slots > 1 for make in found.make):
                     return True
             elif isinstance(found, Later):

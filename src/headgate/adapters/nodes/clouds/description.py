@@ -21,6 +21,7 @@ def number(wanted: MachineSpec, name: str) -> int | None:
     value = key(wanted, name)
     if value is None:
         return None
+    # A bool is an int in Python, and `volume-size: yes` would otherwise mean 1.
     if isinstance(value, bool) or not isinstance(value, int):
         raise LaunchFailed(f"{name}: a whole number is meant, not {value!r:.80}")
     return value

@@ -57,6 +57,8 @@ class KubernetesCredentials:
 
     async def _run_plugin(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
         """Return the token from the output of the program, and its expiry time."""
+        # As kubectl runs it: in our environment with the kubeconfig's additions, and with nobody there to answer
+        # questions.
         command = [str(plugin["command"]), *(str(word) for word in plugin.get("args") or ())]
         version = str(plugin.get("apiVersion") or "client.authentication.k8s.io/v1")
         request = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
