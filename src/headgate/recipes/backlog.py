@@ -78,6 +78,7 @@ class Backlog:
             if now is not None:
                 self._add(now)
             last = now or before
+            # A turn is counted when a request becomes locked, or vanishes without having been seen locked.
             if last is not None and not (before and before.locked) and (now is None or now.locked):
                 self._serve(_share(last))
 
@@ -115,6 +116,7 @@ class Backlog:
         if not self._able(found):
             return found
         share = _share(found)
+        # The line is sorted by the same key, so that removing costs a binary search even in a long backlog.
         own = self.lines[share]
         del own[bisect_left(own, _place(found))]
         if not own:
@@ -126,6 +128,7 @@ class Backlog:
             return
         self.held[found.request.owner.component] += by
         self.taken[_share(found)] += by
+        # Counters keep zeros, and there would be one for every project that ever ran anything.
         if not self.taken[_share(found)]:
             del self.taken[_share(found)]
 
@@ -158,6 +161,7 @@ def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
 
 
 def _own_line(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
+    # Only keys are compared, because backlogs have no order.
     lines = [[(*place, backlog) for place in backlog.lines.get(share, ())] for backlog in backlogs]
     return merge(*lines, key=lambda one: one[:3])
 
@@ -166,6 +170,7 @@ def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next
     """Yield requests of the takers in turn: from the one with the fewest under way; between equals, from the one
     served longest ago; then the oldest; until none has anything left. Each taker is the number of its requests
     under way, the turn in which it was last served, and its own line."""
+    # A taker that was just served comes behind all that were served earlier.
     turns = count(1 + max((served for _, served, _ in takers), default=0))
     firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))
     heap = [(taken, served, f[:3], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]

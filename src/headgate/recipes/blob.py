@@ -16,6 +16,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, At, Delete, Entry, Op, Put
 
+# Leaves room in a commit (COMMIT_SIZE_MAX_BYTES) for the other operations that belong to the same change.
 INLINE_MAX_BYTES = 400_000
 PIECE_SIZE_BYTES = 400_000
 PIECES_MAX = 1_000
@@ -69,7 +70,9 @@ async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] =
     old = await store.get(path)
     *pieces, pointer = ops(path, plain)
     for piece in pieces:
+        # Pieces are written one by one, because two of them and their paths may already exceed the size of a commit.
         await store.commit([], [piece], guards=guards)
+    # If the value has not changed, its pieces have the same names, and must not be deleted as stale.
     fresh = {op.path for op in pieces if isinstance(op, Put)}
     try:
         old_pointer = _read_pointer(old.value) if old else None
@@ -112,6 +115,7 @@ def mirrored(mirror: Mirror, path: str) -> tuple[bytes, list[Op]] | None:
 
 def _pointer(value: bytes) -> Pointer:
     count = -(-len(value) // PIECE_SIZE_BYTES)
+    # The name depends on the content, so readers can never join pieces of two values.
     return Pointer(hashlib.sha256(value).hexdigest()[:32], count, len(value))
 
 
@@ -128,6 +132,7 @@ def _read_pointer(value: bytes) -> Pointer | None:
     if not value.startswith(b'{"type":"blob"'):
         return None
     found = msgspec.json.decode(value, type=Pointer)
+    # A damaged number must not make every reader build millions of paths.
     if not 0 <= found.pieces <= PIECES_MAX:
         raise ValueError(f"a value has at most {PIECES_MAX} pieces, not {found.pieces}")
     return found

@@ -16,6 +16,7 @@ from headgate.recipes.requestforms import NOBODY, Request, RequestPlaces
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Put
 
+# Each conflict is a write of the submitter to the request, and it changes its mind only a few times.
 COMPLETE_ATTEMPTS_MAX = 5
 SPENT_MAX = OPS_MAX // 2
 """Limit on the pieces of parameters that are removed together with the request; the others are removed right after
@@ -73,18 +74,22 @@ class Claim:
             waiter = await self._waiter()
             result, checks = (result, [waiter]) if waiter else (None, [])
         if result is not None:
+            # Pieces without a pointer are invisible; after a crash here, the sweep removes them.
             pointer, laid = await self._laid(self.result_path, result)
             end.append(pointer)
             end += [Put(f"{self.places.results}/{id}", b"ready")] if self.request.waited else []
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
                 await self._guarded([self.seen, *checks], [*answer, *end])
+                # A crash before this leaves pieces without a request, which the scheduler's sweep removes
+                # (`Requests.left`).
                 await remove(self.store, self.session, [op.path for op in spent[SPENT_MAX:] if isinstance(op, Delete)])
                 return True
             except Conflict as conflict:
                 if conflict.check in checks:  # the submitter no longer waits
                     await remove(self.store, self.session, laid, self.guard)
                     return await self.complete(answer)
+                # A check of the answer's own failed; the caller knows what that means.
                 if conflict.check != self.seen:
                     raise
                 # `wanted` changed, or the request was withdrawn
@@ -120,6 +125,8 @@ class Claim:
             request = None if entry is None else self._decode(entry)
             if entry is None or request is None:
                 return "cancel"
+            # Our own commit may have succeeded without an answer: the repetition then conflicts, and finds the request
+            # paused.
             if request.wanted != "run" or (attempted and request.state == "paused"):
                 return request.wanted
             seen, attempted = At(path, entry.version), True
@@ -151,6 +158,7 @@ class Claim:
             try:
                 await self.store.commit(checks, ops, guards=[self.guard])
             except GuardLost:
+                # While the session lives, nobody but us deletes our lock, so our first attempt has done it.
                 if not (retrying and any(isinstance(op, Delete) and op.path == self.guard.path for op in ops)):
                     raise
 

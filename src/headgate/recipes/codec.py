@@ -52,6 +52,7 @@ def encode(record: object, format: int = 1) -> bytes:
     if in_format is None or format == 1:
         return pack(msgspec.json.encode(record if in_format is None else in_format(record, 1)))
     plain = msgspec.json.encode(in_format(record, format))
+    # The number takes the place of the opening brace, so `_NUMBER` finds it without decoding the rest.
     return pack(b'{"format":%d,%b' % (format, plain[1:]))
 
 
@@ -63,6 +64,7 @@ def unpack(value: bytes) -> bytes:
     """Decompress a value. Raise ValueError if it is cut short or not zstd."""
     if not value.startswith(_MAGIC):
         return value
+    # Jobs and proposers determine parts of what is stored; a few bytes of zstd could expand to fill the memory.
     return decompress(value, SIZE_MAX_BYTES)
 
 
@@ -76,6 +78,7 @@ def decode(value: bytes, type: type[R]) -> R:
     of_format: Callable[[int, bytes], R] | None = getattr(type, "of_format", None)
     try:
         return msgspec.json.decode(plain, type=type) if of_format is None else of_format(number, plain)
+    # A document with thousands of nested brackets raises this.
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -86,6 +89,7 @@ def readable(entry: Entry, type: type[R]) -> R | None:
     try:
         return decode(entry.value, type)
     except ValueError as error:
+        # Turns read the same records again and again.
         if (entry.path, entry.version) not in _reported:
             if len(_reported) >= REPORTED_MAX:
                 _reported.clear()

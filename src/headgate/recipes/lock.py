@@ -96,6 +96,8 @@ class LockLine:
             except Unavailable:
                 line = await answered(self.session, lambda: self.store.list(self.path))
                 me = next((entry for entry in line if entry.value == ticket), None)
+                # Every backend makes this read wait until the unanswered commit can have no effect any more, so
+                # appending again is safe.
                 if me is None:
                     raise
             assert me is not None, "an append answers with its entry"
@@ -113,8 +115,11 @@ class LockLine:
             await answered(self.session, lambda: self.store.commit([], [Delete(me.path)]))
 
     def _mine(self, me: Entry, line: Sequence[Entry]) -> bool:
+        # Without this, a contender that somebody deleted by hand would find nobody ahead, and believe that it holds the
+        # lock.
         if not any(entry.path == me.path for entry in line):
             raise SessionLost(f"{self.session.name} lost its place in {self.path}")
+        # The order of births is the order of commits on every backend, whatever the names are.
         ahead = (entry for entry in line if entry.born < me.born and entry.path != self.path)
         # an entry without a session does not count: the store would never remove it
         return self.rule([entry for entry in ahead if entry.lease is not None])

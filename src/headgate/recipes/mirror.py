@@ -94,8 +94,10 @@ class Mirror:
             self._tree.remove(change.path)
             self._stir(change.path)
         else:
+            # A snapshot replaces everything: after a gap, nobody says which entries have gone.
             self._tree = Tree(change.entries)
             self._ready.set()
+            # A part that watches several prefixes is woken once.
             for part in dict.fromkeys(part for parts in self._parts.values() for part in parts):
                 part.stir()
 
@@ -104,6 +106,7 @@ class Mirror:
         parts = self._parts
         for part in parts.get(path, ()):
             part.stir(path)
+        # The cost is the depth of the path, however many parts of the mirror are watched.
         for above in ancestors(path):
             if above in parts:
                 for part in parts[above]:

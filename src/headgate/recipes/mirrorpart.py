@@ -42,6 +42,7 @@ class MirrorPart:
 
     def _wake(self) -> None:
         for sleeper in self._sleepers:
+            # A sleeper that was woken or cancelled stays in the list until its task gets its turn.
             if not sleeper.done():
                 sleeper.set_result(None)
 

@@ -21,6 +21,7 @@ async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
     ends."""
     wait_s = WAIT_FIRST_S
     while True:
+        # Repeating ends with the session: by then, others may have taken over what the caller was about to write.
         session.check()
         try:
             return await ask()

@@ -47,12 +47,14 @@ class Requests:
         worker runs it, otherwise ask its worker to stop."""
         check = At(found.entry.path, found.entry.version)
         if found.request.state == "requested" and not found.locked:
+            # If a worker claims the request at this moment, the check of its version fails.
             return [check], [Delete(found.entry.path), Delete(f"{found.places.params}/{found.request.id}")]
         return [check], [Put(found.entry.path, encode(replace(found.request, wanted="cancel")))]
 
     @staticmethod
     def resume(found: Open) -> tuple[At, Op]:
         """Return the check and operation that let a paused request continue, for the submitter's own commit."""
+        # A cancellation is final: a resumption that was decided earlier must not undo it.
         wanted = found.request.wanted if found.request.wanted == "cancel" else "resume"
         resumed = replace(found.request, wanted=wanted)
         return At(found.entry.path, found.entry.version), Put(found.entry.path, encode(resumed))
@@ -95,6 +97,7 @@ class Requests:
         watch = self.store.watch(mark)
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             async for change in watch:
+                # The result may have come before the watch began.
                 if isinstance(change, EntryChanged) or (isinstance(change, Snapshot) and change.entries):
                     return
 
@@ -140,10 +143,12 @@ class Requests:
     async def claim(self, found: Open, session: Session, owner: Owner = NOBODY) -> Claim | None:
         """Claim a request in one commit; return None when another worker was quicker. A request whose worker was
         lost while it was paused stays `paused`."""
+        # The jobs that depend on it may be running, so the next worker must not begin it anew.
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
         path, lock = found.entry.path, self._of(found.places.locks, request.id)
         ticket = f"{session.name} {fresh()}".encode()
+        # The version proves that the request is as it was seen: not cancelled, and not answered by another worker.
         checks = [At(path, found.entry.version), At(lock, None)]
         ops = [Put(lock, ticket, session.lease), Put(path, encode(request))]
         attempted = False
@@ -180,6 +185,7 @@ class Requests:
 
     def _known(self, entry: Entry) -> Request | None:
         """Return the request if this version of it was decoded before."""
+        # It is never told of requests that are gone.
         if len(self._decoded) > 10_000:
             self._decoded.clear()
         version, request = self._decoded.get(entry.path, (0, None))

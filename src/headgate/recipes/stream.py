@@ -90,7 +90,9 @@ class StreamConsumer(Generic[E]):
 
     def waiting(self, limit: int) -> list[Unread[E]]:
         """Return the next events in turn, at most `limit`, without unreadable ones."""
+        # After a long outage there may be a great many, and each has to be decoded before its owner is known.
         entries = self._mirror.under(self.stream.queue)[:LOOKED_AT_MAX]
+        # Consumed events are forgotten only now and then, so that the cost is spread over many calls.
         if len(self._known) > 2 * len(entries) + limit:
             paths = {entry.path for entry in entries}
             self._known = {path: known for path, known in self._known.items() if path in paths}

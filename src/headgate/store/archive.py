@@ -99,6 +99,7 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
                 check_path(found[-1].path)
         except (msgspec.DecodeError, ValueError) as error:
             raise StoreError(f"{name}:{number}: not a line of an export of Headgate: {error}") from error
+    # Everything is checked before the first write: half a store is worse than none.
     if tail is None or (tail.entries, tail.rows) != (len(found), rows):
         raise StoreError(f"{name}: cut short after line {number}; nothing was imported")
     return found
@@ -138,6 +139,7 @@ def _op(line: ArchiveLine, numbered: Callable[[str], bool]) -> Op:
     if not numbered(line.path):
         return Put(line.path, value)
     parent, _, name = line.path.rpartition("/")
+    # The new store must count these children itself, or its next append would take a number that exists.
     return Append(parent, value, None, name[:-NAME_DIGITS])
 
 

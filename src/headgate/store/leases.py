@@ -47,6 +47,8 @@ class Leases:
         if term is None:
             return
         loop = asyncio.get_running_loop()
+        # Renewals only move the deadline. One timer per lease follows it, which is cheaper than a new timer for each
+        # renewal.
         if (left_s := term.deadline - loop.time()) > 0:
             loop.call_later(left_s, self._look, lease)
             return

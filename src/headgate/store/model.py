@@ -24,6 +24,7 @@ from headgate.store.types import (
     TooLarge,
 )
 
+# Apart from `~`, ZooKeeper itself refuses these. They are refused on every backend, so that a store can be moved.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/|$))")
 """Text that no name may contain: control and private characters, the components `.` and `..`, and `~…`, which is
 reserved for the backends."""
@@ -53,6 +54,7 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
             parents.add(path)
         else:
             path = op.path
+            # No transaction of etcd may write one key twice.
             if path in named:
                 raise ValueError(f"a commit names each path once; {path} is named twice")
             named.add(path)
@@ -82,6 +84,7 @@ def _size_bytes(path: str) -> int:
 def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
     """Check that nothing lies below an entry that has a lease. `leased` says whether a path is an entry with a
     lease, `above` whether entries lie below it."""
+    # ZooKeeper's ephemeral nodes have no children, so the rule holds for all backends.
     fresh = {op.path for op in ops if isinstance(op, Put) and op.lease is not None}
     seen: set[str] = set()
     for op in ops:

@@ -46,6 +46,7 @@ class StorePages(WatchedTree):
     def foresee(self, paths: Sequence[str]) -> None:
         """Read what is about to be asked for, many at a time.  Raises Unavailable, Corrupt."""
         missing = [path for path in paths if path not in self._cached]
+        # Only full groups: SQLite then prepares one statement and reuses it, and `get` reads the few that are left.
         for start in range(0, len(missing) - FORESEEN + 1, FORESEEN):
             several = missing[start : start + FORESEEN]
             found = {one.path: one for one in self._read(_SEVERAL, tuple(several))}

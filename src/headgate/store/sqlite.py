@@ -48,6 +48,7 @@ PAGES_KIB = 32_000
 twice."""
 AGAIN_S = 1.0
 """Pause before entries of ended leases are deleted again, after the disk refused the deletion."""
+# In WAL mode, `synchronous = normal` would be faster but lose the latest commits when the machine loses power.
 _SETTINGS = ("journal_mode = wal", "synchronous = full", f"cache_size = -{PAGES_KIB}")
 
 _SCHEMA = """
@@ -138,6 +139,8 @@ class SqliteBackend:
         with _readable(file):
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
+                # The lock comes first: the deletions below would end the sessions of another process that is running on
+                # this file.
                 lock = _take(file)
                 private_file(file)
             except OSError as error:
@@ -173,9 +176,11 @@ class SqliteBackend:
         for op in ops:
             if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):
                 raise SessionLost(f"the lease {op.lease} has run out")
+        # The lease may still run out while the commit waits. `_leave` then deletes what the commit wrote.
         waiting = _QueuedCommit(checks, ops, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._go_on()
+        # A caller that is cancelled cannot take its commit back: others of the same batch may already rest on it.
         return await asyncio.shield(waiting.done)
 
     async def grant(self, ttl_s: float) -> Lease:
@@ -186,6 +191,7 @@ class SqliteBackend:
 
     async def revoke(self, lease: Lease) -> None:
         self._leases.revoke(lease)
+        # Remembered before anything is awaited: commits under the lease may be waiting, and their entries go, too.
         self._ended.add(lease)
         held = [Delete(path) for path in self.tree.held(lease)]
         for start in range(0, len(held), 100):
@@ -216,6 +222,7 @@ class SqliteBackend:
         """Delete the entries of ended leases before anything else is written; no write is under way."""
         if not self._ended:
             return
+        # A waiting commit may still write under an ended lease; such a lease is looked at again in the next round.
         coming = {op.lease for one in self._waiting for op in one.ops if not isinstance(op, Delete)}
         held = {lease: self.tree.held(lease) for lease in self._ended}
         self._ended = {lease for lease, paths in held.items() if paths or lease in coming}
@@ -236,6 +243,8 @@ class SqliteBackend:
                     self.tree.writing()
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)
+            # The whole batch has failed. A Conflict with one of its commits may be unfounded then, but its caller reads
+            # again.
             except (apsw.Error, OSError) as error:
                 refused += [(waiting, Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting, _ in good]
                 good = []
@@ -263,6 +272,8 @@ class SqliteBackend:
                 self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, Append)])
             for waiting in portion:
                 try:
+                    # Each commit sees those staged before it, so a batch has the same effect as its commits one after
+                    # the other.
                     good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
                 except (StoreError, ValueError) as error:
                     refused.append((waiting, error))
@@ -273,6 +284,7 @@ class SqliteBackend:
         connection = self._connection
         connection.execute("begin immediate")
         try:
+            # A batch has one final state per path, so a path that is written often in it costs one write.
             written = [entry for entry in staged.entries.values() if entry is not None]
             connection.executemany(
                 "delete from entry where path = ?", ((path,) for path, one in staged.entries.items() if one is None)
@@ -286,6 +298,7 @@ class SqliteBackend:
             connection.execute("insert or replace into meta values ('revision', ?)", (staged.revision,))
             connection.execute("commit")
         except BaseException:
+            # SQLite itself has already rolled back after some errors, such as a full disk.
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
@@ -299,6 +312,8 @@ def _why(error: Exception) -> str:
 
 def _take(file: Path) -> IO[str]:
     """Take the right to write, which lasts until the process ends."""
+    # A file of its own: closing any descriptor of the database would drop the locks that SQLite holds on it (POSIX).
+    # Opened to append, because truncating it would erase the name of its owner.
     lock = open(file.with_name(file.name + ".owner"), "a+")  # noqa: SIM115 - held open: that is the lock
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -339,6 +354,7 @@ class SqliteReader:
         """Yield a snapshot whenever the file has changed: other processes can learn no more than that from SQLite."""
         seen = None
         while True:
+            # It changes only when another connection has committed, so looking at an idle store costs next to nothing.
             (version,) = next(self._connection.execute("pragma data_version"))
             if version != seen:
                 seen = version

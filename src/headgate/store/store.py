@@ -32,7 +32,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("headgate.store")
 
+# Conflicts that follow each other so often mean a place that many write at once; the caller decides what to do then.
 ATTEMPTS_MAX = 16
+# When a process dies, its locks stay for this long. When the store is silent for two thirds of it, locks are given up.
 TTL_S = 15.0
 PORTION_MAX = 2 * OPS_MAX
 """Entries that one caller reads before others get a turn."""
@@ -91,6 +93,8 @@ class Txn:
 
     async def get(self, path: str) -> Entry | None:
         entry = await self._store.get(path)
+        # The first version counts: if a second read found another one, the body has used both, and the commit must
+        # fail.
         self.checks.setdefault(path, At(path, entry.version if entry else None))
         return entry
 
@@ -157,6 +161,8 @@ class Store:
     ) -> Sequence[Entry | None]:
         """Commit all or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome
         unknown."""
+        # Guards come first because backends report the first check that fails: a lost lock must not look like a
+        # conflict, which callers answer with another attempt.
         every = [*guards, *checks]
         self.counts.commits += 1
         self.counts.ops += len(ops)
@@ -188,6 +194,7 @@ class Store:
             try:
                 await self.commit(checks, txn.ops, guards=guards)
                 return result
+            # It is a Conflict, too, but reading again cannot bring the lock back.
             except GuardLost:
                 raise
             except Conflict:
@@ -207,11 +214,13 @@ class Store:
         try:
             yield session
         except asyncio.CancelledError:
+            # If somebody else has cancelled the task as well, that cancellation must not be swallowed.
             if session.lost.is_set() and body.uncancel() == 0:
                 raise SessionLost(f"the session of {name} has ended") from None
             raise
         finally:
             try:
+                # Errands still write under the lease, so they end before it is revoked.
                 await end(keeper, *session.errands)
             finally:
                 if not session.lost.is_set():
@@ -243,14 +252,19 @@ class Store:
                 self.counts.keep_alives += 1
                 async with asyncio.timeout_at(good_until):
                     await self.backend.keep_alive(session.lease)
+                # The time of the request counts, not of its answer: the server may have renewed the lease at any moment
+                # between.
                 good_until, wait_s = asked_s + ttl_s * 2 / 3, ttl_s / 3
             except SessionLost:
                 break
+            # A bug in a backend must not end this task: the lease would expire while the block believes that it is
+            # alive.
             except Exception as error:
                 if not isinstance(error, StoreError | TimeoutError):
                     log.exception("the store could not renew a session, for a reason of its own")
                 if loop.time() >= good_until:
                     break
+                # About ten attempts fit between a first failure and the moment when the lease counts as lost.
                 wait_s = ttl_s / 30
         session.lost.set()
         body.cancel()

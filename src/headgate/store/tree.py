@@ -81,6 +81,7 @@ class Staged:
                 entry = Entry(f"{parent}/{prefix}{count:0{NAME_DIGITS}d}", value, now, now, lease)
             case Delete(path):
                 self.entries[path] = None
+                # An entry that is born and deleted within one batch was never shown, so its end is not reported either.
                 if self.tree.get(path) is not None:
                     self.removed.add(path)
                 return None
@@ -107,6 +108,7 @@ class TreeWatcher:
         self._wake()
 
     def tell(self, change: Change, path: str) -> None:
+        # The snapshot that the reader will take contains this change.
         if self.needs_snapshot or not (path == self.prefix or path.startswith(self._below)):
             return
         if len(self._changes) >= BACKLOG_MAX:
@@ -127,6 +129,7 @@ class TreeWatcher:
 
     async def some(self) -> None:
         """Wait until there are changes to take."""
+        # A gap may have come between the wake-up and this task's turn, so the condition is checked again.
         while self.waits:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -173,6 +176,8 @@ class WatchedTree(ABC):
                 if watcher.waits:
                     await watcher.some()
                 if watcher.needs_snapshot:
+                    # Without this, the snapshot could contain a commit that is durable but not yet told, and its
+                    # changes would follow again.
                     await self.settled()
                 yield watcher.take()
         finally:
@@ -184,6 +189,7 @@ class WatchedTree(ABC):
             watcher.gap()
 
     def _tell_of(self, entry: Entry) -> None:
+        # Most entries are written while nobody watches them in this process; then no change object is made.
         if self._watchers:
             self._tell(EntryChanged(entry), entry.path)
 
@@ -231,6 +237,7 @@ class Tree(WatchedTree):
             self._tell_of_end(path)
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
+        # `0` is the character after `/`: between the two lies exactly what is below the prefix, and not `/ab` for `/a`.
         low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
         own = self.entries.get(prefix)
         if low == high:

@@ -13,8 +13,10 @@ OPS_MAX = 100
 """Operations (and, separately, checks) in one commit; etcd refuses more than 128."""
 COMMIT_SIZE_MAX_BYTES = 900_000
 """Size limit of the paths and values of one commit; ZooKeeper's default frame is 1 MiB, etcd's 1.5 MiB."""
+# On etcd, a parent adds a compare and a write, and the process's fence adds a compare: 100 + 20 + 1 stay below 128.
 PARENTS_MAX = 20
 """Limit of different parents to which one commit appends; each needs an operation of its own on etcd."""
+# ZooKeeper numbers sequential nodes with ten digits; the other backends do the same, so names look alike everywhere.
 NAME_DIGITS = 10
 """Digits of the sequence number in the name of an appended child."""
 
@@ -47,6 +49,7 @@ class Corrupt(StoreError):
     """Report that stored data cannot be read back.  The message names the file or path and what to do."""
 
 
+# Mirrors hold entries in great numbers, and none can be part of a cycle, so the garbage collector need not visit them.
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """Represent one node as it was at `version`, which changes with every write and never comes back, even after
     deletion.

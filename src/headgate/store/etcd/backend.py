@@ -72,6 +72,7 @@ class EtcdBackend:
 
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
         first = self._keys.key(f"{directory}/{begins}")
+        # A zero byte leads to the next possible key.
         start = max(first, self._keys.key(f"{directory}/{after}") + b"\0") if after else first
         end = pagesize.after(first)
         found: list[pb.KeyValue] = []
@@ -102,6 +103,7 @@ class EtcdBackend:
                 yield change
 
     async def grant(self, ttl_s: float) -> Lease:
+        # TTLs of etcd are whole seconds, and a lease may not be shorter than what was asked for.
         request = pb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
         response = await self._link.ask("Lease/LeaseGrant", request, pb.LeaseGrantResponse)
         return Lease(f"{response.ID:016x}")
@@ -150,6 +152,7 @@ class EtcdBackend:
 
     async def _read(self, *ranges: pb.RangeRequest) -> tuple[Sequence[Sequence[pb.KeyValue]], int]:
         """Read all ranges as of one moment, the newest."""
+        # A read must not show a state that an unanswered commit of this process changes afterwards.
         await self._commits.settle()
         request = pb.TxnRequest(success=[pb.RequestOp(range=one) for one in ranges])
         large = any(one.range_end for one in ranges)

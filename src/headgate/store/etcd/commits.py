@@ -62,9 +62,11 @@ class EtcdCommits:
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         check_commit(checks, ops)
+        # Sorted, so that two commits that append to the same parents cannot wait for each other for ever.
         parents = sorted({op.parent for op in ops if isinstance(op, Append)})
         async with AsyncExitStack() as lines:
             for parent in parents:
+                # Our own commits would overtake each other at the counter, and all but one would fail.
                 await lines.enter_async_context(self._lines[parent])
             try:
                 return await self._commit(checks, ops, parents)
@@ -113,6 +115,7 @@ class EtcdCommits:
         out = pb.TxnRequest()
         for key, version in [*expected, *counters, (self._fence, self._fenced)]:
             out.compare.add(target=pb.Compare.MOD, key=key, mod_revision=version)
+        # What is known to be absent has no earlier value; of the others, it tells when they were born.
         known = {check.path for check in checks if check.version is None}
         for op in _named(ops, numbered):
             if isinstance(op, Delete):

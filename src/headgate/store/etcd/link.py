@@ -17,6 +17,7 @@ from headgate.store.etcd.address import EtcdAddress
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
 
+# A dead server costs two seconds. Where the store is merely slow, each miss doubles the patience, up to LONG_S.
 SHORT_S = 2.0
 LONG_S = 10.0
 SLOW_FOR_S = 60.0
@@ -57,6 +58,7 @@ MESSAGE_MAX_BYTES = 512 * 1024 * 1024
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
+    # Only the caller knows which requests may be sent again.
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -151,6 +153,7 @@ class EtcdLink:
         if waited_s:
             self._silent = number
             self._patience.missed(waited_s, asyncio.get_running_loop().time())
+        # Of several callers that waited for the same server, only the first moves on; the others find the new one.
         if self._used == number:
             self._used = (number + 1) % len(self._channels)
 
@@ -167,6 +170,7 @@ class EtcdLink:
         call = channel.stream_stream(
             _SERVICE + method, request_serializer=_bytes, response_deserializer=response_type.FromString
         )
+        # With `hasleader`, a server that is cut off from the majority ends the stream instead of falling silent.
         begun: aio.StreamStreamCall[Message, M] = call(metadata=(*self._metadata, ("hasleader", "true")))
         return begun
 
@@ -179,6 +183,7 @@ class EtcdLink:
         others = [wait for wait, n in waits.items() if n != self._silent]
         done = set[asyncio.Task[None]]()
         try:
+            # The server that did not answer may well accept connections, and often is the first to.
             if others and len(others) < len(waits):
                 done, _ = await asyncio.wait(others, timeout=ELSEWHERE_S, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -209,6 +214,7 @@ class EtcdLink:
         try:
             return await work(channel)
         except aio.AioRpcError as error:
+            # In etcd, an expired token has no error code of its own.
             if not self.address.user or "invalid auth token" not in (error.details() or ""):
                 raise
         await self._login(channel)

@@ -71,17 +71,20 @@ class Watch:
         call = await self._link.stream(channel, "Watch/Watch", pb.WatchResponse)
         try:
             begin, end = self._range()
+            # Fragments let the server split a revision that is larger than a message.
             create = pb.WatchCreateRequest(key=begin, range_end=end, start_revision=self._seen + 1, fragment=True)
             await call.write(pb.WatchRequest(create_request=create))
             events = list[pb.Event]()
             async for response in call:
                 assert isinstance(response, pb.WatchResponse), "the stream has one kind of message"
+                # The server has dropped the events in between, so only another snapshot can close the gap.
                 if response.compact_revision:
                     raise Compacted
                 if response.canceled:
                     raise Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
                 self._link.traffic.received_bytes += response.ByteSize()
                 events += response.events
+                # Changes of one revision are shown together, so the parts of a split response are joined first.
                 if response.fragment:
                     continue
                 changes = [change for event in events if (change := self._change(event)) is not None]

@@ -156,6 +156,7 @@ class ZooKeeperBackend:
         """Make sure that no request on an earlier connection is still under way."""
         await link.call(Do.SYNC, text(self.address.chroot or "/"))
         try:
+            # Counters are read here before any node is, for the reason that `ZooKeeperCommits._learn` gives.
             await claim(link, self.address, self._facts)
             for view in list(self._views.values()):
                 await view.load(link)
@@ -186,6 +187,8 @@ class ZooKeeperBackend:
                     found = await ask(link)
                     if self._newest <= self._session.identity.zxid:
                         return found
+                    # Not awaited: a server handles the requests of one connection in order, so the read that follows
+                    # sees the sync.
                     link.call(Do.SYNC, text(self.address.chroot or "/"))  # this server is behind
                     return await ask(link)
             except Denied as denied:
@@ -290,6 +293,7 @@ class ZooKeeperBackend:
         del self._views[view.prefix]
         await end(self._keepers.pop(view.prefix))
         link = self._session.present
+        # While the keeper ended, another caller may have begun a view here, which needs the watch.
         if link is not None and view.prefix not in self._views:
             where = self.address.chroot + view.prefix or "/"
             link.call(Do.REMOVE_WATCHES, text(where) + number(ANY_WATCH))

@@ -48,6 +48,7 @@ class ZooKeeperCommits:
             while missing := needs(checks, ops, self._known):
                 await self._learn(sorted(missing), newest=False)
             if (check := failing(checks, self._known)) is not None:
+                # What is remembered may be old. Only a state that was read from the newest server justifies a Conflict.
                 if sure:
                     raise Conflict(check)
                 await self._learn_all(checks, ops, owner)
@@ -59,6 +60,7 @@ class ZooKeeperCommits:
             plan.build()
             if not plan.parts:
                 return [None] * len(ops)
+            # Sent now, this commit would create the same node once more and fail as a whole.
             if (other := self._making_the_same(plan)) is not None:
                 await other.wait()
                 continue
@@ -73,6 +75,8 @@ class ZooKeeperCommits:
     async def _sent(self, plan: Plan, send: Send, owner: int) -> list[Entry | None] | set[int]:
         """Send a multi, and return what was written or the codes that say why nothing was."""
         paths = plan.touched()
+        # A lease has a connection of its own, whose answers cannot be ordered among the events of the views'
+        # connection.
         views = [] if owner else list(self._views.values())
         ended = asyncio.Event()
         self._making |= dict.fromkeys(plan.made, ended)
@@ -130,8 +134,10 @@ class ZooKeeperCommits:
         settled = any(view.settled(path) for view in views)
         if path in self._facts.nodes:
             fact = self._facts.nodes[path]
+            # Absence may be remembered for any time: the commit proves it by creating the node.
             if settled or fact is None or asyncio.get_running_loop().time() - fact.at_s < AGE_MAX_S:
                 return fact
+        # A view that is up to date knows every node below it, so what it lacks does not exist.
         elif settled and OWN not in path and not any(view.has(path) for view in views):
             return None
         raise ZooKeeperUnread(path)

@@ -46,6 +46,7 @@ class Facts:
 
     def know(self, path: str, found: ZooKeeperNodeRead | None, at_s: float) -> None:
         if len(self.nodes) >= NODES_MAX and path not in self.nodes:
+            # A forgotten fact costs one read. Dropping a quarter at a time keeps the average cost of a new fact low.
             for old in list(self.nodes)[: NODES_MAX // 4]:
                 del self.nodes[old]
         self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
@@ -59,6 +60,7 @@ class Facts:
     def counted(self, path: str, count: int) -> None:
         """Record a counter as written by this process."""
         before = self.counters.get(path)
+        # Somebody else counted in between: nodes of this counter may have been born again without our knowledge.
         if before is None or before + 1 != count:
             self._doubt(path)
         self.counters[path] = count

@@ -47,11 +47,14 @@ class ZooKeeperLeaseTerm:
     async def begin(self) -> None:
         """Open the session of the lease. Raise Unavailable."""
         await self._connected()
+        # Servers grant at most 20 of their ticks by default, however long a time is requested.
         if self.identity.timeout_ms / 1000 < self._ttl_s:
             self._pinger = asyncio.ensure_future(self._ping())
 
     async def keep_alive(self) -> None:
         """Renew the lease. Raise SessionLost or Unavailable."""
+        # Shorter than a third of the lease, so that another server can be tried before `Store` counts the lease as
+        # lost.
         await self._request(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
         self._renewed_s = asyncio.get_running_loop().time()
 
@@ -65,6 +68,7 @@ class ZooKeeperLeaseTerm:
                 return await link.multi(Do.MULTI, parts)
         except (ZooKeeperConnectionLost, TimeoutError) as error:
             self.unsettled = True
+            # `settle` moves the session to a new connection, which voids what this one may still carry.
             link.abort("an answer did not come")
             with suppress(Unavailable, SessionLost):
                 await self.settle()
@@ -74,6 +78,8 @@ class ZooKeeperLeaseTerm:
         """Make sure that no commit of this lease can take effect after this returns. Raise Unavailable or
         SessionLost."""
         try:
+            # With a new connection, the session has moved: what the old one sent is either ordered before this or
+            # refused.
             await self._request(Do.SYNC, text(self._address.chroot or "/"))
         except SessionLost:
             self.unsettled = False
@@ -108,6 +114,7 @@ class ZooKeeperLeaseTerm:
         self._saw(reply.zxid)
 
     async def _connected(self) -> ZooKeeperLink:
+        # A second connection would take the session away from the first, and break what is under way there.
         async with self._connecting:
             if self._link is not None and not self._link.lost.done():
                 return self._link

@@ -21,6 +21,8 @@ from headgate.store.zookeeper.wire.link import ZooKeeperLink
 OWN = "/~"
 LEASES = f"{OWN}/leases"
 BIRTHS = f"{OWN}/births"
+# One counter for all would make every rebirth void the checks of all other commits. All of them are read whenever a
+# connection is made, in one request, which allows no more than MULTI_READS_MAX.
 BIRTHS_COUNT = 256
 SYSTEM = "/zookeeper"
 """Root of the servers' own nodes."""
@@ -44,6 +46,7 @@ def hidden(path: str) -> bool:
 
 
 def lease_of(session: int) -> Lease:
+    # Session ids are signed on the wire, and negative ones occur.
     return Lease(f"{session & 0xFFFFFFFFFFFFFFFF:016x}")
 
 
@@ -98,6 +101,7 @@ async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, ZooKe
     while 2 * len(paths) <= MULTI_READS_MAX:
         found = await read_with_children(link, chroot, paths)
         below = [path for _, names in found.values() for path in names]
+        # The paths are a guess from an earlier read. It is right if this one, made as of one moment, finds no others.
         if set(below) <= found.keys():
             return {path: node for path, (node, _) in found.items() if node is not None}
         paths = [root, *below]

@@ -97,11 +97,13 @@ class Plan:
     def build(self) -> None:
         self._prove()
         numbered = list(enumerate(self.ops))
+        # Parents must exist before their children; a path sorts after the paths above it.
         for number, put in _puts(numbered):
             self._put(number, put)
         for number, op in numbered:
             if isinstance(op, Append):
                 self._append(number, op)
+        # Deletions come last, because a numbered node really goes only if the commit makes nothing below it.
         for delete in _deletes(numbered):
             self._delete(delete)
 
@@ -121,10 +123,13 @@ class Plan:
         for check in self.checks:
             fact = self.known(check.path)
             if fact is None:
+                # Paths that the commit writes or deletes are proved by these operations themselves.
                 if check.path not in puts | deletes:
                     self._prove_absent(check.path)
                 continue
             if fact.entry:
+                # Versions start at 0 again in a node that was created again, so the version alone would accept a
+                # stranger.
                 vouching[birth_path(check.path)] = self.counters[birth_path(check.path)]
                 if fact.stat.owner:
                     vouching[lease_path(fact.stat.owner)] = -1
@@ -141,6 +146,7 @@ class Plan:
                 break
             highest = above
         where = self._at(highest)
+        # ZooKeeper has no check for absence. The pair leaves nothing, but fails the whole multi if the node exists.
         self.parts += [jute.create(where, None, 0, self.acl), jute.delete(where, -1)]
 
     # --- the operations
@@ -157,6 +163,7 @@ class Plan:
             self.parts.append(jute.put(self._at(op.path), op.value, fact.stat.version))
         else:
             self.parts.append(jute.delete(self._at(op.path), fact.stat.version))
+            # The owner of a node never changes, and an entry that is born needs a new czxid: so the node is made again.
             self._create(number, op.path, op.value, owner)
             self._count(birth_path(op.path))
 
@@ -194,12 +201,14 @@ class Plan:
             if op.path not in self.made:
                 self.parts.append(jute.check(where, fact.stat.version))
             return
+        # No later node gets this name, so no marker has to tell a reborn node from this one.
         if _NUMBERED.search(op.path) and not self._has_children(op.path, fact):
             self.parts.append(jute.delete(where, fact.stat.version))
             self._gone.add(op.path)
             return
         if fact.stat.owner:
             self.parts.append(jute.delete(where, fact.stat.version))
+            # The marker must outlive the session, so it cannot be ephemeral like the node that it replaces.
             self._make(op.path)
         else:
             self._nodes[len(self.parts)] = op.path, None
@@ -276,6 +285,7 @@ class Plan:
         assert isinstance(answer, str), "what is created answers with its path"
         kind = self.parts[part]
         assert kind.kind is Do.CREATE, "what answers with a path was created"
+        # The flags are the last of the four bytes that end a create.
         ephemeral = kind.body[-1] & EPHEMERAL
         owner = self.owner if ephemeral else 0
         stat = Stat(zxid, zxid, 0, 0, 0, 0, 0, owner, len(value or b""), 0, zxid)

@@ -55,6 +55,7 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeper
     parts += [
         jute.create(address.chroot + path, None, 0, jute.acl(address.user)) for path in (LEASES, BIRTHS, *_COUNTERS)
     ]
+    # Another process may have begun the same tree first: then this fails as a whole, and the next read finds its mark.
     if Code.NO_AUTH in (await link.multi(Do.MULTI, parts)).answers:
         raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
 

@@ -11,6 +11,7 @@ from headgate.store.zookeeper.nodes import entry_of, read_with_children
 from headgate.store.zookeeper.wire.jute import ZooKeeperNodeRead
 from headgate.store.zookeeper.wire.link import ZooKeeperLink
 
+# Each node takes two reads, itself and its children, so that this is MULTI_READS_MAX operations: one request.
 AHEAD_MAX = 200
 """Nodes read at a time."""
 

@@ -43,7 +43,9 @@ async def attach(
     tls = address.tls()
     reasons: list[str] = []
     hosts = list(address.hosts)
+    # Clients spread over the servers, and one that returns does not always meet the same dead server first.
     random.shuffle(hosts)
+    # Several servers can be tried before the session expires.
     try_s = max(1.0, min(address.session_s / 3, 3.0))
     for host, port in hosts:
         try:
@@ -137,6 +139,7 @@ class ZooKeeperSession:
         """Return the present connection, or None if there is none."""
         if self._link is not None and self._link.lost.done():
             self._ready.clear()
+        # Until the runner notices the loss, nobody else may use the dead connection.
         return self._link if self._ready.is_set() else None
 
     async def connected(self) -> ZooKeeperLink:
@@ -161,15 +164,19 @@ class ZooKeeperSession:
         try:
             link = await attach(self.address, self.identity, self._traffic, self._on_event)
         except ZooKeeperSessionExpired:
+            # Only watches are lost with this session, and `attached` sets them again: leases have sessions of their
+            # own.
             self.identity.session, self.identity.password = 0, b"\x00" * 16
             self.identity.timeout_ms = int(self.address.session_s * 1000)
             raise ZooKeeperConnectionLost("the session has ended; a new one is begun") from None
         try:
             async with self._alive(link):
+                # Pings go on meanwhile, because loading the views may take longer than the session lives.
                 await self._attached(link)
         except BaseException as error:
             link.close()
             self._detached()
+            # Servers that require a login end the connection at the first other request.
             if isinstance(error, ZooKeeperConnectionLost) and not self.address.user:
                 raise ZooKeeperConnectionLost(f"{error}; does it want a login (user:password@)?") from error
             raise
@@ -202,6 +209,7 @@ class ZooKeeperSession:
                     if loop.time() - logged_s >= LOG_EVERY_S:
                         log.warning("%s: not connected: %s", self.address, self._why)
                         logged_s = loop.time()
+                # Processes that lost the same server do not all come back at the same moment.
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, WAIT_MAX_S)
 
@@ -224,6 +232,7 @@ class _Pings:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._link.lost.done():
+            # A dead server is left while a third of the session's time remains in which to reach another one.
             await asyncio.sleep(self._timeout_s / 3)
             if loop.time() - self._link.received_s >= self._timeout_s * 2 / 3:
                 self._link.abort(f"no answer for {self._timeout_s * 2 / 3:.1f} s")

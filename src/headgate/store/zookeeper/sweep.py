@@ -62,6 +62,7 @@ class Sweeper:
                 self._some.clear()
                 await self._some.wait()
             at_s = next(iter(self._due.values()))[0]
+            # The random part keeps processes from sweeping the same nodes together, and paces attempts after an error.
             await asyncio.sleep(max(0.0, at_s - loop.time()) + random.uniform(0, self._wait_s / 10))
             with suppress(ZooKeeperConnectionLost, Unavailable, Denied):
                 await self._sweep(loop.time())
@@ -71,6 +72,7 @@ class Sweeper:
         due = [path for path, (at_s, _) in self._due.items() if at_s <= now_s][:AT_ONCE_MAX]
         found = await read(link, self._chroot, due)
         good = [path for path in due if _empty(found[path], self._due[path][1])]
+        # The version proves that nobody has used the node since it was read.
         parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # _empty says it is there
         if parts:
             done = await link.multi(Do.MULTI, parts)
@@ -80,6 +82,7 @@ class Sweeper:
         self._facts.forget(good)
         for path in due:
             del self._due[path]
+        # Directories exist only for what is below them, so they empty from the bottom up.
         parents = dict.fromkeys(path.rpartition("/")[0] for path in good)
         await self._look_at([path for path in parents if path])
 

@@ -92,6 +92,7 @@ class View:
         """Handle a watch event."""
         if not self.covers(path) or hidden(path):
             return
+        # Recursive watches never report this; it comes only from the watches that `_compare` sets.
         if kind == ZooKeeperWatchEvent.CHILDREN:
             if not self.current:
                 self._parents.add(path)
@@ -115,6 +116,7 @@ class View:
                 if not self._own[path]:
                     del self._own[path]
         for path, found in written.items():
+            # An event that came after the answer is of a later write by somebody else, which has to be read.
             if path in self._dirty and self._numbers.get(path, 0) <= events:
                 self._dirty[path] = found
         self._stirred.set()
@@ -132,6 +134,8 @@ class View:
         self._dirty = dict.fromkeys(self._dirty, UNREAD)  # their connection broke before they were shown
         if not self.loaded.is_set():
             await self._request(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+            # The watch is set first: what changes during the walk is reported, and what the walk read of it does not
+            # count.
             found: Mapping[str, ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
         else:
             found = await self._missed(link, root)
@@ -156,6 +160,7 @@ class View:
         self._parents.clear()
         found: dict[str, ZooKeeperNodeRead | None] = {}
         below = await read_with_children(link, self._chroot, suspects)
+        # Servers report nothing of nodes that were made meanwhile, only that the children of their parent changed.
         fresh = {child for _, children in below.values() for child in children if child not in self._nodes}
         found.update((path, node) for path, (node, _) in below.items())
         found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))
@@ -205,6 +210,7 @@ class View:
 
     async def _look(self, link: ZooKeeperLink) -> None:
         paths = [path for path in self._unread() if not self._ours(path)] or self._unread()
+        # An event during the read puts another object here, which shows that the answer may be outdated.
         marks = {path: _Unread() for path in paths}
         self._dirty.update(marks)
         found = await read(link, self._chroot, paths)
@@ -227,6 +233,7 @@ class View:
             entry = entry_of(path, found)
             if entry is None:
                 self.tree.remove(path)
+            # Several events about one write, or a reload, must not look like several writes to the watchers.
             elif (old := self.tree.entries.get(path)) is None or old.version != entry.version:
                 self.tree.put(entry)
         self._calm.set()

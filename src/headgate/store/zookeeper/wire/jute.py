@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 FRAME_MAX_BYTES = 1_048_575
 """Size limit of a request: the server's default jute.maxbuffer. Answers are not limited."""
+# Bounds the answer, which a server builds in memory as a whole.
 MULTI_READS_MAX = 400
 
 _INT = Struct(">i")
@@ -25,6 +26,7 @@ _CONNECT = Struct(">iqiq")
 _CONNECTED = Struct(">iiq")
 
 WATCH_XID, PING_XID, AUTH_XID = -1, -2, -4
+# 31 is the sum of all five rights.
 OPEN_ACL = _INT.pack(1) + _INT.pack(31) + b"\x00\x00\x00\x05world\x00\x00\x00\x06anyone"
 EPHEMERAL, SEQUENTIAL = 1, 2
 PERSISTENT_RECURSIVE = 1
@@ -138,6 +140,7 @@ def request(xid: int, kind: int, body: bytes) -> bytes:
 
 
 def connect(last_zxid: int, timeout_ms: int, session: int, password: bytes) -> bytes:
+    # The last byte refuses servers that are cut off from the others and would only read.
     body = _CONNECT.pack(0, last_zxid, timeout_ms, session) + buffer(password) + b"\x00"
     return _INT.pack(len(body)) + body
 
@@ -173,6 +176,7 @@ def texts(values: Sequence[str]) -> bytes:
 def set_watches(zxid: int, nodes: Sequence[str]) -> bytes:
     """Encode a request that reports what changed at or below `nodes` after `zxid`, and watches the other nodes."""
     none, some = texts(()), texts(nodes)
+    # The lists are: data watches, existence watches, child watches, persistent watches, recursive ones.
     return _LONG.pack(zxid) + some + none + some + none + none
 
 

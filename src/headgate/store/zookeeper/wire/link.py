@@ -129,6 +129,7 @@ class ZooKeeperLink(asyncio.Protocol):
             challenge = first.body.buffer() or b""
             last = await self.call(Do.SASL, buffer(digest.answer(challenge, user, password)))
             code = first.code or last.code
+        # Servers close the connection of a client with a wrong password; they do not say so.
         except (ZooKeeperConnectionLost, ValueError) as error:
             raise ZooKeeperRefused(
                 f"user {user!r} was refused: unknown to the servers, or the password is wrong"
@@ -140,6 +141,7 @@ class ZooKeeperLink(asyncio.Protocol):
         """Send a request at once. The future fails with Lost if the connection ends first."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
+        # The server would close the connection instead of answering, and take all other requests down with it.
         if frame_bytes > FRAME_MAX_BYTES:
             raise TooLarge(f"with the nodes above, this commit takes {frame_bytes} bytes, more than {FRAME_MAX_BYTES}")
         if self.lost.done():
@@ -150,6 +152,7 @@ class ZooKeeperLink(asyncio.Protocol):
             xid = PING_XID
             self._traffic.pings += 1
         else:
+            # Negative numbers are reserved for events, pings and logins.
             self._xid = xid = self._xid % 0x7FFFFFFF + 1
             self._traffic.requests += 1
         self._waiting.append((xid, found))
@@ -210,6 +213,8 @@ class ZooKeeperLink(asyncio.Protocol):
         if xid == AUTH_XID:
             return
         wanted, found = self._waiting.popleft()
+        # Answers come in the order of the requests. One out of order means that the stream cannot be understood any
+        # more.
         if wanted != xid:
             raise ValueError(f"an answer to request {xid} came, not to {wanted}")
         if not found.done():
